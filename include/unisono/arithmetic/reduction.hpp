@@ -1,0 +1,34 @@
+#pragma once
+
+/// \file
+/// What the executor knows of a reduction: an untyped kernel and its state. Typed operations (operations.hpp) make these.
+
+#include "unisono/core/element.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user };
+
+constexpr std::string_view name_of(ReductionKind kind) {
+    constexpr std::string_view names[] = {"none", "sum", "product", "min", "max", "weighted mean", "user's operation"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+/// For each i in [0, count): r = sources[0][i] op sources[1][i] op ... in that order (left fold; 16-bit floats are
+/// accumulated in float and rounded once), written to targets[t][i] for every t. `source_count` >= 1, `target_count` >= 1.
+/// A target may be the same memory as any source, element on element; otherwise they do not overlap. Bits depend on the values and
+/// their order alone, not on alignment, count, position or instruction set.
+using CombineKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
+                               std::byte* const* targets, std::size_t target_count, std::size_t count);
+
+struct Reduction {
+    ReductionKind kind = ReductionKind::none;
+    ElementType type = ElementType::opaque;
+    CombineKernel combine = nullptr;
+    const void* state = nullptr; ///< the user's operation; must outlive the collective (the group keeps a copy)
+};
+
+UNISONO_NAMESPACE_END

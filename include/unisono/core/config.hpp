@@ -1,0 +1,48 @@
+#pragma once
+
+/// \file
+/// The only macros of the library: namespaces, assertions, and the compiler switches that keep promised bits.
+
+#include "unisono/core/version.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
+#endif
+
+/// Opens `unisono` with its inline version namespace, so that two versions linked into one program do not mix.
+#define UNISONO_NAMESPACE_BEGIN \
+    namespace unisono {         \
+    inline namespace v0 {
+#define UNISONO_NAMESPACE_END \
+    }                         \
+    }
+
+/// A programmer's error inside the library: says what and where, then aborts (debug builds only).
+#if defined(NDEBUG) && !defined(UNISONO_ASSERTIONS)
+#define UNISONO_ASSERT(condition, message) static_cast<void>(0)
+#else
+#define UNISONO_ASSERT(condition, message)                                                                             \
+    ((condition)                                                                                                       \
+         ? static_cast<void>(0)                                                                                        \
+         : (std::fprintf(stderr, "unisono: assertion failed: %s: %s, at %s:%d\n", #condition, message, __FILE__,       \
+                         __LINE__),                                                                                    \
+            std::abort()))
+#endif
+
+#define UNISONO_INLINE [[gnu::always_inline]] inline
+
+/// Between these two, a * b + c is two roundings on every machine: the compiler must not contract it to an FMA.
+/// Kernels whose bits are promised live between them. g++ needs the option, clang the pragma inside each function
+/// body (`UNISONO_NO_CONTRACTION_HERE`, first statement).
+#if defined(__clang__)
+#define UNISONO_NO_CONTRACTION_BEGIN
+#define UNISONO_NO_CONTRACTION_END
+#define UNISONO_NO_CONTRACTION_HERE _Pragma("clang fp contract(off)")
+#elif defined(__GNUC__)
+#define UNISONO_NO_CONTRACTION_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
+#define UNISONO_NO_CONTRACTION_END _Pragma("GCC pop_options")
+#define UNISONO_NO_CONTRACTION_HERE
+#endif

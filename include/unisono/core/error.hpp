@@ -1,0 +1,81 @@
+#pragma once
+
+/// \file
+/// Operating errors. Inside the library they travel as `status` and `Fault`; only the public edge throws `error`.
+
+#include "unisono/core/config.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What went wrong, in the terms on which a program can act.
+enum class ErrorCode : std::uint8_t {
+    none,
+    timeout,    ///< a deadline passed; `peer` is the rank that was waited for
+    peer_lost,  ///< a rank died or left
+    mismatch,   ///< ranks disagree: in operation, element type, count, schedule or parameters
+    refused,    ///< the request cannot be served here (a capability or a resource is missing)
+    aborted,    ///< another rank failed, or this one gave up; the message says who and why
+    bad_input,  ///< an argument is wrong: the message has what was found and what was expected
+    not_finite, ///< a gradient or loss is NaN or infinite
+};
+
+constexpr std::string_view name_of(ErrorCode code) {
+    switch (code) {
+    case ErrorCode::none: return "none";
+    case ErrorCode::timeout: return "timeout";
+    case ErrorCode::peer_lost: return "peer_lost";
+    case ErrorCode::mismatch: return "mismatch";
+    case ErrorCode::refused: return "refused";
+    case ErrorCode::aborted: return "aborted";
+    case ErrorCode::bad_input: return "bad_input";
+    case ErrorCode::not_finite: return "not_finite";
+    }
+    return "unknown";
+}
+
+/// One failure, as it spreads over the ranks: the first one of a world wins and is the same on every rank.
+struct Fault {
+    ErrorCode code = ErrorCode::none;
+    int rank = -1;              ///< the rank to blame, or that noticed; -1: none in particular
+    int peer = -1;              ///< the other rank concerned; -1: none
+    std::string operation = {};      ///< "all_reduce", "fit", ...; empty: none
+    std::uint64_t sequence = 0; ///< the operation's sequence number in its group
+    std::string message = {};      ///< what was found, what was expected, where
+};
+
+/// What the public edge throws.
+class error : public std::runtime_error {
+public:
+    explicit error(Fault what) : std::runtime_error(compose(what)), fault_(std::move(what)) {}
+    error(ErrorCode code, const std::string& message) : error(Fault{.code = code, .message = message}) {}
+
+    [[nodiscard]] ErrorCode code() const noexcept { return fault_.code; }
+    [[nodiscard]] int rank() const noexcept { return fault_.rank; }
+    [[nodiscard]] int peer() const noexcept { return fault_.peer; }
+    [[nodiscard]] const std::string& operation() const noexcept { return fault_.operation; }
+    [[nodiscard]] std::uint64_t sequence() const noexcept { return fault_.sequence; }
+    [[nodiscard]] const Fault& why() const noexcept { return fault_; }
+
+private:
+    static std::string compose(const Fault& what) {
+        std::string text = "unisono: " + std::string(name_of(what.code));
+        if (!what.operation.empty()) {
+            text += " in " + what.operation;
+            if (what.sequence != 0) text += " #" + std::to_string(what.sequence);
+        }
+        if (!what.message.empty()) text += ": " + what.message;
+        return text;
+    }
+    Fault fault_;
+};
+
+/// Throws `bad_input`: the one way in which arguments are refused.
+[[noreturn]] inline void refuse_input(const std::string& message) { throw error(ErrorCode::bad_input, message); }
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,48 @@
+#pragma once
+
+/// \file
+/// What every policy of the library is: a plain value of named parameters.
+///
+/// Laws: an aggregate with defaults (so that `RingReducer{.chunk_bytes = 1 << 20}` works), compared by `==`, with a
+/// `name` for people and a `family` for the trainer, which takes policies in any order and each family at most once.
+/// State that lives during a run is not in the policy but in what the policy makes for a run.
+
+#include "unisono/core/config.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class Family : std::uint8_t {
+    sampler,
+    accumulation,
+    compression,
+    reducer,
+    guard,
+    update,
+    sharding,
+    optimizer,
+    learning_rate,
+    weighing,
+    observer,
+};
+
+constexpr std::string_view name_of(Family which) {
+    constexpr std::string_view names[] = {"sampler", "accumulation", "compression",   "reducer",  "guard",   "update",
+                                          "sharding", "optimizer",   "learning rate", "weighing", "observer"};
+    return names[static_cast<std::size_t>(which)];
+}
+
+template <class P>
+concept policy = std::copyable<P> && std::equality_comparable<P> && requires {
+    { P::name } -> std::convertible_to<std::string_view>;
+    { P::family } -> std::convertible_to<Family>;
+};
+
+template <class P, Family Which>
+concept policy_of = policy<P> && P::family == Which;
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,28 @@
+#pragma once
+
+/// \file
+/// Time as transports tell it: nanoseconds on a clock of the transport's own (steady time, or a simulator's virtual time).
+
+#include "unisono/core/config.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Nanoseconds since an arbitrary start; only differences on one transport mean anything.
+using nanoseconds = std::int64_t;
+
+inline constexpr nanoseconds never = std::numeric_limits<nanoseconds>::max();
+
+inline nanoseconds steady_now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// now + duration, without overflow: a huge duration means never.
+constexpr nanoseconds deadline_after(nanoseconds now, std::chrono::nanoseconds duration) {
+    return duration.count() >= never - now ? never : now + duration.count();
+}
+
+UNISONO_NAMESPACE_END

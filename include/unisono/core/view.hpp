@@ -1,0 +1,48 @@
+#pragma once
+
+/// \file
+/// Untyped views of elements, with their type and the memory they lie in.
+
+#include "unisono/core/element.hpp"
+
+#include <cstddef>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class MemorySpace : std::uint8_t { host, device };
+
+constexpr std::string_view name_of(MemorySpace space) { return space == MemorySpace::host ? "host" : "device"; }
+
+/// `count` elements at `data`; does not own them. `Byte` is std::byte or const std::byte.
+template <class Byte>
+struct BasicView {
+    Byte* data = nullptr;
+    std::size_t count = 0;
+    std::size_t element_bytes = 1;
+    ElementType type = ElementType::uint8;
+    MemorySpace space = MemorySpace::host;
+
+    [[nodiscard]] constexpr std::size_t bytes() const { return count * element_bytes; }
+    constexpr operator BasicView<const std::byte>() const
+        requires(!std::is_const_v<Byte>)
+    {
+        return {data, count, element_bytes, type, space};
+    }
+};
+
+using View = BasicView<std::byte>;
+using ConstView = BasicView<const std::byte>;
+
+template <element T>
+    requires(!std::is_const_v<T>)
+View view_of(std::span<T> elements, MemorySpace space = MemorySpace::host) {
+    return {reinterpret_cast<std::byte*>(elements.data()), elements.size(), sizeof(T), element_type_of<T>, space};
+}
+
+template <element T>
+ConstView const_view_of(std::span<const T> elements, MemorySpace space = MemorySpace::host) {
+    return {reinterpret_cast<const std::byte*>(elements.data()), elements.size(), sizeof(T), element_type_of<T>, space};
+}
+
+UNISONO_NAMESPACE_END

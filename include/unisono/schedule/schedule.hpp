@@ -1,0 +1,147 @@
+#pragma once
+
+/// \file
+/// A schedule: one collective algorithm as a pure function of a rank and a shape. It yields rounds of steps, generated as
+/// they are needed; the same steps are executed over any transport, verified symbolically (verify.hpp), simulated in
+/// virtual time and drawn (draw.hpp).
+///
+/// **Blocks.** Data are numbered blocks. What a block is depends on the collective (p = world):
+///
+/// | collective                   | input                         | output                        | blocks            |
+/// |------------------------------|-------------------------------|-------------------------------|-------------------|
+/// | all_reduce                   | all blocks                    | all blocks                    | as the schedule says: even parts of a vector |
+/// | broadcast                    | none: the root's output holds the data | all blocks           | the same          |
+/// | reduce                       | all blocks                    | all blocks, at the root only  | the same          |
+/// | reduce_scatter               | p blocks                      | the own block                 | p, any sizes      |
+/// | all_gather                   | the own block                 | p blocks                      | p, any sizes      |
+/// | gather                       | the own block                 | p blocks, at the root only    | p, any sizes      |
+/// | scatter                      | p blocks, at the root only    | the own block                 | p, any sizes      |
+/// | all_to_all                   | p blocks, block j is for rank j | p blocks, block i is from rank i | p, any sizes   |
+/// | barrier                      | none                          | none                          | 0                 |
+///
+/// Input is never written, except that the caller may pass the same memory as input and output ("in place"): for
+/// all_reduce and reduce (root) the same vector; for reduce_scatter and scatter the output is the input's own block; for
+/// all_gather and gather the input is the output's own block. Schedules work either way; a copy onto itself is skipped.
+///
+/// **Scratch** is `scratch_slots()` slots, each as large as the largest block; a range of blocks in scratch lies packed,
+/// with the blocks' own sizes, from its slot on.
+///
+/// **Rounds.** A rank runs its rounds in order. Within a round, `copy` steps happen at once in the order given; sends and
+/// receives are posted together and the round ends when all have completed. So no step of a round may touch what another
+/// step of it receives into, and what a round receives can be used from the next round on. Different ranks' rounds are not
+/// synchronised, and a message carries its round and part: a send in round r with part k is received by the peer's receive
+/// of round r and part k. Matching rounds therefore have matching numbers on both sides.
+///
+/// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that map peers' memory; they
+/// run in the order given. `await` waits until every rank has posted as often as this rank has; it ends its round.
+
+#include "unisono/core/config.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class Collective : std::uint8_t {
+    all_reduce,
+    reduce_scatter,
+    all_gather,
+    broadcast,
+    reduce,
+    gather,
+    scatter,
+    all_to_all,
+    barrier,
+    send_receive, ///< not a collective: point to point with the user's tag
+};
+
+constexpr std::string_view name_of(Collective what) {
+    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+                                          "gather",     "scatter",        "all_to_all", "barrier",   "send/receive"};
+    return names[static_cast<std::size_t>(what)];
+}
+
+namespace schedule {
+
+enum class Buffer : std::uint8_t {
+    input,
+    output,
+    scratch,
+    posted, ///< mapped transports: the copy of its input that each rank put beside its flag with `post`
+};
+
+/// Blocks `first` to `first + count - 1`; no wrap-around (a circular range is two steps with parts 0 and 1).
+struct Blocks {
+    Buffer where = Buffer::input;
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+    std::uint32_t slot = 0; ///< in scratch: where the range begins
+    friend bool operator==(const Blocks&, const Blocks&) = default;
+};
+
+enum class StepKind : std::uint8_t {
+    send,            ///< source to peer
+    receive,         ///< from peer into target
+    receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
+    copy,            ///< target = source, both in own memory
+    post,            ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
+    await,           ///< until every rank has posted as often as this one
+    combine_peers,   ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
+                     ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
+    copy_from_peer,  ///< target (own memory) = source in the memory of rank `peer`
+};
+
+inline constexpr int everyone = -1;
+
+struct Step {
+    StepKind kind = StepKind::copy;
+    int peer = everyone;
+    Blocks source = {};
+    Blocks target = {};
+    std::uint8_t part = 0; ///< tells apart several messages between the same two ranks in one round
+    friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// Who I am in a collective.
+struct Shape {
+    int world = 1;
+    int rank = 0;
+    int root = 0;
+    friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+/// What a schedule claims for its rank; the verifier counts and compares.
+struct Cost {
+    std::uint64_t messages = 0;        ///< sent by this rank
+    std::uint64_t blocks_sent = 0;     ///< by this rank
+    std::uint64_t blocks_combined = 0; ///< block-sized combinations with one more operand done by this rank
+    std::uint64_t rounds = 0;          ///< in which this rank waits for anybody (the latency term)
+    friend bool operator==(const Cost&, const Cost&) = default;
+};
+
+namespace detail {
+struct AnyVisitor {
+    void operator()(const Step&) const {}
+};
+} // namespace detail
+} // namespace schedule
+
+/// A collective algorithm of one rank. The laws that a compiler cannot see are what `schedule::verify` proves: each
+/// contribution reaches each result exactly once, sends match receives, nobody deadlocks with channels that hold
+/// `channel_depth()` messages, no step of a round touches what another receives into, and the cost is as claimed.
+template <class S>
+concept collective_schedule = std::copyable<S> && std::equality_comparable<S> &&
+                              requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
+                                  { S::collective } -> std::convertible_to<Collective>;
+                                  { S::name } -> std::convertible_to<std::string_view>;
+                                  { s.shape } -> std::convertible_to<schedule::Shape>;
+                                  { s.blocks() } -> std::same_as<std::uint32_t>;
+                                  { s.rounds() } -> std::same_as<std::uint32_t>;
+                                  { s.scratch_slots() } -> std::same_as<std::uint32_t>;
+                                  { s.channel_depth() } -> std::same_as<std::uint32_t>;
+                                  { s.cost() } -> std::same_as<schedule::Cost>;
+                                  s.round(round, visit);
+                              };
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,83 @@
+#pragma once
+
+/// \file
+/// What moves bytes between ranks. A transport knows no algorithm and no arithmetic: it matches messages by tag, hands the
+/// received bytes to a sink, tells the time, and spreads the first fault of its world.
+///
+/// Laws
+/// - Nothing blocks but `idle`. `post_send` and `post_receive` only record; `progress` moves. Each token is reported
+///   exactly once, unless the world has a fault: then tokens may never be reported.
+/// - The memory of a send stays untouched by its owner until `sent`; that of a receive until `received`.
+/// - A receive matches the send of the same peer with an equal tag; tags in flight between two ranks are unique. Messages
+///   may arrive before their receive is posted, and in any order.
+/// - `received(token, envelope, data)` gives the sender's envelope, so that the group can compare signatures and sizes
+///   BEFORE it touches the bytes, and a pointer that is good during that call: straight into the sender's memory where the
+///   transport maps peers, into its own staging memory elsewhere. The receiver copies or combines from there itself.
+/// - `idle(attempt, until)` gives the processor away as long as seems wise after `attempt` fruitless calls of
+///   `progress`, at most until `until` on the clock of `now()`. Simulated transports switch to the next rank there.
+/// - `abort(fault)`: the first fault of a world wins and is soon seen by all its ranks as `first_fault()`. After it
+///   returns nobody touches memory that this rank posted.
+/// - One thread drives a rank's transport at a time.
+///
+/// Menu: in_process (ranks are threads of one process), simulated (virtual time, one thread).
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/time.hpp"
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Names a message between two ranks.
+struct Tag {
+    std::uint64_t context = 0;  ///< of the group; equal on its ranks, different from that of other groups
+    std::uint64_t position = 0; ///< operation, lane, round and part; or the user's tag
+    friend bool operator==(const Tag&, const Tag&) = default;
+};
+
+/// What the sender believes is going on; compared by the receiver.
+struct Signature {
+    std::uint8_t collective = 0; ///< Collective
+    std::uint8_t reduction = 0;  ///< ReductionKind
+    std::uint8_t element = 0;    ///< ElementType
+    std::uint8_t reserved = 0;
+    std::uint32_t schedule = 0; ///< a hash of the schedule's name, its root and lanes
+    std::uint64_t count = 0;    ///< elements of the whole operation, or a hash of variable counts
+    friend bool operator==(const Signature&, const Signature&) = default;
+};
+
+struct Envelope {
+    Tag tag;
+    Signature signature;
+    std::uint64_t bytes = 0;
+};
+
+using Token = std::uint64_t;
+
+namespace detail {
+struct AnySink {
+    void sent(Token) {}
+    void received(Token, const Envelope&, const std::byte*) {}
+};
+} // namespace detail
+
+template <class T>
+concept transport = requires(T& t, const T& c, int peer, const Envelope& envelope, const std::byte* data, Token token,
+                             detail::AnySink& sink, std::uint32_t attempt, nanoseconds until, const Fault& fault) {
+    { c.rank() } -> std::same_as<int>;
+    { c.size() } -> std::same_as<int>;
+    { c.now() } -> std::same_as<nanoseconds>;
+    t.post_send(peer, envelope, data, token);
+    t.post_receive(peer, envelope.tag, token);
+    t.progress(sink);
+    t.idle(attempt, until);
+    t.abort(fault);
+    { c.first_fault() } -> std::same_as<const Fault*>; ///< nullptr while all is well; cheap
+    { T::maps_peers } -> std::convertible_to<bool>;    ///< peers' addresses can be read and written (mapped steps)
+    { T::name } -> std::convertible_to<std::string_view>;
+};
+
+UNISONO_NAMESPACE_END

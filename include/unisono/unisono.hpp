@@ -1,0 +1,14 @@
+#pragma once
+
+/// \file
+/// The umbrella: all of Unisono that needs nothing but the standard library and POSIX.
+
+#include "unisono/core/config.hpp"
+#include "unisono/core/element.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/core/view.hpp"
+#include "unisono/schedule/schedule.hpp"
+#include "unisono/arithmetic/reduction.hpp"
+#include "unisono/transport/transport.hpp"
