@@ -1,0 +1,12 @@
+# The version lives in include/unisono/core/version.hpp alone; this reads it from there.
+set(version_header ${CMAKE_CURRENT_LIST_DIR}/../include/unisono/core/version.hpp)
+set(UNISONO_VERSION "")
+foreach(part MAJOR MINOR PATCH)
+    file(STRINGS ${version_header} line REGEX "^# *define +UNISONO_VERSION_${part} +[0-9]+")
+    if(NOT line MATCHES "UNISONO_VERSION_${part} +([0-9]+)")
+        message(FATAL_ERROR "${version_header} does not define UNISONO_VERSION_${part} as a number")
+    endif()
+    list(APPEND UNISONO_VERSION ${CMAKE_MATCH_1})
+endforeach()
+list(JOIN UNISONO_VERSION "." UNISONO_VERSION)
+unset(version_header)
