@@ -1,0 +1,39 @@
+"""The harness must notice a program that compiles though it must not, missing words, and a control that fails."""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECK = Path(__file__).with_name("check.py")
+REFUSAL = 'template <class T> struct S { static_assert(sizeof(T) == 1, "found a T of more than one byte"); };\n'
+
+CASES = [
+    ("refused with the words", True, "// expect: found a T of more than one byte\n" + REFUSAL + "S<int> s;\n"),
+    ("refused with other words", False, "// expect: found something else\n" + REFUSAL + "S<int> s;\n"),
+    ("compiles", False, "// expect: found a T\n" + REFUSAL + "S<char> s;\n"),
+    ("control", True, "// expect-success\n" + REFUSAL + "S<char> s;\n"),
+    ("control that fails", False, "// expect-success\n" + REFUSAL + "S<int> s;\n"),
+    ("expects nothing", False, REFUSAL + "S<int> s;\n"),
+    ("inside a function template", True,
+     "// expect: found a T\n" + REFUSAL + "template <class T> void f(T) { S<T> s; }\nvoid g() { f(1); }\n"),
+    ("cases", True, "// case: wide\n// expect: more than one byte\n// case: narrow\n// expect-success\n" + REFUSAL +
+     "#ifdef CASE_wide\nS<int> s;\n#else\nS<char> s;\n#endif\n"),
+    ("one bad case of two", False, "// case: wide\n// expect: more than one byte\n// case: narrow\n// expect: more\n" +
+     REFUSAL + "#ifdef CASE_wide\nS<int> s;\n#else\nS<char> s;\n#endif\n"),
+]
+
+failed = 0
+for name, good, text in CASES:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.cpp"
+        path.write_text(text)
+        command = [sys.executable, str(CHECK)]
+        for compiler in sys.argv[1:]:
+            command += ["--compiler", compiler]
+        result = subprocess.run([*command, str(path)], capture_output=True, text=True)
+    as_expected = (result.returncode == 0) == good and not (result.stderr and good)
+    print(f"{'ok' if as_expected else 'FAILED'}: {name}")
+    if not as_expected:
+        failed += 1
+        print(result.stdout, result.stderr)
+sys.exit(1 if failed else 0)

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Enforces the arrows between the rooms of include/unisono/: who may include whom.
+
+    python3 check.py REPOSITORY
+
+Prints one line for each violation, with file, line and what is allowed, and exits with status 1 if there is any.
+"""
+import re
+import sys
+from pathlib import Path
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table. A room may include itself and what stands here; "x:concept" allows only the header that opens room x with
+# its concept (x/x.hpp or x/concept.hpp) and x/archetype.hpp.
+
+GROUP = ["core", "launch", "schedule", "arithmetic", "transport:concept"]
+COLLECTIVE = ["group", *GROUP]
+ANY_BUT_TESTING = ["*"]
+
+MAY_INCLUDE = {
+    "core": [],
+    "arithmetic": ["core"],
+    "launch": ["core"],
+    "transport": ["core", "launch"],
+    "schedule": ["core"],
+    "group": GROUP,
+    "collective": COLLECTIVE,
+    "layout": ["core"],
+    "data": ["core"],
+    "sampler": ["core"],
+    "accumulation": ["core", "arithmetic"],
+    "compression": ["core", "arithmetic", "layout", "collective"],
+    "reducer": ["collective", *COLLECTIVE, "layout", "compression:concept"],
+    "guard": ["core", "arithmetic", "layout"],
+    "update": ["core", "arithmetic", "layout", "collective"],
+    "sharding": ["core", "layout", "collective"],
+    "optimizer": ["core", "arithmetic"],
+    "parallel": ["core", "group", "collective"],
+    "model": ["core"],
+    "checkpoint": ["core", "layout", "*:concept"],
+    "observe": ["core"],
+    "trainer": ANY_BUT_TESTING,
+    "testing": ["*", "testing"],
+    "": ANY_BUT_TESTING,  # unisono.hpp and its like beside the rooms
+}
+
+# Third-party headers appear in these back ends alone, which the umbrella must not reach.
+THIRD_PARTY = {
+    "transport/libfabric": r"rdma/",
+    "transport/mpi": r"mpi\.h$",
+    "transport/nccl": r"(nccl|cuda)",
+    "arithmetic/thrust": r"(thrust|cuda|cub)",
+}
+
+# Standard headers that cost too much to compile, or tie the library to one instruction set.
+COSTLY = {"filesystem", "random", "future", "ranges", "regex"}
+COSTLY_PATTERN = re.compile(r"^([a-z]*mmintrin|x86intrin|arm_neon|arm_sve)\.h$")
+
+MAXIMUM_LINES = 400
+
+# file (or file, header) -> the reason why the rule does not hold there.
+LONG_ON_PURPOSE: dict[str, str] = {}
+COSTLY_ON_PURPOSE: dict[tuple[str, str], str] = {}
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+STANDARD = set("""
+algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono cinttypes climits
+clocale cmath codecvt compare complex concepts condition_variable coroutine csetjmp csignal cstdarg cstddef cstdint
+cstdio cstdlib cstring ctime cuchar cwchar cwctype deque exception execution filesystem format forward_list fstream
+functional future initializer_list iomanip ios iosfwd iostream istream iterator latch limits list locale map memory
+memory_resource mutex new numbers numeric optional ostream queue random ranges ratio regex scoped_allocator semaphore
+set shared_mutex source_location span sstream stack stdexcept stop_token streambuf string string_view
+syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray
+variant vector version
+""".split())
+SYSTEM = re.compile(r"^(sys|linux|netinet|arpa|net|bits|asm)/|^(unistd|fcntl|errno|poll|sched|pthread|signal|dlfcn|netdb|"
+                    r"time|semaphore|spawn|termios|limits|stdio|stdlib|string|stdint|stddef|ifaddrs|cxxabi|"
+                    r"execinfo|numa|numaif)\.h$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def room_of(header):
+    """The room of a path below include/unisono/; "" for the headers beside the rooms."""
+    return header.split("/", 1)[0] if "/" in header else ""
+
+
+def is_concept(header):
+    room, _, name = header.partition("/")
+    return name in (f"{room}.hpp", "concept.hpp", "concepts.hpp", "archetype.hpp")
+
+
+def allows(rule, target):
+    room, _, kind = rule.partition(":")
+    if room == "*" and room_of(target) == "testing":
+        return False
+    return room in ("*", room_of(target)) and (not kind or is_concept(target))
+
+
+def third_party_back_end(header):
+    return next((prefix for prefix in THIRD_PARTY if header.startswith(prefix)), None)
+
+
+class Checker:
+    def __init__(self, repository):
+        self.root = Path(repository) / "include" / "unisono"
+        self.violations = []
+        self.graph = {}
+
+    def report(self, header, line, text):
+        self.violations.append(f"include/unisono/{header}:{line}: {text}")
+
+    def run(self):
+        headers = sorted(path.relative_to(self.root).as_posix() for path in self.root.rglob("*.hpp"))
+        for header in headers:
+            self.check_header(header)
+        self.check_cycles()
+        self.check_umbrella()
+        return len(headers)
+
+    def check_header(self, header):
+        lines = (self.root / header).read_text().splitlines()
+        own_room = room_of(header)
+        if own_room not in MAY_INCLUDE:
+            self.report(header, 1, f"room '{own_room}' is not in the table of {Path(__file__).name}")
+            return
+        if len(lines) > MAXIMUM_LINES and header not in LONG_ON_PURPOSE:
+            self.report(header, len(lines), f"{len(lines)} lines; past {MAXIMUM_LINES} ask which two ideas live here")
+        targets = self.graph.setdefault(header, [])
+        for number, text in enumerate(lines, 1):
+            match = INCLUDE.match(text)
+            if not match:
+                continue
+            quote, name = match.groups()
+            if name.startswith("unisono/"):
+                target = name.removeprefix("unisono/")
+                targets.append((number, target))
+                self.check_arrow(header, number, own_room, target)
+            elif quote == '"':
+                self.report(header, number, f'"{name}": our own headers are included as "unisono/..."')
+            else:
+                self.check_foreign(header, number, name)
+
+    def check_arrow(self, header, number, own_room, target):
+        if not (self.root / target).is_file():
+            self.report(header, number, f"unisono/{target} does not exist")
+            return
+        rules = MAY_INCLUDE[own_room]
+        if room_of(target) == own_room or any(allows(rule, target) for rule in rules):
+            return
+        allowed = ", ".join(rules).replace("*", "any but testing") or "nothing of ours"
+        self.report(header, number, f"{own_room or 'the umbrella'} must not include unisono/{target}; allowed: {allowed}")
+
+    def check_foreign(self, header, number, name):
+        if name in COSTLY or COSTLY_PATTERN.match(name):
+            if (header, name) not in COSTLY_ON_PURPOSE:
+                self.report(header, number, f"<{name}> is too costly or too particular for a header of ours")
+        elif name not in STANDARD and not SYSTEM.match(name):
+            prefix = third_party_back_end(header)
+            if not prefix or not re.match(THIRD_PARTY[prefix], name):
+                self.report(header, number, f"<{name}> is a third party's; allowed only in {', '.join(THIRD_PARTY)}")
+
+    def check_cycles(self):
+        done, path = set(), []
+
+        def visit(header):
+            if header in path:
+                cycle = path[path.index(header):] + [header]
+                self.report(header, 1, "include cycle: " + " -> ".join(cycle))
+                return
+            if header in done:
+                return
+            path.append(header)
+            for _, target in self.graph.get(header, []):
+                visit(target)
+            path.pop()
+            done.add(header)
+
+        for header in sorted(self.graph):
+            visit(header)
+
+    def check_umbrella(self):
+        came_from, queue = {"unisono.hpp": None}, ["unisono.hpp"]
+        while queue:
+            header = queue.pop()
+            for number, target in self.graph.get(header, []):
+                if third_party_back_end(target):
+                    self.report(header, number, f"the umbrella reaches unisono/{target}, which needs a third party")
+                if target not in came_from:
+                    came_from[target] = header
+                    queue.append(target)
+
+
+def main(repository):
+    checker = Checker(repository)
+    count = checker.run()
+    for violation in checker.violations:
+        print(violation)
+    print(f"{count} headers, {len(checker.violations)} violations")
+    return 1 if checker.violations or not count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

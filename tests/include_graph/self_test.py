@@ -1,0 +1,86 @@
+"""The script that guards the include graph must see each kind of violation, and none where there is none."""
+import tempfile
+import unittest
+from pathlib import Path
+
+from check import MAXIMUM_LINES, Checker
+
+
+def violations(files):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder) / "include" / "unisono" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        checker = Checker(folder)
+        checker.run()
+        return checker.violations
+
+
+def include(name):
+    return f'#pragma once\n#include "unisono/{name}"\n'
+
+
+class SelfTest(unittest.TestCase):
+    def assert_only(self, found, start, *words):
+        self.assertEqual(len(found), 1, found)
+        self.assertTrue(found[0].startswith(f"include/unisono/{start}: "), found[0])
+        for word in words:
+            self.assertIn(word, found[0])
+
+    def test_a_clean_tree(self):
+        self.assertEqual(violations({
+            "core/error.hpp": "#include <string>\n#include <sys/mman.h>\n",
+            "transport/transport.hpp": include("core/error.hpp"),
+            "group/group.hpp": include("transport/transport.hpp"),
+            "transport/mpi.hpp": "#include <mpi.h>\n",
+            "testing/laws.hpp": include("group/group.hpp"),
+            "unisono.hpp": include("group/group.hpp"),
+        }), [])
+
+    def test_an_upward_arrow(self):
+        self.assert_only(violations({"core/a.hpp": include("group/group.hpp"), "group/group.hpp": ""}), "core/a.hpp:2",
+                         "core must not include unisono/group/group.hpp", "allowed: nothing of ours")
+
+    def test_angle_brackets_and_spaces(self):
+        self.assert_only(violations({"data/a.hpp": "#  include <unisono/group/group.hpp>\n", "group/group.hpp": ""}),
+                         "data/a.hpp:1", "allowed: core")
+
+    def test_a_concrete_transport_where_only_the_concept_may_be(self):
+        self.assert_only(violations({"group/g.hpp": include("transport/tcp.hpp"), "transport/tcp.hpp": ""}),
+                         "group/g.hpp:2", "transport:concept")
+
+    def test_testing_is_for_tests_only(self):
+        self.assert_only(violations({"trainer/t.hpp": include("testing/laws.hpp"), "testing/laws.hpp": ""}),
+                         "trainer/t.hpp:2", "any but testing")
+
+    def test_an_unknown_room(self):
+        self.assert_only(violations({"attic/a.hpp": ""}), "attic/a.hpp:1", "attic")
+
+    def test_a_missing_header(self):
+        self.assert_only(violations({"core/a.hpp": include("core/gone.hpp")}), "core/a.hpp:2", "does not exist")
+
+    def test_a_relative_include(self):
+        self.assert_only(violations({"core/a.hpp": '#include "b.hpp"\n', "core/b.hpp": ""}), "core/a.hpp:1", "unisono/")
+
+    def test_a_cycle(self):
+        self.assert_only(violations({"core/a.hpp": include("core/b.hpp"), "core/b.hpp": include("core/a.hpp")}),
+                         "core/a.hpp:1", "core/a.hpp -> core/b.hpp -> core/a.hpp")
+
+    def test_costly_headers(self):
+        for name in ("random", "filesystem", "immintrin.h", "emmintrin.h"):
+            self.assert_only(violations({"core/a.hpp": f"#include <{name}>\n"}), "core/a.hpp:1", name)
+
+    def test_third_parties(self):
+        self.assert_only(violations({"transport/tcp.hpp": "#include <mpi.h>\n"}), "transport/tcp.hpp:1", "third party")
+        self.assert_only(violations({"transport/mpi.hpp": "#include <nccl.h>\n"}), "transport/mpi.hpp:1", "third party")
+        self.assert_only(violations({"unisono.hpp": include("transport/mpi.hpp"), "transport/mpi.hpp": ""}),
+                         "unisono.hpp:2", "umbrella reaches")
+
+    def test_a_long_header(self):
+        self.assert_only(violations({"core/a.hpp": "//\n" * (MAXIMUM_LINES + 1)}), f"core/a.hpp:{MAXIMUM_LINES + 1}",
+                         "which two ideas")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,37 @@
+"""The documentation check must wrap what is incomplete, take what is complete, and see a block that does not compile."""
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECK = Path(__file__).with_name("check.py")
+FENCE = "```"
+
+CASES = [
+    ("no document", True, None),
+    ("no block", True, "# Title\n"),
+    ("statements", True, f"{FENCE}cpp\nint n = un::one;\n++n;\n{FENCE}\n"),
+    ("file scope", True, f"{FENCE}cpp\n// file scope\ntemplate <class T> struct S {{}};\n{FENCE}\n"),
+    ("complete", True, f"{FENCE}cpp\n#include <vector>\nint main() {{ std::vector<int> v; return int(v.size()); }}\n{FENCE}\n"),
+    ("given", True, f"<!-- given\nstruct Model {{ int n; }};\n-->\n{FENCE}cpp\nModel m{{1}};\n{FENCE}\n"),
+    ("not C++", True, f"{FENCE}bash\nint n = ;\n{FENCE}\n"),
+    ("broken", False, f"text\n{FENCE}cpp\nint n = ;\n{FENCE}\n"),
+    ("second of two", False, f"{FENCE}cpp\nint n = 1;\n{FENCE}\n\n{FENCE}cpp\nint m = missing;\n{FENCE}\n"),
+]
+
+failed = 0
+for name, good, text in CASES:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "include" / "unisono").mkdir(parents=True)
+        (root / "include" / "unisono" / "unisono.hpp").write_text("namespace unisono { inline constexpr int one = 1; }\n")
+        if text is not None:
+            (root / "README.md").write_text(text)
+        result = subprocess.run([sys.executable, str(CHECK), folder, "--compiler", sys.argv[1]], capture_output=True,
+                                text=True)
+    as_expected = (result.returncode == 0) == good and not result.stderr
+    print(f"{'ok' if as_expected else 'FAILED'}: {name}")
+    if not as_expected:
+        failed += 1
+        print(result.stdout, result.stderr)
+sys.exit(1 if failed else 0)

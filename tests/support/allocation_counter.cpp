@@ -1,0 +1,63 @@
+#include "support/allocation_counter.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+// Constant-initialised: operator new is called before any constructor of ours runs.
+constinit std::atomic<std::size_t> process_count{0};
+constinit thread_local std::size_t thread_count = 0;
+
+void* count_and_allocate(std::size_t bytes, std::size_t alignment) noexcept {
+    process_count.fetch_add(1, std::memory_order_relaxed);
+    ++thread_count;
+    if (bytes == 0) bytes = 1;
+    if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
+    if (void* memory = count_and_allocate(bytes, alignment)) return memory;
+    throw std::bad_alloc{};
+}
+
+} // namespace
+
+namespace unisono_test {
+
+std::size_t allocations_of_process() noexcept { return process_count.load(std::memory_order_relaxed); }
+std::size_t allocations_of_thread() noexcept { return thread_count; }
+
+} // namespace unisono_test
+
+using std::align_val_t;
+using std::nothrow_t;
+using std::size_t;
+
+void* operator new(size_t n) { return allocate_or_throw(n, 1); }
+void* operator new[](size_t n) { return allocate_or_throw(n, 1); }
+void* operator new(size_t n, align_val_t a) { return allocate_or_throw(n, static_cast<size_t>(a)); }
+void* operator new[](size_t n, align_val_t a) { return allocate_or_throw(n, static_cast<size_t>(a)); }
+void* operator new(size_t n, const nothrow_t&) noexcept { return count_and_allocate(n, 1); }
+void* operator new[](size_t n, const nothrow_t&) noexcept { return count_and_allocate(n, 1); }
+void* operator new(size_t n, align_val_t a, const nothrow_t&) noexcept {
+    return count_and_allocate(n, static_cast<size_t>(a));
+}
+void* operator new[](size_t n, align_val_t a, const nothrow_t&) noexcept {
+    return count_and_allocate(n, static_cast<size_t>(a));
+}
+
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, size_t, align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, const nothrow_t&) noexcept { std::free(p); }
+void operator delete[](void* p, const nothrow_t&) noexcept { std::free(p); }
+void operator delete(void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
+void operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }

@@ -1,0 +1,16 @@
+// Counts calls of global operator new, so that a test can assert that a piece of code allocates nothing.
+// Link it by a line in tests/<room>/room.cmake:
+//   target_link_libraries(${room_target} PRIVATE unisono_allocation_counter)
+#pragma once
+
+#include <cstddef>
+
+namespace unisono_test {
+
+/// Allocations by all threads since the start of the process.
+std::size_t allocations_of_process() noexcept;
+
+/// Allocations by the calling thread since its start.
+std::size_t allocations_of_thread() noexcept;
+
+} // namespace unisono_test
