@@ -1,0 +1,107 @@
+#pragma once
+
+/// \file
+/// What the ranks of one group share where memory is common (in_process, simulated; shared_memory maps the same layout):
+/// announcements, by which waiting ranks find out that a peer does something else; and mapped lines, the flags of the
+/// direct schedules.
+
+#include "unisono/core/error.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The last operations that each rank of a group started. Written by that rank at each start (one line of its own),
+/// read by others only when they have waited for a while.
+class Announcements {
+public:
+    static constexpr std::size_t depth = 8;
+
+    explicit Announcements(int size) : logs_(std::make_unique<Log[]>(static_cast<std::size_t>(size))) {}
+
+    void announce(int rank, std::uint64_t sequence, const Signature& signature) noexcept {
+        Log& log = logs_[static_cast<std::size_t>(rank)];
+        Entry& entry = log.entries[sequence % depth];
+        const auto words = std::bit_cast<Words>(signature);
+        entry.sequence.store(0, std::memory_order_relaxed); // a reader in between sees 0 and drops what it read
+        entry.first.store(words.first, std::memory_order_release);
+        entry.second.store(words.second, std::memory_order_release);
+        entry.sequence.store(sequence, std::memory_order_release);
+        log.latest.store(sequence, std::memory_order_relaxed);
+    }
+
+    /// The signature of a rank's operation; false if it has not started, or is long past.
+    [[nodiscard]] bool find(int rank, std::uint64_t sequence, Signature& signature) const noexcept {
+        const Entry& entry = logs_[static_cast<std::size_t>(rank)].entries[sequence % depth];
+        if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
+        Words words{};
+        words.first = entry.first.load(std::memory_order_acquire);
+        words.second = entry.second.load(std::memory_order_acquire);
+        if (entry.sequence.load(std::memory_order_relaxed) != sequence) return false;
+        signature = std::bit_cast<Signature>(words);
+        return true;
+    }
+
+    [[nodiscard]] std::uint64_t latest(int rank) const noexcept {
+        return logs_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
+    }
+
+private:
+    struct Words {
+        std::uint64_t first = 0;
+        std::uint64_t second = 0;
+    };
+    struct Entry {
+        std::atomic<std::uint64_t> sequence{0};
+        std::atomic<std::uint64_t> first{0};
+        std::atomic<std::uint64_t> second{0};
+    };
+    struct alignas(64) Log {
+        Entry entries[depth];
+        std::atomic<std::uint64_t> latest{0};
+    };
+    std::unique_ptr<Log[]> logs_;
+};
+
+/// A rank's flag for one mapped operation, with what peers need to find its memory, and room for a small payload so
+/// that 8 bytes travel in the flag's own cache line.
+struct alignas(128) MappedLine {
+    static constexpr std::size_t payload_bytes = 472;
+
+    std::atomic<std::uint64_t> turn{0}; ///< (operation + 1) * 4 + phase; only grows
+    Signature signature;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    std::byte payload[payload_bytes];
+};
+static_assert(sizeof(MappedLine) == 512);
+
+/// The mapped lines of a group. A line is used again after `depth` operations, when every rank has completed the older
+/// one; `completed` says how far a rank is.
+class MappedBoard {
+public:
+    static constexpr std::size_t depth = 4;
+
+    explicit MappedBoard(int size) : ranks_(std::make_unique<Rank[]>(static_cast<std::size_t>(size))) {}
+
+    MappedLine& line(int rank, std::uint64_t operation) noexcept {
+        return ranks_[static_cast<std::size_t>(rank)].lines[operation % depth];
+    }
+    std::atomic<std::uint64_t>& completed(int rank) noexcept { return ranks_[static_cast<std::size_t>(rank)].completed; }
+
+private:
+    struct Rank {
+        MappedLine lines[depth];
+        alignas(128) std::atomic<std::uint64_t> completed{0};
+    };
+    std::unique_ptr<Rank[]> ranks_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
