@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-# define UNISONO_TEST_SANITIZED 1
+#define UNISONO_TEST_SANITIZED 1
 #elif defined(__has_feature)
-# if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#  define UNISONO_TEST_SANITIZED 1
-# endif
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define UNISONO_TEST_SANITIZED 1
+#endif
 #endif
 
 namespace {
@@ -29,7 +29,7 @@ namespace {
 namespace ut = boost::unit_test;
 
 class Watchdog final : public ut::test_observer {
-  public:
+public:
     Watchdog() {
         ut::framework::register_observer(*this);
         thread_ = std::thread([this] { watch(); });
@@ -58,7 +58,7 @@ class Watchdog final : public ut::test_observer {
 
     void test_unit_aborted(const ut::test_unit&) override { end(); }
 
-  private:
+private:
     static double limit_s(const ut::test_unit& unit) {
         double limit = 60;
         if (const char* text = std::getenv("UNISONO_TEST_TIMEOUT_S")) {
@@ -106,9 +106,9 @@ class Watchdog final : public ut::test_observer {
                 continue;
             }
             // The system clock's wait, as ThreadSanitizer of these compilers does not know the steady clock's.
-            const auto until = std::chrono::system_clock::now() +
-                               std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                                   std::chrono::duration<double>(limit_s_));
+            const auto until =
+                std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                                                       std::chrono::duration<double>(limit_s_));
             if (!changed_.wait_until(lock, until, news)) {
                 std::fprintf(stderr, "\nwatchdog: test case %s hung (no end within %g s)\n", name_.c_str(), limit_s_);
                 std::fflush(stderr);
