@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds the examples and runs the main one: bash examples/run.sh [OPTIONS OF data_parallel...]
+# What is built and installed goes to stderr, so that stdout is the example's alone.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/install_missing.sh
+{
+    install_missing compiler build json cli11
+    cmake --preset release -D UNISONO_BUILD_TESTS=OFF -B build/examples
+    cmake --build build/examples --parallel "$(nproc)"
+} >&2
+exec build/examples/examples/data_parallel "$@"

@@ -1,0 +1,64 @@
+# shellcheck shell=bash
+# Sourced: `install_missing WHAT...` makes sure that each named thing is there and, on Debian and its relatives, installs
+# the packages of those that are not. Nothing is called and no network is touched when nothing is missing.
+
+have_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
+
+is_present() {
+    case $1 in
+        compiler) command -v c++ && printf 'int main() {}' | c++ -std=c++20 -fsyntax-only -x c++ - ;;
+        clang) command -v clang++ && ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-* ;;
+        build) command -v cmake && command -v ninja ;;
+        python) command -v python3 ;;
+        boost_test) have_header boost/test/unit_test.hpp ;;
+        json) have_header nlohmann/json.hpp ;;
+        cli11) have_header CLI/CLI.hpp ;;
+        ccache) command -v ccache ;;
+        format) command -v "${CLANG_FORMAT:-clang-format-16}" ;;
+        tidy) command -v clang-tidy ;;
+        *) echo "install_missing: do not know '$1'" >&2; return 1 ;;
+    esac >/dev/null 2>&1
+}
+
+packages_of() {
+    case $1 in
+        compiler) echo g++ ;;
+        clang) echo clang ;;
+        build) echo cmake ninja-build ;;
+        python) echo python3 ;;
+        boost_test) echo libboost-test-dev ;;
+        json) echo nlohmann-json3-dev ;;
+        cli11) echo libcli11-dev ;;
+        ccache) echo ccache ;;
+        format) echo clang-format-16 ;;
+        tidy) echo clang-tidy ;;
+    esac
+}
+
+install_missing() {
+    local thing packages=() missing=()
+    for thing in "$@"; do
+        is_present "$thing" || { missing+=("$thing"); read -ra more < <(packages_of "$thing"); packages+=("${more[@]}"); }
+    done
+    [ ${#missing[@]} = 0 ] && return 0
+    local as_root=()
+    if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
+    if ! command -v apt-get >/dev/null || { [ ${#as_root[@]} != 0 ] && ! command -v sudo >/dev/null; }; then
+        echo "missing: ${missing[*]}; on Debian as root: apt-get install ${packages[*]}" >&2
+        return 1
+    fi
+    echo "installing: ${packages[*]}"
+    local log
+    log=$(mktemp)
+    if ! { "${as_root[@]}" apt-get update -q &&
+           "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+               "${packages[@]}"; } >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+    for thing in "${missing[@]}"; do
+        is_present "$thing" || { echo "'$thing' is still missing after apt-get install ${packages[*]}" >&2; return 1; }
+    done
+}
