@@ -1,0 +1,253 @@
+#pragma once
+
+/// \file
+/// Where each parameter's elements are: the flat order, and the buckets in which gradients travel.
+///
+/// - The **flat order** is the model's own: parameter 0's elements, then parameter 1's, ... It does not depend on buckets,
+///   world size or sharding, so checkpoints speak in it.
+/// - A **bucket** holds whole parameters of one element type, the last parameter first, because backward passes produce
+///   gradients in about that order. Positions in a bucket count its elements in that order. Bucket 0 is the first to be
+///   complete, and all ranks start buckets in bucket order.
+/// - A **slice** is a contiguous range of positions in a bucket; owners.hpp says whose it is. `visit` turns it into pieces
+///   of parameters.
+///
+/// Laws: a layout is a pure function of the shapes and of `Buckets`, so equal on all ranks where these are; each element
+/// of each parameter is in exactly one bucket, once. Parameters without elements are allowed and are in no bucket.
+///
+/// Deliberately absent: buckets rebuilt by order of arrival (bits would depend on timing), and buckets that split a
+/// parameter (its gradient becomes ready as a whole).
+
+#include "unisono/core/element.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// One parameter: how many elements of which type.
+struct ParameterShape {
+    std::size_t count = 0;
+    ElementType type = ElementType::float32;
+    std::size_t element_bytes = sizeof(float);
+    friend bool operator==(const ParameterShape&, const ParameterShape&) = default;
+};
+
+template <element T>
+constexpr ParameterShape shape_of(std::span<T> parameter) {
+    return {parameter.size(), element_type_of<std::remove_cv_t<T>>, sizeof(T)};
+}
+
+/// How gradients are cut into buckets: a bucket is closed as soon as it holds at least so many bytes.
+/// The defaults are those of PyTorch's DistributedDataParallel: a small first bucket starts the communication early.
+struct Buckets {
+    std::size_t first_bytes = std::size_t{1} << 20;
+    std::size_t bytes = std::size_t{25} << 20;
+    friend bool operator==(const Buckets&, const Buckets&) = default;
+};
+
+/// Elements [offset, offset + count) of a parameter.
+struct Piece {
+    std::size_t parameter = 0;
+    std::size_t offset = 0;
+    std::size_t count = 0;
+    friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// Whole parameters of one type, in the order of their positions.
+struct Bucket {
+    ElementType type = ElementType::float32;
+    std::size_t element_bytes = sizeof(float);
+    std::size_t count = 0; ///< elements
+    std::vector<Piece> pieces = {};
+
+    [[nodiscard]] std::size_t bytes() const { return count * element_bytes; }
+    friend bool operator==(const Bucket&, const Bucket&) = default;
+};
+
+class Layout {
+public:
+    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+    /// Where an element lies in the buckets.
+    struct Place {
+        std::size_t bucket = none;
+        std::size_t position = 0;
+        friend bool operator==(const Place&, const Place&) = default;
+    };
+    /// An element of a parameter.
+    struct Element {
+        std::size_t parameter = 0;
+        std::size_t index = 0;
+        friend bool operator==(const Element&, const Element&) = default;
+    };
+
+    Layout() = default;
+
+    /// bad_input where the total size overflows, an element has no bytes, or `how` has a zero.
+    explicit Layout(std::span<const ParameterShape> shapes, const Buckets& how = {})
+        : shapes_(shapes.begin(), shapes.end()) {
+        if (how.first_bytes == 0) refuse_input("Buckets.first_bytes is 0; expected at least 1");
+        if (how.bytes == 0) refuse_input("Buckets.bytes is 0; expected at least 1");
+        add_up();
+        fill(how);
+    }
+
+    [[nodiscard]] const std::vector<ParameterShape>& shapes() const { return shapes_; }
+    [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+    [[nodiscard]] std::size_t parameters() const { return shapes_.size(); }
+    [[nodiscard]] std::size_t count() const { return starts_.empty() ? 0 : starts_.back(); } ///< elements of all types
+    [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+    /// Elements of one type; optimizer state and sharding go by type.
+    [[nodiscard]] std::size_t count_of(ElementType type) const {
+        std::size_t total = 0;
+        for (const ParameterShape& shape : shapes_) total += shape.type == type ? shape.count : 0;
+        return total;
+    }
+
+    /// Flat index of a parameter's first element.
+    [[nodiscard]] std::size_t start_of(std::size_t parameter) const { return starts_.at(parameter); }
+
+    [[nodiscard]] std::size_t flat_index(const Element& element) const {
+        check(element);
+        return starts_[element.parameter] + element.index;
+    }
+
+    /// The element at a flat index; log2(parameters) comparisons.
+    [[nodiscard]] Element element_at(std::size_t flat) const {
+        if (flat >= count()) {
+            refuse_input("flat index " + std::to_string(flat) + " is outside of " + std::to_string(count()) + " elements");
+        }
+        const auto after = std::upper_bound(starts_.begin(), starts_.end(), flat);
+        const auto parameter = static_cast<std::size_t>(after - starts_.begin()) - 1;
+        return {parameter, flat - starts_[parameter]};
+    }
+
+    /// The bucket in which a parameter travels; `none` for one without elements.
+    [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const { return places_.at(parameter).bucket; }
+
+    [[nodiscard]] Place place_of(const Element& element) const {
+        check(element);
+        const Place& start = places_[element.parameter];
+        return {start.bucket, start.position + element.index};
+    }
+
+    /// Calls `visit(piece, position)` for each stretch of one parameter in positions [first, first + count) of a bucket,
+    /// in the order of positions.
+    template <class Visit>
+    void visit(std::size_t bucket, std::size_t first, std::size_t count, Visit&& visit) const {
+        const Bucket& which = buckets_.at(bucket);
+        if (first > which.count || count > which.count - first) {
+            refuse_input("slice [" + std::to_string(first) + ", +" + std::to_string(count) + ") is outside of bucket " +
+                         std::to_string(bucket) + ", which has " + std::to_string(which.count) + " elements");
+        }
+        if (count == 0) return;
+        auto piece = std::upper_bound(which.pieces.begin(), which.pieces.end(), first,
+                                      [this](std::size_t position, const Piece& candidate) {
+                                          return position < places_[candidate.parameter].position;
+                                      }) - 1;
+        for (const std::size_t end = first + count; first < end; ++piece) {
+            const std::size_t skipped = first - places_[piece->parameter].position;
+            const std::size_t taken = std::min(piece->count - skipped, end - first);
+            visit(Piece{piece->parameter, piece->offset + skipped, taken}, first);
+            first += taken;
+        }
+    }
+
+    /// A few lines for people: totals, then a line a bucket.
+    [[nodiscard]] std::string describe() const {
+        std::string text = count_text(parameters()) + (parameters() == 1 ? " parameter, " : " parameters, ") +
+                           count_text(count()) + " elements, " + bytes_text(bytes_) + ", " + count_text(buckets_.size()) +
+                           (buckets_.size() == 1 ? " bucket\n" : " buckets\n");
+        for (std::size_t b = 0; b < buckets_.size(); ++b) {
+            const Bucket& bucket = buckets_[b];
+            const std::size_t front = bucket.pieces.front().parameter;
+            const std::size_t back = bucket.pieces.back().parameter;
+            text += "  bucket " + std::to_string(b) + ": " + std::string(name_of(bucket.type)) + ", " +
+                    count_text(bucket.count) + " elements, " + bytes_text(bucket.bytes()) + ", " +
+                    (front == back ? "parameter " + std::to_string(front)
+                                   : std::to_string(bucket.pieces.size()) + " parameters from " + std::to_string(front) +
+                                         " down to " + std::to_string(back)) +
+                    "\n";
+        }
+        return text;
+    }
+
+    friend bool operator==(const Layout& a, const Layout& b) { return a.shapes_ == b.shapes_ && a.buckets_ == b.buckets_; }
+
+private:
+    void check(const Element& element) const {
+        if (element.parameter >= shapes_.size() || element.index >= shapes_[element.parameter].count) {
+            refuse_input("element " + std::to_string(element.index) + " of parameter " + std::to_string(element.parameter) +
+                         " does not exist");
+        }
+    }
+
+    void add_up() {
+        constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2; // sums with padding still fit
+        starts_.assign(1, 0);
+        starts_.reserve(shapes_.size() + 1);
+        for (std::size_t i = 0; i < shapes_.size(); ++i) {
+            const ParameterShape& shape = shapes_[i];
+            if (shape.element_bytes == 0) refuse_input("parameter " + std::to_string(i) + " has elements of 0 bytes");
+            if (shape.count > most / shape.element_bytes || shape.count * shape.element_bytes > most - bytes_) {
+                refuse_input("parameter " + std::to_string(i) + " has " + std::to_string(shape.count) + " elements of " +
+                             std::to_string(shape.element_bytes) + " bytes: the total size overflows");
+            }
+            bytes_ += shape.count * shape.element_bytes;
+            starts_.push_back(starts_.back() + shape.count);
+        }
+    }
+
+    void fill(const Buckets& how) {
+        struct Open { // the bucket of one type that is being filled
+            Bucket bucket;
+            std::size_t limit;
+        };
+        std::vector<Open> open;
+        places_.resize(shapes_.size());
+        const auto close = [this](Bucket& bucket) { buckets_.push_back(std::exchange(bucket, Bucket{})); };
+        for (std::size_t i = shapes_.size(); i-- > 0;) {
+            const ParameterShape& shape = shapes_[i];
+            if (shape.count == 0) continue;
+            auto mine = std::find_if(open.begin(), open.end(), [&](const Open& candidate) {
+                return candidate.bucket.type == shape.type && candidate.bucket.element_bytes == shape.element_bytes;
+            });
+            if (mine == open.end()) {
+                mine = open.insert(open.end(), Open{Bucket{shape.type, shape.element_bytes, 0, {}}, how.first_bytes});
+            }
+            places_[i].position = mine->bucket.count;
+            mine->bucket.pieces.push_back({i, 0, shape.count});
+            mine->bucket.count += shape.count;
+            if (mine->bucket.bytes() >= mine->limit) {
+                close(mine->bucket);
+                *mine = Open{Bucket{shape.type, shape.element_bytes, 0, {}}, how.bytes};
+            }
+        }
+        for (Open& rest : open) {
+            if (rest.bucket.count != 0) close(rest.bucket);
+        }
+        // In the order in which they become complete when gradients arrive from the last parameter to the first.
+        std::sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
+            return a.pieces.back().parameter > b.pieces.back().parameter;
+        });
+        for (std::size_t b = 0; b < buckets_.size(); ++b) {
+            for (const Piece& piece : buckets_[b].pieces) places_[piece.parameter].bucket = b;
+        }
+    }
+
+    std::vector<ParameterShape> shapes_;
+    std::vector<std::size_t> starts_; ///< flat index of each parameter's first element, and the total
+    std::size_t bytes_ = 0;
+    std::vector<Bucket> buckets_;
+    std::vector<Place> places_; ///< of each parameter's first element
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,113 @@
+#pragma once
+
+/// \file
+/// Who owns which slice of a bucket (or of any range of elements).
+
+#include "unisono/core/error.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Positions [first, first + count).
+struct Slice {
+    std::size_t first = 0;
+    std::size_t count = 0;
+    [[nodiscard]] constexpr std::size_t end() const { return first + count; }
+    friend bool operator==(const Slice&, const Slice&) = default;
+};
+
+/// A pure function of (count, owners): which rank owns which slice. Owned slices are contiguous, do not overlap, cover all
+/// positions and follow the order of the owners; trailing owners of a short range may own less or nothing.
+/// With `everyone` each rank owns all, that is: all hold replicas.
+class Owners {
+public:
+    /// Every rank of the world owns all positions.
+    static Owners everyone(std::size_t count, int world) {
+        check_world(world);
+        return Owners(count, {}, world, count, true);
+    }
+
+    /// ZeRO's slices (Rajbhandari et al., SC'20): ceil(count / world) each, rounded up to a multiple of `granularity`
+    /// elements (a cache line's worth avoids false sharing); padding beyond `count` belongs to nobody's slice.
+    static Owners equal(std::size_t count, int world, std::size_t granularity = 1) {
+        check_world(world);
+        std::vector<int> ranks(static_cast<std::size_t>(world));
+        for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)] = r;
+        return chosen(count, std::move(ranks), world, granularity);
+    }
+
+    /// Equal slices for these ranks, in this order; the others own nothing. One rank: a master. Several: servers.
+    static Owners chosen(std::size_t count, std::vector<int> ranks, int world, std::size_t granularity = 1) {
+        check_world(world);
+        if (ranks.empty()) refuse_input("no owners were chosen; expected at least one rank");
+        if (granularity == 0) refuse_input("the granularity of slices is 0; expected at least 1 element");
+        std::vector<bool> seen(static_cast<std::size_t>(world));
+        for (const int rank : ranks) {
+            if (rank < 0 || rank >= world) {
+                refuse_input("owner " + std::to_string(rank) + " is not a rank of a world of " + std::to_string(world));
+            }
+            if (seen[static_cast<std::size_t>(rank)]) refuse_input("owner " + std::to_string(rank) + " was chosen twice");
+            seen[static_cast<std::size_t>(rank)] = true;
+        }
+        const std::size_t even = count / ranks.size() + (count % ranks.size() != 0 ? 1 : 0);
+        const std::size_t excess = even % granularity;
+        const std::size_t added = excess == 0 ? 0 : granularity - excess;
+        if (even > (std::numeric_limits<std::size_t>::max() - added) / ranks.size() - added) {
+            refuse_input("slices of " + std::to_string(count) + " elements for " + std::to_string(ranks.size()) +
+                         " owners overflow");
+        }
+        return Owners(count, std::move(ranks), world, even + added, false);
+    }
+
+    [[nodiscard]] std::size_t count() const { return count_; }
+    [[nodiscard]] int world() const { return world_; }
+    [[nodiscard]] bool replicated() const { return replicated_; }
+    /// In the order of their slices; empty when replicated.
+    [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+    /// Elements of a full slice, padding included; 0 for an empty range.
+    [[nodiscard]] std::size_t slice_count() const { return slice_count_; }
+    /// Elements of all slices, padding included.
+    [[nodiscard]] std::size_t padded_count() const { return replicated_ ? count_ : slice_count_ * ranks_.size(); }
+
+    /// What a rank owns; {0, 0} for a rank that owns nothing.
+    [[nodiscard]] Slice slice(int rank) const {
+        if (replicated_) return {0, count_};
+        const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
+        if (found == ranks_.end()) return {};
+        const std::size_t first = std::min(count_, static_cast<std::size_t>(found - ranks_.begin()) * slice_count_);
+        const std::size_t owned = std::min(slice_count_, count_ - first);
+        return owned == 0 ? Slice{} : Slice{first, owned};
+    }
+
+    /// The owner of a position; the asking rank itself (-1) when replicated.
+    [[nodiscard]] int owner_of(std::size_t position) const {
+        if (position >= count_) {
+            refuse_input("position " + std::to_string(position) + " is outside of " + std::to_string(count_) + " elements");
+        }
+        return replicated_ ? -1 : ranks_[position / slice_count_];
+    }
+
+    friend bool operator==(const Owners&, const Owners&) = default;
+
+private:
+    Owners(std::size_t count, std::vector<int> ranks, int world, std::size_t slice_count, bool replicated)
+        : count_(count), ranks_(std::move(ranks)), world_(world), slice_count_(slice_count), replicated_(replicated) {}
+
+    static void check_world(int world) {
+        if (world < 1) refuse_input("the world has " + std::to_string(world) + " ranks; expected at least 1");
+    }
+
+    std::size_t count_;
+    std::vector<int> ranks_;
+    int world_;
+    std::size_t slice_count_;
+    bool replicated_;
+};
+
+UNISONO_NAMESPACE_END
