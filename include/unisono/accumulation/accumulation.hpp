@@ -1,0 +1,105 @@
+#pragma once
+
+/// \file
+/// How many micro-batches make one update.
+///
+/// A policy makes a *window* for a run. After each round of the sampler (one micro-batch of every replica) the trainer adds
+/// what the round held, and the window says whether the update is due. All that is added is the same on all ranks (micro-
+/// batches of one rank, samples and tokens of all ranks together), so that all ranks close their windows at the same round
+/// without a word. An update divides by the weights that were really accumulated, so that a short window at an epoch's end
+/// is as right as a full one.
+///
+/// Laws (tests/accumulation): a window closes at the first round that reaches its target and not before; `would_close(next)`
+/// tells what `closed()` will say once `next` is added (the trainer may begin to communicate during that round's
+/// backward pass); after `reset()` it is as new; equal rounds give equal answers on all ranks; no allocation.
+///
+/// | policy            | closes after                             | needs from the trainer                    |
+/// |-------------------|------------------------------------------|-------------------------------------------|
+/// | NoAccumulation    | each round                               | nothing                                   |
+/// | Accumulate        | `steps` micro-batches on each rank       | nothing                                   |
+/// | AccumulateSamples | at least `samples` samples over all ranks | the round's samples: the sampler knows them |
+/// | AccumulateTokens  | at least `tokens` tokens over all ranks  | the round's tokens, summed over all ranks |
+///
+/// Absent: a target that grows during training (start another `fit` with another value).
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What a round, or a window of rounds, holds.
+struct Totals {
+    std::int64_t micro_batches = 0; ///< of one rank; empty ones count
+    std::int64_t samples = 0;       ///< of all ranks together
+    std::int64_t tokens = 0;        ///< of all ranks together; 0 where nobody counts them
+    friend bool operator==(const Totals&, const Totals&) = default;
+    friend constexpr Totals operator+(Totals a, const Totals& b) {
+        return {a.micro_batches + b.micro_batches, a.samples + b.samples, a.tokens + b.tokens};
+    }
+};
+
+/// What becomes of the window that an epoch's end leaves unfinished.
+enum class ShortWindow : std::uint8_t {
+    keep, ///< an update with what was accumulated, divided by just that
+    drop, ///< its gradients are discarded, as a manual PyTorch loop that steps every n micro-batches does
+};
+
+template <class W>
+concept accumulation_window = std::copyable<W> && requires(W& window, const W& view, const Totals& next) {
+    window.add(next);
+    window.reset();
+    { view.would_close(next) } -> std::same_as<bool>;
+    { view.closed() } -> std::same_as<bool>;
+    { view.due_at_end() } -> std::same_as<bool>; // the epoch ends here: is there an update to do?
+    { view.totals() } -> std::convertible_to<Totals>;
+};
+
+/// `counts_tokens`: the trainer has to sum the tokens of each round over all ranks.
+template <class A>
+concept accumulation_policy = policy_of<A, Family::accumulation> && requires(const A& policy, std::int64_t hosted) {
+    { A::counts_tokens } -> std::convertible_to<bool>;
+    { policy.window(hosted) } -> accumulation_window; // hosted: replicas per rank, that is micro-batches a round
+};
+
+/// The window of all built-in policies: closes when every target that is set has been reached.
+class AccumulationWindow {
+public:
+    constexpr AccumulationWindow(const Totals& target, ShortWindow at_end) : target_(target), at_end_(at_end) {}
+
+    constexpr void add(const Totals& round) { sum_ = sum_ + round; }
+    constexpr void reset() { sum_ = {}; }
+    [[nodiscard]] constexpr bool would_close(const Totals& next) const { return reached(sum_ + next); }
+    [[nodiscard]] constexpr bool closed() const { return reached(sum_); }
+    [[nodiscard]] constexpr bool due_at_end() const {
+        return closed() || (at_end_ == ShortWindow::keep && sum_.samples > 0);
+    }
+    [[nodiscard]] constexpr const Totals& totals() const { return sum_; }
+
+private:
+    [[nodiscard]] constexpr bool reached(const Totals& sum) const {
+        return sum.micro_batches >= target_.micro_batches && sum.samples >= target_.samples && sum.tokens >= target_.tokens;
+    }
+
+    Totals target_;
+    Totals sum_ = {};
+    ShortWindow at_end_;
+};
+
+static_assert(accumulation_window<AccumulationWindow>);
+
+namespace accumulation {
+
+/// Refuses a target below 1, naming policy and parameter.
+inline void check_target(std::string_view who, std::string_view parameter, std::int64_t found) {
+    if (found < 1)
+        refuse_input(std::string(who) + ": " + std::string(parameter) + " is " + std::to_string(found) +
+                     ", expected 1 or more");
+}
+
+} // namespace accumulation
+UNISONO_NAMESPACE_END

@@ -1,0 +1,32 @@
+#pragma once
+
+/// \file
+/// Micro-batches up to a target number of samples an update.
+
+#include "unisono/accumulation/accumulation.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// An update after the first round with which all ranks together have at least `samples` samples. Rounds are never split,
+/// so that an update may hold up to one round less one sample more than that. Keeps the global batch about the same
+/// on any number of ranks.
+struct AccumulateSamples {
+    std::int64_t samples = 1;
+    ShortWindow short_window = ShortWindow::keep;
+
+    static constexpr std::string_view name = "AccumulateSamples";
+    static constexpr Family family = Family::accumulation;
+    static constexpr bool counts_tokens = false;
+    friend bool operator==(const AccumulateSamples&, const AccumulateSamples&) = default;
+
+    /// \throws error bad_input: samples below 1
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
+        accumulation::check_target(name, "samples", samples);
+        accumulation::check_target(name, "hosted", hosted);
+        return {{.samples = samples}, short_window};
+    }
+};
+
+static_assert(accumulation_policy<AccumulateSamples>);
+
+UNISONO_NAMESPACE_END

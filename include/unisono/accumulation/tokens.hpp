@@ -1,0 +1,32 @@
+#pragma once
+
+/// \file
+/// Micro-batches up to a target number of tokens an update.
+
+#include "unisono/accumulation/accumulation.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// An update after the first round with which all ranks together have at least `tokens` tokens (words, pixels, whatever
+/// the model's loss is a mean of). The trainer sums each round's tokens over the ranks: one small all-reduce a round.
+/// Rounds are never split, so that an update may hold up to one round more than that.
+struct AccumulateTokens {
+    std::int64_t tokens = 1;
+    ShortWindow short_window = ShortWindow::keep;
+
+    static constexpr std::string_view name = "AccumulateTokens";
+    static constexpr Family family = Family::accumulation;
+    static constexpr bool counts_tokens = true;
+    friend bool operator==(const AccumulateTokens&, const AccumulateTokens&) = default;
+
+    /// \throws error bad_input: tokens below 1
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
+        accumulation::check_target(name, "tokens", tokens);
+        accumulation::check_target(name, "hosted", hosted);
+        return {{.tokens = tokens}, short_window};
+    }
+};
+
+static_assert(accumulation_policy<AccumulateTokens>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,105 @@
+#pragma once
+
+/// \file
+/// Data sets: what the user supplies, and two small ones.
+///
+/// A data set has a `size()` and gives the batch of any list of indices; what a batch is, is the user's affair.
+///
+/// Laws: `size()` does not change during training; `batch(indices)` depends on the indices alone (order included); it is
+/// called with one index or more, each below `size()`, from one thread at a time for each loader. Ranks that are threads
+/// of one process and share one data set call it at the same time: then `batch` must be safe for that, as const functions
+/// usually are.
+///
+/// | data set  | holds                                        | batch                          |
+/// |-----------|----------------------------------------------|--------------------------------|
+/// | RowData   | rows of numbers (a view), maybe labels       | RowBatch: rows packed, labels  |
+/// | Loader    | any data set, read ahead (loader.hpp)        | the data set's own             |
+///
+/// Absent: files and formats, shuffling (samplers do it), augmentation (do it in `batch`; random numbers that depend on
+/// the index alone are in core/random.hpp).
+
+#include "unisono/core/error.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+template <class D>
+concept data_set = requires(D& data, std::span<const std::size_t> indices) {
+    { data.size() } -> std::convertible_to<std::size_t>;
+    { data.batch(indices) } -> std::movable;
+};
+
+/// What a data set's `batch` returns.
+template <data_set D>
+using batch_of = std::remove_cvref_t<decltype(std::declval<D&>().batch(std::span<const std::size_t>{}))>;
+
+/// Rows of a batch, one after another, and their labels where the data have any.
+template <class T, class Label = std::int32_t>
+struct RowBatch {
+    std::vector<T> values = {}; ///< rows x width
+    std::vector<Label> labels = {};
+    std::size_t width = 0;
+
+    [[nodiscard]] std::size_t rows() const { return width == 0 ? 0 : values.size() / width; }
+    [[nodiscard]] std::span<const T> row(std::size_t i) const { return std::span{values}.subspan(i * width, width); }
+};
+
+/// A matrix in memory, a sample a row, with a label a row or none. Does not own the numbers: they must outlive it.
+template <class T, class Label = std::int32_t>
+class RowData {
+public:
+    using Batch = RowBatch<T, Label>;
+
+    /// \throws error bad_input if `values` are no whole rows, or the labels are not one a row
+    RowData(std::span<const T> values, std::size_t width, std::span<const Label> labels = {})
+        : values_(values), labels_(labels), width_(width) {
+        if (width == 0) refuse_input("RowData: width is 0, expected 1 or more");
+        if (values.size() % width != 0)
+            refuse_input("RowData: " + std::to_string(values.size()) + " values are no whole rows of width " +
+                         std::to_string(width));
+        if (!labels.empty() && labels.size() != size())
+            refuse_input("RowData: " + std::to_string(labels.size()) + " labels for " + std::to_string(size()) + " rows");
+    }
+
+    [[nodiscard]] std::size_t size() const { return values_.size() / width_; }
+    [[nodiscard]] std::size_t width() const { return width_; }
+
+    /// \throws error bad_input if an index is not below size()
+    [[nodiscard]] Batch batch(std::span<const std::size_t> indices) const {
+        Batch out;
+        out.width = width_;
+        out.values.reserve(indices.size() * width_);
+        for (const std::size_t i : indices) {
+            if (i >= size())
+                refuse_input("RowData: index " + std::to_string(i) + " of " + std::to_string(size()) + " rows");
+            const auto row = values_.subspan(i * width_, width_);
+            out.values.insert(out.values.end(), row.begin(), row.end());
+        }
+        if (!labels_.empty()) {
+            out.labels.reserve(indices.size());
+            for (const std::size_t i : indices) out.labels.push_back(labels_[i]);
+        }
+        return out;
+    }
+
+private:
+    std::span<const T> values_;
+    std::span<const Label> labels_;
+    std::size_t width_;
+};
+
+template <class T>
+RowData(const std::vector<T>&, std::size_t) -> RowData<T>;
+template <class T, class Label>
+RowData(const std::vector<T>&, std::size_t, const std::vector<Label>&) -> RowData<T, Label>;
+
+static_assert(data_set<const RowData<float>>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,45 @@
+#pragma once
+
+/// \file
+/// PyTorch's DistributedSampler, index for index.
+
+#include "unisono/sampler/stream.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// For N samples and L replicas, each replica gets c samples: c = ceil(N / L), or with drop_last floor(N / L).
+/// The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1; it is padded to c L by repeating it
+/// from its head, as often as needed, or cut to c L. Replica r gets positions r, r + L, r + 2L, ... and cuts them into
+/// micro-batches; the last one is short where batch_size does not divide c, on all replicas alike.
+///
+/// Padded samples count like all others, as in PyTorch. To see each sample once, take SequentialSampler or, for metrics,
+/// EvaluationSampler. With drop_last and fewer samples than replicas nothing is left: a stream without rounds.
+/// Memory: 4 bytes a sample where shuffled, and one micro-batch of indices.
+/// Source: torch.utils.data.DistributedSampler.
+struct DistributedSampler {
+    bool shuffle = true;
+    std::uint64_t seed = 0;
+    bool drop_last = false;
+
+    static constexpr std::string_view name = "DistributedSampler";
+    static constexpr Family family = Family::sampler;
+    friend bool operator==(const DistributedSampler&, const DistributedSampler&) = default;
+
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+
+    /// \throws error bad_input: a shape or position that makes no sense
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {{.shape = shape,
+                 .tail = drop_last ? sampling::Tail::drop : sampling::Tail::pad,
+                 .shuffle = shuffle,
+                 .seed = seed,
+                 .global_batch = sampling::full_round(shape)},
+                epoch,
+                consumed};
+    }
+};
+
+static_assert(sampler_policy<DistributedSampler>);
+
+UNISONO_NAMESPACE_END

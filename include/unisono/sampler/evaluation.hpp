@@ -1,0 +1,33 @@
+#pragma once
+
+/// \file
+/// Each sample exactly once over all ranks, in blocks: for metrics and predictions.
+
+#include "unisono/sampler/stream.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Round k covers the samples k L b to (k + 1) L b - 1 as stored; replica r gets the r-th block of b. The last, short round
+/// is spread evenly: blocks of ceil(rest / L), the last ones shorter or empty, so that some replicas may get nothing.
+/// No sample is padded or repeated, so that metrics are those of one rank. A micro-batch is contiguous in the data set, and
+/// the micro-batches of a round, in replica order, are too: predictions are gathered in data-set order.
+/// Memory: one micro-batch of indices.
+struct EvaluationSampler {
+    static constexpr std::string_view name = "EvaluationSampler";
+    static constexpr Family family = Family::sampler;
+    friend bool operator==(const EvaluationSampler&, const EvaluationSampler&) = default;
+
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+
+    /// \throws error bad_input: a shape or position that makes no sense
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {{.shape = shape, .deal = sampling::Deal::blocks, .global_batch = sampling::full_round(shape)},
+                epoch,
+                consumed};
+    }
+};
+
+static_assert(sampler_policy<EvaluationSampler>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,46 @@
+#pragma once
+
+/// \file
+/// One rank stands for n: the training of W x n ranks under DistributedSampler, on W ranks.
+
+#include "unisono/sampler/distributed.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// DistributedSampler's order for L = W x replicas, of which each rank hosts `replicas`: rank r those from r x replicas on.
+/// Each replica's list is cut into micro-batches as a rank of its own would cut it, and an update takes one micro-batch of
+/// each. So W x n ranks with DistributedSampler{} and W ranks with InterleavedSampler{.replicas = n} put the same
+/// micro-batches into each update, whatever the data size and the batch size. Plain accumulation does not do that: it puts
+/// n consecutive micro-batches of one list into an update.
+/// With an accumulation of s steps, s must be a multiple of `replicas`.
+struct InterleavedSampler {
+    std::int64_t replicas = 1; ///< hosted by each rank
+    bool shuffle = true;
+    std::uint64_t seed = 0;
+    bool drop_last = false;
+
+    static constexpr std::string_view name = "InterleavedSampler";
+    static constexpr Family family = Family::sampler;
+    friend bool operator==(const InterleavedSampler&, const InterleavedSampler&) = default;
+
+    [[nodiscard]] std::int64_t replicas_per_rank() const {
+        if (replicas < 1)
+            refuse_input("InterleavedSampler: replicas is " + std::to_string(replicas) + ", expected 1 or more");
+        return replicas;
+    }
+
+    /// The shape says how many replicas are hosted; `shape_of_rank` takes it from `replicas`.
+    /// \throws error bad_input: a shape or position that makes no sense
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        if (shape.hosted != replicas_per_rank())
+            refuse_input("InterleavedSampler: the shape has hosted = " + std::to_string(shape.hosted) +
+                         ", expected replicas, which is " + std::to_string(replicas));
+        check_shape(shape, name);
+        return DistributedSampler{.shuffle = shuffle, .seed = seed, .drop_last = drop_last}.stream(shape, epoch,
+                                                                                                   consumed);
+    }
+};
+
+static_assert(sampler_policy<InterleavedSampler>);
+
+UNISONO_NAMESPACE_END

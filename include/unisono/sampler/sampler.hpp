@@ -1,0 +1,163 @@
+#pragma once
+
+/// \file
+/// Which sample goes to which replica, when.
+///
+/// A sampler is a plain value. For a shape (data size, batch size, which of L replicas) and an *epoch* it makes a stream
+/// of micro-batches. There is no way to samples without naming the epoch, so nobody shuffles alike every epoch for having
+/// forgotten to say which it is.
+///
+/// **Replicas are logical.** A *round* is one micro-batch of each of the L replicas. A rank hosts `hosted` of them, and its
+/// stream gives their micro-batches in replica order, round after round. One rank that hosts eight replicas therefore
+/// trains on what eight ranks that host one each would train on.
+///
+/// **Positions.** Every sampler here deals an epoch's order (its samples in the order drawn, padded or cut) so that round
+/// after round takes the next `global_batch()` of it. What all replicas have consumed after a round is thus a prefix of the
+/// order, whatever L is, and `Position{epoch, samples}` is all that a checkpoint needs: resumed with as many replicas the
+/// streams go on exactly as they would have; with another number of replicas or another batch size the rest of the order
+/// is dealt anew, no sample twice and none left out.
+///
+/// Laws (tests/sampler holds every sampler to them):
+///  - a stream has rounds() x hosted micro-batches, and rounds() is the same for every replica: no rank ever waits for
+///    one that ran out of data. A replica without data in a round gets an empty micro-batch (weight zero);
+///  - the same shape, epoch and position give the same stream, on every machine;
+///  - each index is below data_size; round_samples is the sum over all replicas and the same on all of them;
+///  - `next()` and `restart()` allocate nothing after the stream was made.
+///
+/// | sampler             | order                                   | each epoch sees         | use                     |
+/// |---------------------|-----------------------------------------|-------------------------|-------------------------|
+/// | SequentialSampler   | as stored; replica r gets r, r + L, ... | each sample once        | training without shuffle, uneven ends are right by weights |
+/// | DistributedSampler  | PyTorch's, shuffled or not, the same deal | padded or cut to L    | training as under PyTorch |
+/// | InterleavedSampler  | the same for n replicas a rank          | padded or cut to L      | fewer ranks, the same training |
+/// | EvaluationSampler   | as stored, in blocks                    | each sample once        | metrics, predictions    |
+/// | ScatterSampler      | one for all, each global batch cut into equal contiguous parts | each sample once | torch.nn.DataParallel |
+///
+/// Absent: sampling with replacement and weighted sampling (a data set of yours may map indices as it likes), and sharding
+/// by files (give each rank its own data set and a world of one).
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The number of an epoch, from 0. A type of its own, made explicitly, so that no other number is taken for it.
+class Epoch {
+public:
+    /// \throws error bad_input if negative
+    explicit constexpr Epoch(std::int64_t number) : number_(number) {
+        if (number < 0) refuse_input("an epoch's number must be 0 or more, found " + std::to_string(number));
+    }
+    [[nodiscard]] constexpr std::int64_t number() const { return number_; }
+    [[nodiscard]] constexpr Epoch next() const { return Epoch{number_ + 1}; }
+    friend constexpr auto operator<=>(const Epoch&, const Epoch&) = default;
+
+private:
+    std::int64_t number_;
+};
+
+/// Where training stands: the first `samples` of this epoch's order are done, by all replicas together.
+struct Position {
+    Epoch epoch = Epoch{0};
+    std::int64_t samples = 0; ///< 0 to data_size
+    friend bool operator==(const Position&, const Position&) = default;
+};
+
+/// Who asks for samples. Signed, so that a negative number is found and named instead of becoming a huge one.
+struct SamplerShape {
+    std::int64_t data_size = 0;  ///< samples in the data set, 1 or more
+    std::int64_t batch_size = 1; ///< samples of a replica's micro-batch (ScatterSampler: of the global batch)
+    std::int64_t replicas = 1;   ///< L: over all ranks
+    std::int64_t replica = 0;    ///< the first one hosted here
+    std::int64_t hosted = 1;     ///< how many consecutive ones are hosted here
+    friend bool operator==(const SamplerShape&, const SamplerShape&) = default;
+};
+
+/// One micro-batch of one replica, and all that the trainer has to know about it.
+struct MicroBatch {
+    std::span<const std::size_t> samples = {}; ///< valid until the next call on the stream; empty: no data this time
+    std::int64_t replica = 0;                  ///< of 0 to L - 1
+    std::int64_t round = 0;                    ///< from 0 at the position where the stream was started
+    std::int64_t round_samples = 0;            ///< samples of all L replicas in this round: the same on all ranks
+    bool ends_round = false;                   ///< the last replica hosted here in this round
+    bool ends_epoch = false;                   ///< nothing follows
+    Position resume = {};                      ///< where to go on once this round is done
+};
+
+/// A rank's micro-batches of one epoch. `restart` keeps the memory and names the next epoch.
+template <class S>
+concept sample_stream =
+    std::movable<S> && requires(S& stream, const S& view, Epoch epoch, std::int64_t consumed) {
+        { stream.next() } -> std::same_as<MicroBatch>; // error bad_input when done
+        { view.done() } -> std::same_as<bool>;
+        { view.rounds() } -> std::same_as<std::int64_t>;       // from the position where it was started
+        { view.global_batch() } -> std::same_as<std::int64_t>; // samples of a full round, all replicas together
+        { view.position() } -> std::same_as<Position>;         // whole rounds only
+        stream.restart(epoch);
+        stream.restart(epoch, consumed);
+    };
+
+template <class S>
+concept sampler_policy =
+    policy_of<S, Family::sampler> && requires(const S& sampler, const SamplerShape& shape, Epoch epoch, std::int64_t consumed) {
+        { sampler.replicas_per_rank() } -> std::same_as<std::int64_t>;
+        { sampler.stream(shape, epoch) } -> sample_stream;
+        { sampler.stream(shape, epoch, consumed) } -> sample_stream;
+    };
+
+/// Refuses shapes that make no sense, naming the parameter, what was found and what was expected.
+inline void check_shape(const SamplerShape& shape, std::string_view who) {
+    const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
+        refuse_input(std::string(who) + ": " + std::string(parameter) + " is " + std::to_string(found) + ", expected " +
+                     expected);
+    };
+    constexpr std::int64_t most = std::int64_t{1} << 48;
+    constexpr std::int64_t most_replicas = (std::int64_t{1} << 31) - 1;
+    if (shape.data_size == 0) refuse_input(std::string(who) + ": the data set is empty (data_size is 0)");
+    if (shape.data_size < 0 || shape.data_size > most) refuse("data_size", shape.data_size, "1 to 2^48");
+    if (shape.batch_size < 1) refuse("batch_size", shape.batch_size, "1 or more");
+    if (shape.batch_size > shape.data_size)
+        refuse("batch_size", shape.batch_size,
+               "at most data_size, which is " + std::to_string(shape.data_size) + ": a batch larger than the data");
+    if (shape.replicas < 1 || shape.replicas > most_replicas) refuse("replicas", shape.replicas, "1 to 2^31 - 1");
+    if (shape.replica < 0 || shape.replica >= shape.replicas)
+        refuse("replica", shape.replica, "0 to " + std::to_string(shape.replicas - 1));
+    if (shape.hosted < 1 || shape.hosted > shape.replicas - shape.replica)
+        refuse("hosted", shape.hosted,
+               "1 to " + std::to_string(shape.replicas - shape.replica) + " (from replica " +
+                   std::to_string(shape.replica) + " of " + std::to_string(shape.replicas) + ")");
+}
+
+/// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, the first ones on rank 0.
+/// \throws error bad_input: what makes no sense, by name
+template <sampler_policy Sampler>
+SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::int64_t batch_size, std::int64_t world,
+                           std::int64_t rank) {
+    const std::string_view who = Sampler::name;
+    const std::int64_t hosted = sampler.replicas_per_rank();
+    if (world < 1) refuse_input(std::string(who) + ": world is " + std::to_string(world) + ", expected 1 or more");
+    if (rank < 0 || rank >= world)
+        refuse_input(std::string(who) + ": rank is " + std::to_string(rank) + ", expected 0 to " +
+                     std::to_string(world - 1));
+    if (hosted < 1)
+        refuse_input(std::string(who) + ": replicas is " + std::to_string(hosted) + ", expected 1 or more a rank");
+    std::int64_t replicas = 0;
+    if (__builtin_mul_overflow(world, hosted, &replicas))
+        refuse_input(std::string(who) + ": " + std::to_string(world) + " ranks of " + std::to_string(hosted) +
+                     " replicas are too many");
+    // rank < world, so rank * hosted cannot overflow where world * hosted did not.
+    const SamplerShape shape{.data_size = data_size,
+                             .batch_size = batch_size,
+                             .replicas = replicas,
+                             .replica = rank * hosted,
+                             .hosted = hosted};
+    check_shape(shape, who);
+    return shape;
+}
+
+UNISONO_NAMESPACE_END

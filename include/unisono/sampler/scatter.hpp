@@ -1,0 +1,45 @@
+#pragma once
+
+/// \file
+/// One order for all, each global batch cut into contiguous parts: torch.nn.DataParallel.
+
+#include "unisono/sampler/stream.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Who gets which samples where a master rank draws global batches and scatters them, as torch.nn.DataParallel does with
+/// torch.chunk: parts of ceil(batch / L), the last one shorter, and possibly fewer parts than replicas (the others get an
+/// empty micro-batch). `batch_size` is the *global* batch here, as a DataLoader's is under DataParallel. Every rank can
+/// tell its part by itself; moving the data from the master is the trainer's work, where it is wanted.
+///
+/// The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1. drop_last leaves out a last, short
+/// global batch; otherwise each sample is seen once an epoch. Weigh replicas by samples: parts are uneven.
+/// Memory: 4 bytes a sample where shuffled, and one micro-batch of indices.
+struct ScatterSampler {
+    bool shuffle = true;
+    std::uint64_t seed = 0;
+    bool drop_last = false;
+
+    static constexpr std::string_view name = "ScatterSampler";
+    static constexpr Family family = Family::sampler;
+    friend bool operator==(const ScatterSampler&, const ScatterSampler&) = default;
+
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+
+    /// \throws error bad_input: a shape or position that makes no sense
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {{.shape = shape,
+                 .deal = sampling::Deal::blocks,
+                 .tail = drop_last ? sampling::Tail::drop : sampling::Tail::keep,
+                 .shuffle = shuffle,
+                 .seed = seed,
+                 .global_batch = shape.batch_size},
+                epoch,
+                consumed};
+    }
+};
+
+static_assert(sampler_policy<ScatterSampler>);
+
+UNISONO_NAMESPACE_END

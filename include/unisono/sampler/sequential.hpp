@@ -1,0 +1,29 @@
+#pragma once
+
+/// \file
+/// Samples as stored, each once: replica r gets r, r + L, r + 2L, ... Nothing is padded.
+
+#include "unisono/sampler/stream.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// As stored, each sample exactly once an epoch. Where the data do not divide evenly, the last round is short, and some
+/// replicas have one sample less or none; gradients are weighted sums, so that this needs no padding to be right.
+/// Memory: one micro-batch of indices.
+struct SequentialSampler {
+    static constexpr std::string_view name = "SequentialSampler";
+    static constexpr Family family = Family::sampler;
+    friend bool operator==(const SequentialSampler&, const SequentialSampler&) = default;
+
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+
+    /// \throws error bad_input: a shape or position that makes no sense
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {{.shape = shape, .global_batch = sampling::full_round(shape)}, epoch, consumed};
+    }
+};
+
+static_assert(sampler_policy<SequentialSampler>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,176 @@
+#pragma once
+
+/// \file
+/// The stream behind the built-in samplers: an order, how its end is treated, and how a round of it is dealt to replicas.
+
+#include "unisono/core/random.hpp"
+#include "unisono/sampler/sampler.hpp"
+
+#include <algorithm>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace sampling {
+
+/// How the samples of a round reach the L replicas.
+enum class Deal : std::uint8_t {
+    strided, ///< replica r takes r, r + L, r + 2L, ... of it, as PyTorch's DistributedSampler
+    blocks,  ///< contiguous parts of ceil(size / L), the last ones shorter or empty, as torch.chunk
+};
+
+/// What becomes of an order whose length does not divide evenly.
+enum class Tail : std::uint8_t {
+    keep, ///< the last round is short
+    pad,  ///< repeat the order from its head, so that every replica gets as many
+    drop, ///< leave out the last samples, so that every replica gets as many
+};
+
+struct Plan {
+    SamplerShape shape = {};
+    Deal deal = Deal::strided;
+    Tail tail = Tail::keep;
+    bool shuffle = false;
+    std::uint64_t seed = 0;
+    std::int64_t global_batch = 1; ///< samples of a full round
+};
+
+/// The samples of one epoch in the order drawn: as stored (no memory), or a permutation, 4 bytes a sample (8 above 2^32).
+class Order {
+public:
+    void draw(std::int64_t size, bool shuffle, std::uint64_t seed) {
+        const auto count = static_cast<std::size_t>(size);
+        if (!shuffle) return;
+        Mt19937 generator{seed};
+        if (count <= 0xffffffffu) {
+            narrow_.resize(count);
+            torch_randperm(generator, std::span{narrow_});
+        } else {
+            wide_.resize(count);
+            torch_randperm(generator, std::span{wide_});
+        }
+    }
+    [[nodiscard]] std::size_t operator[](std::size_t i) const {
+        if (!narrow_.empty()) return narrow_[i];
+        return wide_.empty() ? i : wide_[i];
+    }
+
+private:
+    std::vector<std::uint32_t> narrow_;
+    std::vector<std::size_t> wide_;
+};
+
+} // namespace sampling
+
+/// A rank's micro-batches of one epoch. Memory: the order (where shuffled) and one micro-batch of indices. Cost: one pass
+/// over the data set's size at each restart where shuffled; nothing else grows with it.
+class SampleStream {
+public:
+    SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed) : plan_(plan) {
+        const SamplerShape& shape = plan_.shape;
+        // Only padding makes an order longer than the data, by less than one sample a replica.
+        const std::int64_t longest = std::min(plan_.global_batch, shape.data_size + shape.replicas);
+        indices_.resize(static_cast<std::size_t>(up(longest, shape.replicas)));
+        restart(epoch, consumed);
+    }
+
+    /// Goes to an epoch, past the first `consumed` samples of its order.
+    /// \throws error bad_input if that position does not exist
+    void restart(Epoch epoch, std::int64_t consumed = 0) {
+        const SamplerShape& shape = plan_.shape;
+        if (consumed < 0 || consumed > shape.data_size)
+            refuse_input("cannot resume at sample " + std::to_string(consumed) + " of epoch " +
+                         std::to_string(epoch.number()) + ": expected 0 to data_size, which is " +
+                         std::to_string(shape.data_size));
+        if (!drawn_ || (plan_.shuffle && epoch != epoch_))
+            order_.draw(shape.data_size, plan_.shuffle, plan_.seed + static_cast<std::uint64_t>(epoch.number()));
+        drawn_ = true;
+        epoch_ = epoch;
+        begin_ = consumed;
+        left_ = shape.data_size - consumed;
+        const std::int64_t unit = plan_.deal == sampling::Deal::strided ? shape.replicas : plan_.global_batch;
+        if (plan_.tail == sampling::Tail::pad) left_ = up(left_, unit) * unit;
+        if (plan_.tail == sampling::Tail::drop) left_ -= left_ % unit;
+        rounds_ = up(left_, plan_.global_batch);
+        round_ = 0;
+        hosted_ = 0;
+    }
+
+    [[nodiscard]] bool done() const { return round_ == rounds_; }
+    [[nodiscard]] std::int64_t rounds() const { return rounds_; }
+    [[nodiscard]] std::int64_t global_batch() const { return plan_.global_batch; }
+    [[nodiscard]] const SamplerShape& shape() const { return plan_.shape; }
+    [[nodiscard]] Position position() const { return {epoch_, prefix(round_)}; }
+
+    /// The next micro-batch; its indices are valid until the next call.
+    /// \throws error bad_input when done()
+    MicroBatch next() {
+        if (done())
+            refuse_input("epoch " + std::to_string(epoch_.number()) + " has no more samples: restart() with the next epoch");
+        MicroBatch micro{.samples = deal(hosted_),
+                         .replica = plan_.shape.replica + hosted_,
+                         .round = round_,
+                         .round_samples = round_size(),
+                         .ends_round = hosted_ + 1 == plan_.shape.hosted,
+                         .ends_epoch = false,
+                         .resume = {epoch_, prefix(round_ + 1)}};
+        if (++hosted_ == plan_.shape.hosted) {
+            hosted_ = 0;
+            ++round_;
+        }
+        micro.ends_epoch = done();
+        return micro;
+    }
+
+private:
+    static std::int64_t up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+    /// Samples of the order that are done after so many rounds; padding does not count.
+    [[nodiscard]] std::int64_t prefix(std::int64_t rounds) const {
+        const std::int64_t dealt = rounds == rounds_ ? left_ : rounds * plan_.global_batch;
+        return std::min(begin_ + dealt, plan_.shape.data_size);
+    }
+    [[nodiscard]] std::int64_t round_size() const {
+        return std::min(plan_.global_batch, left_ - round_ * plan_.global_batch);
+    }
+
+    std::span<const std::size_t> deal(std::int64_t hosted) {
+        const std::int64_t replica = plan_.shape.replica + hosted;
+        const std::int64_t replicas = plan_.shape.replicas;
+        const std::int64_t size = round_size();
+        const bool strided = plan_.deal == sampling::Deal::strided;
+        const std::int64_t part = up(size, replicas);
+        const std::int64_t first = strided ? replica : std::min(replica * part, size);
+        const std::int64_t stride = strided ? replicas : 1;
+        const std::int64_t count = strided ? (first < size ? up(size - first, replicas) : 0) : std::min(part, size - first);
+        const auto data_size = static_cast<std::size_t>(plan_.shape.data_size);
+        auto at = static_cast<std::size_t>(begin_ + round_ * plan_.global_batch + first);
+        for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i, at += static_cast<std::size_t>(stride))
+            indices_[i] = order_[at < data_size ? at : at % data_size];
+        return {indices_.data(), static_cast<std::size_t>(count)};
+    }
+
+    sampling::Plan plan_;
+    sampling::Order order_;
+    std::vector<std::size_t> indices_;
+    bool drawn_ = false;
+    Epoch epoch_ = Epoch{0};
+    std::int64_t begin_ = 0;  // where in the order this stream started
+    std::int64_t left_ = 0;   // positions from there to the end, padding included
+    std::int64_t rounds_ = 0;
+    std::int64_t round_ = 0;
+    std::int64_t hosted_ = 0; // which of the hosted replicas is next
+};
+
+static_assert(sample_stream<SampleStream>);
+
+namespace sampling {
+
+/// Samples of a round in which each of L replicas has a full micro-batch. More than any order has: one round does it.
+inline std::int64_t full_round(const SamplerShape& shape) {
+    constexpr std::int64_t most = std::int64_t{1} << 60;
+    std::int64_t samples = 0;
+    return __builtin_mul_overflow(shape.batch_size, shape.replicas, &samples) ? most : std::min(samples, most);
+}
+
+} // namespace sampling
+UNISONO_NAMESPACE_END
