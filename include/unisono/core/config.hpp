@@ -35,14 +35,29 @@
 #define UNISONO_INLINE [[gnu::always_inline]] inline
 
 /// Between these two, a * b + c is two roundings on every machine: the compiler must not contract it to an FMA.
-/// Kernels whose bits are promised live between them. g++ needs the option, clang the pragma inside each function
-/// body (`UNISONO_NO_CONTRACTION_HERE`, first statement).
+/// Kernels whose bits are promised, and the functors given to them, live between them. g++ keeps the option with each
+/// function and does not inline one into a caller without it, unless forced: so a function marked UNISONO_INLINE may
+/// only be called from another such region or from a kernel (`vectorised`, `apply`). clang decides where a function is
+/// written, templates and lambdas included. Two things defeat both and are refused or documented: -ffast-math, and
+/// clang's -ffp-contract=fast (the default is `on`), which lets its back end ignore the pragma.
 #if defined(__clang__)
-#define UNISONO_NO_CONTRACTION_BEGIN
-#define UNISONO_NO_CONTRACTION_END
+#define UNISONO_NO_CONTRACTION_BEGIN _Pragma("float_control(push)") _Pragma("clang fp contract(off)")
+#define UNISONO_NO_CONTRACTION_END _Pragma("float_control(pop)")
 #define UNISONO_NO_CONTRACTION_HERE _Pragma("clang fp contract(off)")
 #elif defined(__GNUC__)
 #define UNISONO_NO_CONTRACTION_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
 #define UNISONO_NO_CONTRACTION_END _Pragma("GCC pop_options")
 #define UNISONO_NO_CONTRACTION_HERE
+#endif
+
+/// On a function that holds loops: optimised fully whatever the program's flags are (also at -O0 with g++), never
+/// contracted, everything it calls inlined, itself never inlined. UNISONO_ELEMENTWISE before a loop says that its
+/// iterations are independent: two pointers either are equal or do not overlap.
+#if defined(__clang__)
+#define UNISONO_KERNEL [[gnu::noinline, gnu::flatten]]
+#define UNISONO_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define UNISONO_KERNEL                                                                                                 \
+    [[gnu::noinline, gnu::flatten, gnu::optimize("O3", "fp-contract=off", "no-math-errno", "no-trapping-math")]]
+#define UNISONO_ELEMENTWISE _Pragma("GCC ivdep")
 #endif

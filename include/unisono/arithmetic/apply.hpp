@@ -1,0 +1,64 @@
+#pragma once
+
+/// \file
+/// A formula over slices, element by element: what optimizers are made of.
+
+#include "unisono/arithmetic/values.hpp"
+#include "unisono/arithmetic/vectorised.hpp"
+#include "unisono/core/error.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+#if defined(__clang__) // the builtin would call the library for the sake of errno, and no loop would be vectorised
+float square_root_float(float) __asm("llvm.sqrt.f32");
+double square_root_double(double) __asm("llvm.sqrt.f64");
+#else
+UNISONO_INLINE float square_root_float(float x) { return __builtin_sqrtf(x); }
+UNISONO_INLINE double square_root_double(double x) { return __builtin_sqrt(x); }
+#endif
+
+template <class Functor, class... T>
+UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays) {
+    // The functor is a copy: parameters behind a reference might be changed by a store, as far as a compiler knows.
+    UNISONO_ELEMENTWISE
+    for (std::size_t i = 0; i < count; ++i) functor(arrays[i]...);
+}
+
+} // namespace detail
+
+/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
+UNISONO_INLINE float square_root(float x) { return detail::square_root_float(x); }
+UNISONO_INLINE double square_root(double x) { return detail::square_root_double(x); }
+
+/// functor(first[i], rest[i]...) for every i, in no particular order, in place: the functor takes references, const ones
+/// for `span<const T>`. All spans have the same length, else bad_input; two spans are the same memory or do not overlap.
+/// The functor is copied; its call operator is const, and does not throw.
+///
+/// For bits that no compiler changes, define the functor between UNISONO_NO_CONTRACTION_BEGIN and _END and mark its
+/// call operator UNISONO_INLINE; a lambda defined there will do, too. (g++ obeys anyway, as everything is inlined into a
+/// kernel; clang contracts a formula where it is written.) For speed use `square_root`, no calls into the library and
+/// no branches but `?:`. Cost: one pass through memory.
+template <class Functor, class First, class... Rest>
+    requires std::invocable<const Functor&, First&, Rest&...>
+void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) {
+    const std::size_t count = first.size();
+    const auto check = [count](std::size_t found) {
+        if (found != count)
+            refuse_input("apply: a span has " + std::to_string(found) + " elements; expected " + std::to_string(count) +
+                         ", as the first has");
+    };
+    (check(rest.size()), ...);
+    detail::vectorised(best_instruction_set(),
+                       [&functor, count, a = first.data(), ... b = rest.data()]() __attribute__((always_inline)) {
+                           detail::apply_loop(static_cast<const Functor>(functor), count, a, b...);
+                       });
+}
+
+UNISONO_NAMESPACE_END

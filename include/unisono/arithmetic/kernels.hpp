@@ -1,0 +1,135 @@
+#pragma once
+
+/// \file
+/// The combine kernel: n sources into m targets, one fixed order for every element, at the speed of memory.
+
+#include "unisono/arithmetic/reduction.hpp"
+#include "unisono/arithmetic/values.hpp"
+#include "unisono/arithmetic/vectorised.hpp"
+
+#include <cstddef>
+#include <cstring>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Copies bytes; the two ranges are the same or do not overlap.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (to != from && bytes != 0) std::memcpy(to, from, bytes);
+}
+
+namespace detail {
+
+/// An operation as the kernel needs it. Built-in ones (`Op::built_in`) compute in the wider accumulator and are rounded
+/// once at the end; a user's own takes and gives T itself at each step.
+template <class Op, class T>
+struct Folding {
+    static constexpr bool built_in = requires { Op::built_in; };
+    using Accumulator = std::conditional_t<built_in, accumulator_t<T>, T>;
+
+    template <class From>
+    UNISONO_INLINE static Accumulator in(From value) {
+        return static_cast<Accumulator>(value);
+    }
+    UNISONO_INLINE static T out(Accumulator value) {
+        if constexpr (built_in) return static_cast<T>(canonical(value));
+        else return value;
+    }
+};
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// Two sources are folded straight into the targets. More are folded chunk by chunk through a buffer that stays in the
+/// first cache, so that each source and target is a stream that the processor can foresee, however many there are.
+template <class Op, class T>
+struct Combine {
+    using Fold = Folding<Op, T>;
+    using Accumulator = typename Fold::Accumulator;
+    static constexpr std::size_t chunk_bytes = sizeof(Accumulator) > 4096 ? sizeof(Accumulator) : 4096;
+    static constexpr std::size_t chunk_elements = chunk_bytes / sizeof(Accumulator);
+
+    const Op& op;
+    const std::byte* const* sources;
+    std::size_t source_count;
+    std::byte* const* targets;
+    std::size_t target_count;
+    std::size_t count;
+
+    template <class A, class B, class Out>
+    UNISONO_INLINE void fold(const std::byte* a, const std::byte* b, std::byte* to, std::size_t elements) const {
+        const Op& operation = op;
+        UNISONO_ELEMENTWISE
+        for (std::size_t i = 0; i < elements; ++i) {
+            const Accumulator r = operation(Fold::in(load<A>(a, i)), Fold::in(load<B>(b, i)));
+            if constexpr (std::is_same_v<Out, T>) store<T>(to, i, Fold::out(r));
+            else store<Accumulator>(to, i, r);
+        }
+    }
+
+    UNISONO_INLINE void fold_two_to_two() const {
+        const std::byte* a = sources[0];
+        const std::byte* b = sources[1];
+        std::byte* first = targets[0];
+        std::byte* second = targets[1];
+        const std::size_t elements = count;
+        const Op& operation = op;
+        UNISONO_ELEMENTWISE
+        for (std::size_t i = 0; i < elements; ++i) {
+            const T r = Fold::out(operation(Fold::in(load<T>(a, i)), Fold::in(load<T>(b, i))));
+            store<T>(first, i, r);
+            store<T>(second, i, r);
+        }
+    }
+
+    UNISONO_INLINE void operator()() const {
+        if (source_count == 2 && target_count == 2) return fold_two_to_two();
+        if (source_count == 2 && target_count == 1) return fold<T, T, T>(sources[0], sources[1], targets[0], count);
+        alignas(64) std::byte buffer[chunk_bytes];
+        for (std::size_t begin = 0; begin < count; begin += chunk_elements) {
+            const std::size_t elements = count - begin < chunk_elements ? count - begin : chunk_elements;
+            const std::size_t at = begin * sizeof(T);
+            if (source_count == 2) {
+                fold<T, T, T>(sources[0] + at, sources[1] + at, targets[0] + at, elements);
+            } else {
+                fold<T, T, Accumulator>(sources[0] + at, sources[1] + at, buffer, elements);
+                for (std::size_t s = 2; s + 1 < source_count; ++s)
+                    fold<Accumulator, T, Accumulator>(buffer, sources[s] + at, buffer, elements);
+                fold<Accumulator, T, T>(buffer, sources[source_count - 1] + at, targets[0] + at, elements);
+            }
+            for (std::size_t t = 1; t < target_count; ++t)
+                copy_bytes(targets[t] + at, targets[0] + at, elements * sizeof(T));
+        }
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// One source: copied as it is, chunk by chunk where there are several targets.
+inline void copy_to_all(const std::byte* source, std::byte* const* targets, std::size_t target_count,
+                        std::size_t bytes) {
+    if (target_count == 1) return copy_bytes(targets[0], source, bytes);
+    constexpr std::size_t chunk_bytes = 8192;
+    for (std::size_t at = 0; at < bytes; at += chunk_bytes) {
+        const std::size_t length = bytes - at < chunk_bytes ? bytes - at : chunk_bytes;
+        for (std::size_t t = 0; t < target_count; ++t) copy_bytes(targets[t] + at, source + at, length);
+    }
+}
+
+template <class Op, class T>
+void combine_on(InstructionSet set, const Op& op, const std::byte* const* sources, std::size_t source_count,
+                std::byte* const* targets, std::size_t target_count, std::size_t count) {
+    if (source_count == 1) return copy_to_all(sources[0], targets, target_count, count * sizeof(T));
+    vectorised(set, Combine<Op, T>{op, sources, source_count, targets, target_count, count});
+}
+
+template <class Op, class T>
+void combine_kernel(const void* state, const std::byte* const* sources, std::size_t source_count,
+                    std::byte* const* targets, std::size_t target_count, std::size_t count) {
+    if constexpr (Folding<Op, T>::built_in)
+        combine_on<Op, T>(best_instruction_set(), Op{}, sources, source_count, targets, target_count, count);
+    else
+        combine_on<Op, T>(best_instruction_set(), *static_cast<const Op*>(state), sources, source_count, targets,
+                          target_count, count);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

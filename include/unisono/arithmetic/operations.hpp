@@ -1,0 +1,160 @@
+#pragma once
+
+/// \file
+/// The operations by which collectives reduce: sum, product, min, max, weighted mean and the user's own.
+
+#include "unisono/arithmetic/arithmetic.hpp"
+#include "unisono/arithmetic/kernels.hpp"
+#include "unisono/arithmetic/reduction.hpp"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+/// The type in which integers are added and multiplied: unsigned, so that they wrap around instead of being undefined.
+template <class T>
+using Wrapping = std::make_unsigned_t<std::common_type_t<T, int>>;
+
+/// bfloat16 and float16, applied to single elements, go through float.
+template <class Op, class T>
+UNISONO_INLINE constexpr T through_float(const Op& op, T a, T b) {
+    return static_cast<T>(canonical(op(static_cast<float>(a), static_cast<float>(b))));
+}
+
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
+
+template <class T>
+UNISONO_INLINE constexpr T join_bits(T a, T b, bool either) {
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    const Bits x = std::bit_cast<Bits>(a);
+    const Bits y = std::bit_cast<Bits>(b);
+    return std::bit_cast<T>(either ? x | y : x & y);
+}
+
+/// The lesser of the two. Equal floats have equal bits, but for zeros: -0 is below +0. Unordered gives NaN.
+template <class T>
+UNISONO_INLINE constexpr T lesser(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+        const T tie = a == b ? join_bits(a, b, true) : std::numeric_limits<T>::quiet_NaN();
+        return a < b ? a : b < a ? b : tie;
+    } else {
+        return b < a ? b : a;
+    }
+}
+
+template <class T>
+UNISONO_INLINE constexpr T greater(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) {
+        const T tie = a == b ? join_bits(a, b, false) : std::numeric_limits<T>::quiet_NaN();
+        return a > b ? a : b > a ? b : tie;
+    } else {
+        return a < b ? b : a;
+    }
+}
+
+} // namespace detail
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// a + b. Integers wrap around.
+struct Sum {
+    static constexpr bool built_in = true;
+    static constexpr ReductionKind kind = ReductionKind::sum;
+
+    template <arithmetic_element T>
+    UNISONO_INLINE constexpr T operator()(T a, T b) const {
+        if constexpr (detail::is_half<T>) return detail::through_float(*this, a, b);
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<detail::Wrapping<T>>(a) + static_cast<detail::Wrapping<T>>(b));
+        else return a + b;
+    }
+    friend bool operator==(const Sum&, const Sum&) = default;
+};
+
+/// a * b. Integers wrap around.
+struct Product {
+    static constexpr bool built_in = true;
+    static constexpr ReductionKind kind = ReductionKind::product;
+
+    template <arithmetic_element T>
+    UNISONO_INLINE constexpr T operator()(T a, T b) const {
+        if constexpr (detail::is_half<T>) return detail::through_float(*this, a, b);
+        else if constexpr (std::is_integral_v<T>)
+            return static_cast<T>(static_cast<detail::Wrapping<T>>(a) * static_cast<detail::Wrapping<T>>(b));
+        else return a * b;
+    }
+    friend bool operator==(const Product&, const Product&) = default;
+};
+
+/// The least value. A NaN anywhere gives NaN, and -0 is less than +0, so that the order of ranks does not matter.
+struct Min {
+    static constexpr bool built_in = true;
+    static constexpr ReductionKind kind = ReductionKind::min;
+
+    template <arithmetic_element T>
+    UNISONO_INLINE constexpr T operator()(T a, T b) const {
+        if constexpr (detail::is_half<T>) return detail::through_float(*this, a, b);
+        else return detail::lesser(a, b);
+    }
+    friend bool operator==(const Min&, const Min&) = default;
+};
+
+/// The greatest value. A NaN anywhere gives NaN, and +0 is greater than -0.
+struct Max {
+    static constexpr bool built_in = true;
+    static constexpr ReductionKind kind = ReductionKind::max;
+
+    template <arithmetic_element T>
+    UNISONO_INLINE constexpr T operator()(T a, T b) const {
+        if constexpr (detail::is_half<T>) return detail::through_float(*this, a, b);
+        else return detail::greater(a, b);
+    }
+    friend bool operator==(const Max&, const Max&) = default;
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution by its own weight
+/// (`scale`), reduces products and weights with `Sum`, and divides (`divide`); a rank without data has weight 0. Floating
+/// types only. Weights are never negative, and finite: else bad_input.
+struct WeightedMean {
+    static constexpr ReductionKind kind = ReductionKind::weighted_mean;
+    double weight = 1.0;
+
+    void check() const {
+        if (!(weight >= 0.0) || weight > std::numeric_limits<double>::max())
+            refuse_input("WeightedMean::weight is " + std::to_string(weight) + "; expected a finite number, at least 0");
+    }
+    friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
+};
+
+/// The untyped reduction that the executor runs. A user's operation is referred to, not copied: it must outlive the
+/// collective (a group keeps its own copy, as it may: the operation is at most 64 bytes and trivially copyable).
+template <class Op, element T>
+    requires reduction_operation<Op, T>
+Reduction make_reduction(const Op& op) {
+    if constexpr (std::is_same_v<Op, WeightedMean>) {
+        op.check();
+        return {ReductionKind::weighted_mean, element_type_of<T>, &detail::combine_kernel<Sum, T>, nullptr};
+    } else if constexpr (detail::built_in_operation<Op>) {
+        return {Op::kind, element_type_of<T>, &detail::combine_kernel<Op, T>, nullptr};
+    } else {
+        return {ReductionKind::user, element_type_of<T>, &detail::combine_kernel<Op, T>, &op};
+    }
+}
+
+template <class Op, element T>
+    requires reduction_operation<Op, T>
+Reduction make_reduction(const Op&& op) = delete; // the operation would be gone before the collective runs
+
+static_assert(reduction_operation<Sum, float> && reduction_operation<Product, bfloat16>);
+static_assert(reduction_operation<Min, std::int64_t> && reduction_operation<Max, unsigned char>);
+static_assert(reduction_operation<WeightedMean, float> && !reduction_operation<WeightedMean, std::int32_t>);
+
+UNISONO_NAMESPACE_END

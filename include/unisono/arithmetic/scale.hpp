@@ -1,0 +1,69 @@
+#pragma once
+
+/// \file
+/// Weights of replicas, and the mean over them: arrays multiplied or divided by one number.
+
+#include "unisono/arithmetic/arithmetic.hpp"
+#include "unisono/arithmetic/apply.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+inline void check_sizes(const char* who, std::size_t found, std::size_t expected) {
+    if (found != expected)
+        refuse_input(std::string(who) + ": a span has " + std::to_string(found) + " elements; expected " +
+                     std::to_string(expected) + ", as the other has");
+}
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+template <class T>
+struct Multiply {
+    accumulator_t<T> factor;
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y = static_cast<T>(canonical(factor * widen(x))); }
+};
+
+template <class T>
+struct Divide {
+    accumulator_t<T> divisor;
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y = static_cast<T>(canonical(widen(x) / divisor)); }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+} // namespace detail
+
+/// out[i] = factor * x[i]; the factor is first rounded to float for float and 16-bit elements. out may be x. A factor of
+/// exactly 1 copies.
+template <floating_element T>
+void scale(std::span<T> out, std::type_identity_t<std::span<const T>> x, double factor) {
+    detail::check_sizes("scale", x.size(), out.size());
+    const auto rounded = static_cast<accumulator_t<T>>(factor);
+    if (rounded == 1) {
+        if (out.data() != x.data() && !x.empty()) __builtin_memcpy(out.data(), x.data(), x.size_bytes());
+        return;
+    }
+    apply(detail::Multiply<T>{rounded}, out, x);
+}
+
+/// x[i] *= factor.
+template <floating_element T>
+void scale(std::span<T> x, double factor) {
+    scale(x, x, factor);
+}
+
+/// x[i] /= divisor, one rounding (a mean over ranks; multiplying by the reciprocal would round twice). A divisor of
+/// exactly 1 leaves x as it is. Division by zero gives infinities and NaN: refuse a sum of weights that is 0 before.
+template <floating_element T>
+void divide(std::span<T> x, double divisor) {
+    const auto rounded = static_cast<accumulator_t<T>>(divisor);
+    if (rounded == 1) return;
+    apply(detail::Divide<T>{rounded}, x, std::span<const T>(x));
+}
+
+UNISONO_NAMESPACE_END

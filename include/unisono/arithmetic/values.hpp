@@ -1,0 +1,64 @@
+#pragma once
+
+/// \file
+/// Single elements as kernels see them: loaded and stored at any alignment, widened for arithmetic, rounded once.
+
+#include "unisono/core/element.hpp"
+
+#include <cstddef>
+#include <type_traits>
+
+#if defined(__FAST_MATH__)
+#error "Unisono promises bits: -ffast-math (and -Ofast) lets the compiler reassociate sums, contract products and assume \
+that NaN does not occur, so that results would depend on the build and on a gradient's position, and non-finite gradients \
+would pass unnoticed. Compile the files that include it without; -O3 -march=native is fine."
+#endif
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The type in which the built-in operations on T compute: float for 16-bit floats, else T.
+template <element T>
+using accumulator_t = std::conditional_t<std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>, float, T>;
+
+namespace detail {
+
+template <class T>
+union Hold { // T need not have a default constructor
+    T value;
+    UNISONO_INLINE Hold() {} // NOLINT(modernize-use-equals-default): deleted where T's is
+};
+
+template <class T>
+UNISONO_INLINE T load(const std::byte* from, std::size_t index) {
+    if constexpr (std::is_trivially_default_constructible_v<T>) {
+        T value;
+        __builtin_memcpy(&value, from + index * sizeof(T), sizeof(T));
+        return value;
+    } else {
+        Hold<T> hold;
+        __builtin_memcpy(static_cast<void*>(&hold.value), from + index * sizeof(T), sizeof(T));
+        return hold.value;
+    }
+}
+
+template <class T>
+UNISONO_INLINE void store(std::byte* to, std::size_t index, T value) {
+    __builtin_memcpy(to + index * sizeof(T), &value, sizeof(T));
+}
+
+template <class T>
+UNISONO_INLINE constexpr accumulator_t<T> widen(T value) {
+    return static_cast<accumulator_t<T>>(value);
+}
+
+/// Any NaN becomes the one quiet NaN: which payload an addition passes on depends on the order of its operands in the
+/// instruction, which is the compiler's choice.
+template <class T>
+UNISONO_INLINE constexpr T canonical(T value) {
+    if constexpr (std::is_same_v<T, float>) return value == value ? value : __builtin_nanf("");
+    else if constexpr (std::is_same_v<T, double>) return value == value ? value : __builtin_nan("");
+    else return value;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,71 @@
+#pragma once
+
+/// \file
+/// Runs one loop compiled for several instruction sets, and never contracted: the ground on which all kernels stand.
+///
+/// A kernel is a body, a function object without arguments whose call operator is UNISONO_INLINE and holds plain loops
+/// over scalars. `vectorised(set, body)` compiles it once for each instruction set, at full optimisation whatever the
+/// program's own (-O0 included), and runs the one asked for. Elements stay elements: no sum is reassociated, so all
+/// sets give the same bits. The functions that hold the bodies are never inlined: inlined into a caller, a loop would
+/// take the caller's rules of contraction (g++).
+
+#include "unisono/core/config.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class InstructionSet : std::uint8_t { portable, avx2, avx512 };
+
+constexpr std::string_view name_of(InstructionSet set) {
+    constexpr std::string_view names[] = {"portable", "AVX2", "AVX-512"};
+    return names[static_cast<unsigned>(set)];
+}
+
+/// The widest of the instruction sets that this processor and operating system offer. Costs a load.
+inline InstructionSet best_instruction_set() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return InstructionSet::avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::avx2;
+#endif
+    return InstructionSet::portable;
+}
+
+namespace detail {
+
+template <class Body>
+UNISONO_KERNEL void run_portable(const Body& body) {
+    body();
+}
+
+#if defined(__x86_64__)
+template <class Body>
+UNISONO_KERNEL [[gnu::target("avx2,fma")]] void run_avx2(const Body& body) {
+    body();
+}
+
+template <class Body>
+#if defined(__clang__)
+UNISONO_KERNEL [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
+#else // g++ would stay at half the width
+UNISONO_KERNEL [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+#endif
+void run_avx512(const Body& body) {
+    body();
+}
+#endif
+
+template <class Body>
+inline void vectorised([[maybe_unused]] InstructionSet set, const Body& body) {
+#if defined(__x86_64__)
+    if (set == InstructionSet::avx512) return run_avx512(body);
+    if (set == InstructionSet::avx2) return run_avx2(body);
+#endif
+    run_portable(body);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
