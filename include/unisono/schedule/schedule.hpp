@@ -19,21 +19,49 @@
 /// | all_to_all                   | p blocks, block j is for rank j | p blocks, block i is from rank i | p, any sizes   |
 /// | barrier                      | none                          | none                          | 0                 |
 ///
+/// Blocks keep their numbers: the own block is block `rank` wherever it lies, also in a buffer that holds nothing else.
+/// A message's blocks have the same numbers on both sides, except in all_to_all (block j of rank i's input becomes block
+/// i of rank j's output).
+///
 /// Input is never written, except that the caller may pass the same memory as input and output ("in place"): for
 /// all_reduce and reduce (root) the same vector; for reduce_scatter and scatter the output is the input's own block; for
 /// all_gather and gather the input is the output's own block. Schedules work either way; a copy onto itself is skipped.
+/// Ranks without output (reduce and gather away from the root) must not touch it. Broadcast has no input.
 ///
-/// **Scratch** is `scratch_slots()` slots, each as large as the largest block; a range of blocks in scratch lies packed,
-/// with the blocks' own sizes, from its slot on.
+/// **Scratch** is `scratch_slots()` slots, each as large as the largest block. Blocks in scratch lie packed, with their own
+/// sizes, in a run that begins at a slot: the range `[first, first + count)` with `slot` and `ahead` starts behind the
+/// blocks `[first - ahead, first)`, which start at `slot`. So ranges received one by one can be sent on as one.
 ///
-/// **Rounds.** A rank runs its rounds in order. Within a round, `copy` steps happen at once in the order given; sends and
-/// receives are posted together and the round ends when all have completed. So no step of a round may touch what another
-/// step of it receives into, and what a round receives can be used from the next round on. Different ranks' rounds are not
-/// synchronised, and a message carries its round and part: a send in round r with part k is received by the peer's receive
-/// of round r and part k. Matching rounds therefore have matching numbers on both sides.
+/// **Rounds.** A rank runs its rounds in order. Within a round the local steps (`copy`, `combine_ranks`) happen at once
+/// in the order given; then sends and receives are posted together, and the round ends when all have completed. So no step of a
+/// round may touch what another step of it receives into, and what a round receives can be used from the next round on.
+/// A send may read what a local step of its round wrote. Different ranks' rounds are not synchronised, and a message carries its
+/// round and part: a send in round r with part k is received by the peer's receive of round r and part k. Matching rounds
+/// therefore have matching numbers on both sides, and a rank's rounds may be empty.
+///
+/// That alone rules out deadlock as long as all messages of a round are posted together, even if sends only complete when they
+/// meet their receive. `channel_depth()` is for everything simpler: with room for so many messages from each rank to each other
+/// one, the schedule ends even if every step blocks and steps run one by one in the order given.
 ///
 /// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that map peers' memory; they
-/// run in the order given. `await` waits until every rank has posted as often as this rank has; it ends its round.
+/// run in the order given. `await` waits until every rank has posted as often as this rank has; it ends its round. All
+/// ranks post equally often and await once after each post. The copy that post number k leaves beside the flag
+/// lies in place k mod 2, so it can be read until its owner posts for the second time after.
+///
+/// **Lanes.** Data may be cut into L pieces that run the same schedule side by side, each with its own scratch and tags: piece l
+/// of the vector (all_reduce, broadcast, reduce) or of every block (the others, if `single_blocks`). Chains of messages
+/// pipeline that way.
+///
+/// Menu
+/// - ring.hpp: neighbours only; fewest bytes, p - 1 or 2(p - 1) rounds. Large vectors over messages. No scratch for all_reduce.
+/// - tree.hpp: binomial; log2 p rounds, whole vectors. Small vectors, and everything with a root.
+/// - halving_doubling.hpp: log2 p rounds and fewest bytes, for any p. Middle sizes, many ranks.
+/// - direct.hpp: each rank owns a block and combines it from all in rank order: bits do not depend on who owns what. Few ranks.
+/// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The best on one machine.
+/// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove, estimate, draw.
+///
+/// Absent on purpose: segmented and multi-ported variants (lanes do that), and algorithms that need the operation to be
+/// commutative or not, told apart: every schedule may reorder operands.
 
 #include "unisono/core/config.hpp"
 
@@ -76,7 +104,8 @@ struct Blocks {
     Buffer where = Buffer::input;
     std::uint32_t first = 0;
     std::uint32_t count = 0;
-    std::uint32_t slot = 0; ///< in scratch: where the range begins
+    std::uint32_t slot = 0;  ///< in scratch: where the packed run begins that this range belongs to
+    std::uint32_t ahead = 0; ///< in scratch: blocks of that run ahead of `first`
     friend bool operator==(const Blocks&, const Blocks&) = default;
 };
 
@@ -85,6 +114,8 @@ enum class StepKind : std::uint8_t {
     receive,         ///< from peer into target
     receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
     copy,            ///< target = source, both in own memory
+    combine_ranks,   ///< target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in scratch
+                     ///< slot source.slot + i (one less above the own rank), the own one in `source` (not scratch)
     post,            ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
     await,           ///< until every rank has posted as often as this one
     combine_peers,   ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
@@ -103,6 +134,28 @@ struct Step {
     friend bool operator==(const Step&, const Step&) = default;
 };
 
+constexpr Blocks input_blocks(std::uint32_t first, std::uint32_t count = 1) { return {Buffer::input, first, count, 0, 0}; }
+constexpr Blocks output_blocks(std::uint32_t first, std::uint32_t count = 1) {
+    return {Buffer::output, first, count, 0, 0};
+}
+constexpr Blocks posted_blocks(std::uint32_t first, std::uint32_t count = 1) {
+    return {Buffer::posted, first, count, 0, 0};
+}
+constexpr Blocks scratch_blocks(std::uint32_t first, std::uint32_t count, std::uint32_t slot, std::uint32_t ahead = 0) {
+    return {Buffer::scratch, first, count, slot, ahead};
+}
+
+constexpr Step send_to(int peer, Blocks source, std::uint8_t part = 0) {
+    return {StepKind::send, peer, source, {}, part};
+}
+constexpr Step receive_from(int peer, Blocks target, std::uint8_t part = 0) {
+    return {StepKind::receive, peer, {}, target, part};
+}
+constexpr Step combine_from(int peer, Blocks source, Blocks target, std::uint8_t part = 0) {
+    return {StepKind::receive_combine, peer, source, target, part};
+}
+constexpr Step copy_blocks(Blocks source, Blocks target) { return {StepKind::copy, everyone, source, target, 0}; }
+
 /// Who I am in a collective.
 struct Shape {
     int world = 1;
@@ -116,7 +169,7 @@ struct Cost {
     std::uint64_t messages = 0;        ///< sent by this rank
     std::uint64_t blocks_sent = 0;     ///< by this rank
     std::uint64_t blocks_combined = 0; ///< block-sized combinations with one more operand done by this rank
-    std::uint64_t rounds = 0;          ///< in which this rank waits for anybody (the latency term)
+    std::uint64_t rounds = 0;          ///< in which this rank has messages or awaits (the latency term)
     friend bool operator==(const Cost&, const Cost&) = default;
 };
 
@@ -127,7 +180,8 @@ struct AnyVisitor {
 } // namespace detail
 } // namespace schedule
 
-/// A collective algorithm of one rank. The laws that a compiler cannot see are what `schedule::verify` proves: each
+/// A collective algorithm of one rank; `mapped` says that it needs a transport which maps peers' memory, `single_blocks` that
+/// no step has more than one block. The laws that a compiler cannot see are what `schedule::verify` proves: each
 /// contribution reaches each result exactly once, sends match receives, nobody deadlocks with channels that hold
 /// `channel_depth()` messages, no step of a round touches what another receives into, and the cost is as claimed.
 template <class S>
@@ -135,6 +189,8 @@ concept collective_schedule = std::copyable<S> && std::equality_comparable<S> &&
                               requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
                                   { S::collective } -> std::convertible_to<Collective>;
                                   { S::name } -> std::convertible_to<std::string_view>;
+                                  { S::mapped } -> std::convertible_to<bool>;
+                                  { S::single_blocks } -> std::convertible_to<bool>;
                                   { s.shape } -> std::convertible_to<schedule::Shape>;
                                   { s.blocks() } -> std::same_as<std::uint32_t>;
                                   { s.rounds() } -> std::same_as<std::uint32_t>;

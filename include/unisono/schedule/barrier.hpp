@@ -1,0 +1,41 @@
+#pragma once
+
+/// \file
+/// A barrier over messages, by dissemination: in round k each rank tells the one 2^k further on that it and all it heard
+/// of are there. Cost a rank: ceil(log2 p) empty messages and rounds.
+/// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", IJPP 1988.
+
+#include "unisono/schedule/circular.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule {
+
+struct DisseminationBarrier {
+    static constexpr Collective collective = Collective::barrier;
+    static constexpr std::string_view name = "dissemination barrier";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::ceil_log2(detail::world_of(shape)); }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        return {.messages = rounds(), .blocks_sent = 0, .blocks_combined = 0, .rounds = rounds()};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        visit(send_to(detail::rank_at(shape, 1 << r), input_blocks(0, 0)));
+        visit(receive_from(detail::rank_at(shape, -(1 << r)), input_blocks(0, 0)));
+    }
+
+    friend constexpr bool operator==(const DisseminationBarrier&, const DisseminationBarrier&) = default;
+};
+static_assert(collective_schedule<DisseminationBarrier>);
+
+} // namespace schedule
+
+UNISONO_NAMESPACE_END

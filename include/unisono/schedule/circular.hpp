@@ -1,0 +1,78 @@
+#pragma once
+
+/// \file
+/// Ranks and blocks on a circle, as most schedules see them.
+
+#include "unisono/schedule/schedule.hpp"
+
+#include <bit>
+#include <string>
+
+#include "unisono/core/error.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule {
+
+/// Refuses shapes that no schedule is defined for; whoever takes a rank or root from a user calls it.
+inline void refuse_bad_shape(const Shape& shape) {
+    const std::string ranks = ", expected 0 to " + std::to_string(shape.world - 1);
+    if (shape.world < 1) refuse_input("world is " + std::to_string(shape.world) + ", expected at least 1 rank");
+    if (shape.rank < 0 || shape.rank >= shape.world) refuse_input("rank is " + std::to_string(shape.rank) + ranks);
+    if (shape.root < 0 || shape.root >= shape.world) refuse_input("root is " + std::to_string(shape.root) + ranks);
+}
+
+namespace detail {
+
+constexpr std::uint32_t world_of(const Shape& shape) { return static_cast<std::uint32_t>(shape.world); }
+constexpr std::uint32_t rank_of(const Shape& shape) { return static_cast<std::uint32_t>(shape.rank); }
+
+/// The rank that lies `distance` (of either sign, less than a world) further on.
+constexpr int rank_at(const Shape& shape, int distance) {
+    const int there = shape.rank + distance;
+    return there < 0 ? there + shape.world : there >= shape.world ? there - shape.world : there;
+}
+
+/// The same as a number of a block.
+constexpr std::uint32_t block_at(const Shape& shape, int distance) {
+    return static_cast<std::uint32_t>(rank_at(shape, distance));
+}
+
+/// Distance from the root to this rank, going up: 0 at the root.
+constexpr std::uint32_t from_root(const Shape& shape) {
+    return static_cast<std::uint32_t>(shape.rank < shape.root ? shape.rank - shape.root + shape.world
+                                                              : shape.rank - shape.root);
+}
+
+/// Rounds in which p ranks can all hear of each other.
+constexpr std::uint32_t ceil_log2(std::uint32_t count) { return static_cast<std::uint32_t>(std::bit_width(count - 1)); }
+
+/// Cuts `count` blocks from `first` on, around the circle, into the one or two ranges that do not wrap around; calls
+/// visit(first, count, part) with parts 0 and 1. Sender and receiver get the same parts.
+template <class Visit>
+constexpr void for_each_range(std::uint32_t first, std::uint32_t count, std::uint32_t world, Visit&& visit) {
+    const std::uint32_t unwrapped = first + count <= world ? count : world - first;
+    if (unwrapped != 0) visit(first, unwrapped, std::uint8_t{0});
+    if (unwrapped != count) visit(std::uint32_t{0}, count - unwrapped, std::uint8_t{1});
+}
+
+constexpr std::uint32_t count_ranges(std::uint32_t first, std::uint32_t count, std::uint32_t world) {
+    return count == 0 ? 0 : first + count <= world ? 1 : 2;
+}
+
+/// A range in scratch whose packed run goes around the circle from block `start` in slot 0 (and on from block 0 behind it).
+constexpr Blocks in_run(std::uint32_t first, std::uint32_t count, std::uint32_t start, std::uint32_t world) {
+    return first >= start ? scratch_blocks(first, count, 0, first - start)
+                          : scratch_blocks(first, count, world - start, first);
+}
+
+/// What a world of one does in every collective that has an input.
+template <class Visit>
+constexpr void copy_through(std::uint32_t first, Visit&& visit) {
+    visit(copy_blocks(input_blocks(first), output_blocks(first)));
+}
+
+} // namespace detail
+} // namespace schedule
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,307 @@
+#pragma once
+
+/// \file
+/// Direct exchange over messages: each rank owns block `rank` and gets it from everybody itself. Blocks are combined in
+/// rank order 0 to p - 1 whoever owns them, so the bits equal those of the mapped schedules and of one rank that adds
+/// in that order. One or two rounds, p - 1 messages each: for few ranks, or where latency counts. Each rank starts with its
+/// successor, so that nobody is flooded by all at once.
+
+#include "unisono/schedule/circular.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule {
+namespace detail {
+
+/// The scratch slot for what rank `from` sent to this one: slots in rank order, none for the own block.
+constexpr std::uint32_t slot_of(const Shape& shape, int from) {
+    return static_cast<std::uint32_t>(from < shape.rank ? from : from - 1);
+}
+
+/// Sends block j of the input to its owner j; collects everybody's block `rank` in scratch.
+template <class Visit>
+constexpr void exchange_with_owners(const Shape& shape, Visit&& visit) {
+    for (int distance = 1; distance < shape.world; ++distance) {
+        const int peer = rank_at(shape, distance);
+        visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer))));
+    }
+    for (int distance = 1; distance < shape.world; ++distance) {
+        const int peer = rank_at(shape, -distance);
+        visit(receive_from(peer, scratch_blocks(rank_of(shape), 1, slot_of(shape, peer))));
+    }
+}
+
+/// Combines what was collected into the own block of the output.
+template <class Visit>
+constexpr void combine_collected(std::uint32_t block, Visit&& visit) {
+    visit(Step{StepKind::combine_ranks, everyone, input_blocks(block), output_blocks(block), 0});
+}
+
+/// Sends `own` (block `rank`) to everybody; receives everybody's block in the output.
+template <class Visit>
+constexpr void publish_own(const Shape& shape, const Blocks& own, Visit&& visit) {
+    for (int distance = 1; distance < shape.world; ++distance) visit(send_to(rank_at(shape, distance), own));
+    for (int distance = 1; distance < shape.world; ++distance) {
+        const int peer = rank_at(shape, -distance);
+        visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer))));
+    }
+}
+
+} // namespace detail
+
+/// Cost a rank: 2(p - 1) messages and blocks sent in 2 rounds, p - 1 combined. Scratch: p - 1 blocks.
+struct DirectAllReduce {
+    static constexpr Collective collective = Collective::all_reduce;
+    static constexpr std::string_view name = "direct all_reduce";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return blocks() - 1; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = blocks() - 1;
+        return {.messages = 2 * others,
+                .blocks_sent = 2 * others,
+                .blocks_combined = others,
+                .rounds = others == 0 ? 0u : 2u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        const std::uint32_t own = detail::rank_of(shape);
+        if (r == 0) return detail::exchange_with_owners(shape, visit);
+        detail::combine_collected(own, visit);
+        detail::publish_own(shape, output_blocks(own), visit);
+    }
+
+    friend constexpr bool operator==(const DirectAllReduce&, const DirectAllReduce&) = default;
+};
+static_assert(collective_schedule<DirectAllReduce>);
+
+/// Cost a rank: p - 1 messages and blocks sent in one round, p - 1 combined. Scratch: p - 1 blocks.
+struct DirectReduceScatter {
+    static constexpr Collective collective = Collective::reduce_scatter;
+    static constexpr std::string_view name = "direct reduce_scatter";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return blocks() - 1; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = blocks() - 1;
+        return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others == 0 ? 0u : 1u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        if (r == 0) return detail::exchange_with_owners(shape, visit);
+        detail::combine_collected(detail::rank_of(shape), visit);
+    }
+
+    friend constexpr bool operator==(const DirectReduceScatter&, const DirectReduceScatter&) = default;
+};
+static_assert(collective_schedule<DirectReduceScatter>);
+
+/// Cost a rank: p - 1 messages and blocks sent in one round. Scratch: none.
+struct DirectAllGather {
+    static constexpr Collective collective = Collective::all_gather;
+    static constexpr std::string_view name = "direct all_gather";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = blocks() - 1;
+        return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others == 0 ? 0u : 1u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t, Visit&& visit) const {
+        const std::uint32_t own = detail::rank_of(shape);
+        detail::copy_through(own, visit);
+        detail::publish_own(shape, input_blocks(own), visit);
+    }
+
+    friend constexpr bool operator==(const DirectAllGather&, const DirectAllGather&) = default;
+};
+static_assert(collective_schedule<DirectAllGather>);
+
+/// The root sends everything to all. Cost: p - 1 messages of everything at the root, one round. Scratch: none.
+struct DirectBroadcast {
+    static constexpr Collective collective = Collective::broadcast;
+    static constexpr std::string_view name = "direct broadcast";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t sends = shape.rank == shape.root ? detail::world_of(shape) - 1 : 0;
+        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = rounds()};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t, Visit&& visit) const {
+        if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(0)));
+        for (int distance = 1; distance < shape.world; ++distance)
+            visit(send_to(detail::rank_at(shape, distance), output_blocks(0)));
+    }
+
+    friend constexpr bool operator==(const DirectBroadcast&, const DirectBroadcast&) = default;
+};
+static_assert(collective_schedule<DirectBroadcast>);
+
+/// All send everything to the root, which combines in rank order: a parameter server's way. Cost: one message of
+/// everything a rank; the root combines p - 1 times everything. Scratch: p - 1 times everything at the root.
+struct DirectReduce {
+    static constexpr Collective collective = Collective::reduce;
+    static constexpr std::string_view name = "direct reduce";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world == 1 || shape.rank != shape.root ? 1 : 2;
+    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
+        return shape.rank == shape.root ? detail::world_of(shape) - 1 : 0;
+    }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t sends = shape.rank == shape.root ? 0 : 1;
+        return {.messages = sends,
+                .blocks_sent = sends,
+                .blocks_combined = scratch_slots(),
+                .rounds = shape.world == 1 ? 0u : 1u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        if (shape.rank != shape.root) return visit(send_to(shape.root, input_blocks(0)));
+        if (r == 1) return detail::combine_collected(0, visit);
+        for (int distance = 1; distance < shape.world; ++distance) {
+            const int peer = detail::rank_at(shape, distance);
+            visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer))));
+        }
+    }
+
+    friend constexpr bool operator==(const DirectReduce&, const DirectReduce&) = default;
+};
+static_assert(collective_schedule<DirectReduce>);
+
+/// All send their block to the root. Cost: one message a rank, one round. Scratch: none.
+struct DirectGather {
+    static constexpr Collective collective = Collective::gather;
+    static constexpr std::string_view name = "direct gather";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t sends = shape.rank == shape.root ? 0 : 1;
+        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = shape.world == 1 ? 0u : 1u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t, Visit&& visit) const {
+        const std::uint32_t own = detail::rank_of(shape);
+        if (shape.rank != shape.root) return visit(send_to(shape.root, input_blocks(own)));
+        detail::copy_through(own, visit);
+        for (int distance = 1; distance < shape.world; ++distance) {
+            const int peer = detail::rank_at(shape, distance);
+            visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer))));
+        }
+    }
+
+    friend constexpr bool operator==(const DirectGather&, const DirectGather&) = default;
+};
+static_assert(collective_schedule<DirectGather>);
+
+/// The root sends each rank its block. Cost: p - 1 messages at the root, one round. Scratch: none.
+struct DirectScatter {
+    static constexpr Collective collective = Collective::scatter;
+    static constexpr std::string_view name = "direct scatter";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t sends = shape.rank == shape.root ? blocks() - 1 : 0;
+        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = shape.world == 1 ? 0u : 1u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t, Visit&& visit) const {
+        const std::uint32_t own = detail::rank_of(shape);
+        if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(own)));
+        detail::copy_through(own, visit);
+        for (int distance = 1; distance < shape.world; ++distance) {
+            const int peer = detail::rank_at(shape, distance);
+            visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer))));
+        }
+    }
+
+    friend constexpr bool operator==(const DirectScatter&, const DirectScatter&) = default;
+};
+static_assert(collective_schedule<DirectScatter>);
+
+/// Pairs, one distance a round: in round k each rank sends to the one k + 1 further on. Cost a rank: p - 1 messages,
+/// blocks sent and rounds. Scratch: none. Not in place.
+struct DirectAllToAll {
+    static constexpr Collective collective = Collective::all_to_all;
+    static constexpr std::string_view name = "direct all_to_all";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = blocks() - 1;
+        return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (r == 0) detail::copy_through(detail::rank_of(shape), visit);
+        if (shape.world == 1) return;
+        const int distance = static_cast<int>(r) + 1;
+        const int to = detail::rank_at(shape, distance), from = detail::rank_at(shape, -distance);
+        visit(send_to(to, input_blocks(static_cast<std::uint32_t>(to))));
+        visit(receive_from(from, output_blocks(static_cast<std::uint32_t>(from))));
+    }
+
+    friend constexpr bool operator==(const DirectAllToAll&, const DirectAllToAll&) = default;
+};
+static_assert(collective_schedule<DirectAllToAll>);
+
+} // namespace schedule
+
+UNISONO_NAMESPACE_END
