@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 unit=$(mktemp --suffix=.cpp)
 trap 'rm -f "$unit"' EXIT
 echo '#include <unisono/unisono.hpp>' >"$unit"
-clang-tidy --quiet --config-file=.clang-tidy "$unit" -- -std=c++20 -Iinclude
+clang-tidy --quiet --config-file=.clang-tidy "$unit" -- -std=c++20 -Iinclude 2> >(grep -v 'warnings generated' >&2)
