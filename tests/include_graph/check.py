@@ -11,7 +11,7 @@ from pathlib import Path
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The table. A room may include itself and what stands here; "x:concept" allows only the header that opens room x with
-# its concept (x/x.hpp or x/concept.hpp) and x/archetype.hpp.
+# its concept (x/x.hpp or x/concept.hpp), x/archetype.hpp, and what CONCEPT_HEADERS adds.
 
 GROUP = ["core", "launch", "schedule", "arithmetic", "transport:concept"]
 COLLECTIVE = ["group", *GROUP]
@@ -42,6 +42,11 @@ MAY_INCLUDE = {
     "trainer": ANY_BUT_TESTING,
     "testing": ["*", "testing"],
     "": ANY_BUT_TESTING,  # unisono.hpp and its like beside the rooms
+}
+
+# Headers that belong to their room's concept though they do not open the room -> why.
+CONCEPT_HEADERS = {
+    "transport/board.hpp": "what ranks with common memory share, whatever the transport: part of the contract",
 }
 
 # Third-party headers appear in these back ends alone, which the umbrella must not reach.
@@ -87,7 +92,7 @@ def room_of(header):
 
 def is_concept(header):
     room, _, name = header.partition("/")
-    return name in (f"{room}.hpp", "concept.hpp", "concepts.hpp", "archetype.hpp")
+    return name in (f"{room}.hpp", "concept.hpp", "concepts.hpp", "archetype.hpp") or header in CONCEPT_HEADERS
 
 
 def allows(rule, target):
