@@ -12,17 +12,30 @@
 #include <span>
 #include <string>
 
+// std::sqrt may set errno, and so no loop with it is vectorised. The instruction itself is reached in clang by the name of
+// its intrinsic, and in g++ by declaring the builtin to be without side effects (where this header is included,
+// std::sqrt(float) leaves errno alone; values are the same).
+#if defined(__clang__)
+extern "C" float unisono_square_root_float(float) noexcept __asm("llvm.sqrt.f32");
+extern "C" double unisono_square_root_double(double) noexcept __asm("llvm.sqrt.f64");
+#elif !defined(__CUDACC__)
+extern "C" [[gnu::const]] float __builtin_sqrtf(float) noexcept;
+extern "C" [[gnu::const]] double __builtin_sqrt(double) noexcept;
+#endif
+
 UNISONO_NAMESPACE_BEGIN
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
+#if defined(__clang__)
+UNISONO_INLINE float square_root(float x) { return unisono_square_root_float(x); }
+UNISONO_INLINE double square_root(double x) { return unisono_square_root_double(x); }
+#else
+UNISONO_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
+UNISONO_INLINE double square_root(double x) { return __builtin_sqrt(x); }
+#endif
 
 namespace detail {
-
-#if defined(__clang__) // the builtin would call the library for the sake of errno, and no loop would be vectorised
-float square_root_float(float) __asm("llvm.sqrt.f32");
-double square_root_double(double) __asm("llvm.sqrt.f64");
-#else
-UNISONO_INLINE float square_root_float(float x) { return __builtin_sqrtf(x); }
-UNISONO_INLINE double square_root_double(double x) { return __builtin_sqrt(x); }
-#endif
 
 template <class Functor, class... T>
 UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays) {
@@ -32,10 +45,6 @@ UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays)
 }
 
 } // namespace detail
-
-/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
-UNISONO_INLINE float square_root(float x) { return detail::square_root_float(x); }
-UNISONO_INLINE double square_root(double x) { return detail::square_root_double(x); }
 
 /// functor(first[i], rest[i]...) for every i, in no particular order, in place: the functor takes references, const ones
 /// for `span<const T>`. All spans have the same length, else bad_input; two spans are the same memory or do not overlap.
@@ -61,4 +70,5 @@ void apply(const Functor& functor, std::span<First> first, std::span<Rest>... re
                        });
 }
 
+UNISONO_NO_CONTRACTION_END
 UNISONO_NAMESPACE_END

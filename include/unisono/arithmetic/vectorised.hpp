@@ -34,6 +34,7 @@ inline InstructionSet best_instruction_set() {
     return InstructionSet::portable;
 }
 
+UNISONO_NO_CONTRACTION_BEGIN
 namespace detail {
 
 template <class Body>
@@ -58,14 +59,20 @@ void run_avx512(const Body& body) {
 }
 #endif
 
+/// Runs `body` on `set`. A program compiled for AVX-512 (-march=native, say) has no use for the lesser sets.
 template <class Body>
 inline void vectorised([[maybe_unused]] InstructionSet set, const Body& body) {
-#if defined(__x86_64__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+    run_avx512(body);
+#elif defined(__x86_64__)
     if (set == InstructionSet::avx512) return run_avx512(body);
     if (set == InstructionSet::avx2) return run_avx2(body);
-#endif
     run_portable(body);
+#else
+    run_portable(body);
+#endif
 }
 
 } // namespace detail
+UNISONO_NO_CONTRACTION_END
 UNISONO_NAMESPACE_END

@@ -57,7 +57,6 @@
 #define UNISONO_KERNEL [[gnu::noinline, gnu::flatten]]
 #define UNISONO_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
-#define UNISONO_KERNEL                                                                                                 \
-    [[gnu::noinline, gnu::flatten, gnu::optimize("O3", "fp-contract=off", "no-math-errno", "no-trapping-math")]]
+#define UNISONO_KERNEL [[gnu::noinline, gnu::flatten, gnu::optimize("O3", "fp-contract=off")]]
 #define UNISONO_ELEMENTWISE _Pragma("GCC ivdep")
 #endif
