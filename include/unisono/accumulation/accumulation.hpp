@@ -82,7 +82,8 @@ public:
 
 private:
     [[nodiscard]] constexpr bool reached(const Totals& sum) const {
-        return sum.micro_batches >= target_.micro_batches && sum.samples >= target_.samples && sum.tokens >= target_.tokens;
+        return sum.micro_batches >= target_.micro_batches && sum.samples >= target_.samples &&
+               sum.tokens >= target_.tokens;
     }
 
     Totals target_;

@@ -26,8 +26,7 @@ public:
 
     explicit Mt19937(std::uint64_t seed = 5489) {
         state_[0] = static_cast<std::uint32_t>(seed);
-        for (std::uint32_t i = 1; i < size; ++i)
-            state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
+        for (std::uint32_t i = 1; i < size; ++i) state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
     }
 
     static constexpr result_type min() { return 0; }

@@ -65,7 +65,8 @@ public:
             refuse_input("RowData: " + std::to_string(values.size()) + " values are no whole rows of width " +
                          std::to_string(width));
         if (!labels.empty() && labels.size() != size())
-            refuse_input("RowData: " + std::to_string(labels.size()) + " labels for " + std::to_string(size()) + " rows");
+            refuse_input("RowData: " + std::to_string(labels.size()) + " labels for " + std::to_string(size()) +
+                         " rows");
     }
 
     [[nodiscard]] std::size_t size() const { return values_.size() / width_; }

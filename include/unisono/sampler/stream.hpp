@@ -105,7 +105,8 @@ public:
     /// \throws error bad_input when done()
     MicroBatch next() {
         if (done())
-            refuse_input("epoch " + std::to_string(epoch_.number()) + " has no more samples: restart() with the next epoch");
+            refuse_input("epoch " + std::to_string(epoch_.number()) +
+                         " has no more samples: restart() with the next epoch");
         MicroBatch micro{.samples = deal(hosted_),
                          .replica = plan_.shape.replica + hosted_,
                          .round = round_,
@@ -141,7 +142,8 @@ private:
         const std::int64_t part = up(size, replicas);
         const std::int64_t first = strided ? replica : std::min(replica * part, size);
         const std::int64_t stride = strided ? replicas : 1;
-        const std::int64_t count = strided ? (first < size ? up(size - first, replicas) : 0) : std::min(part, size - first);
+        const std::int64_t count =
+            strided ? (first < size ? up(size - first, replicas) : 0) : std::min(part, size - first);
         const auto data_size = static_cast<std::size_t>(plan_.shape.data_size);
         auto at = static_cast<std::size_t>(begin_ + round_ * plan_.global_batch + first);
         for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i, at += static_cast<std::size_t>(stride))
@@ -154,8 +156,8 @@ private:
     std::vector<std::size_t> indices_;
     bool drawn_ = false;
     Epoch epoch_ = Epoch{0};
-    std::int64_t begin_ = 0;  // where in the order this stream started
-    std::int64_t left_ = 0;   // positions from there to the end, padding included
+    std::int64_t begin_ = 0; // where in the order this stream started
+    std::int64_t left_ = 0;  // positions from there to the end, padding included
     std::int64_t rounds_ = 0;
     std::int64_t round_ = 0;
     std::int64_t hosted_ = 0; // which of the hosted replicas is next

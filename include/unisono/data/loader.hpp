@@ -1,0 +1,217 @@
+#pragma once
+
+/// \file
+/// Reads a data set ahead of training, in the order of a stream of index lists.
+
+#include "unisono/core/time.hpp"
+#include "unisono/data/data.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Where the loader takes its index lists from: a sampler's stream, or anything like it. `next()` gives something with
+/// `samples`, valid until the following call, and whatever else the consumer wants to know about a batch.
+template <class S>
+concept index_stream = std::movable<S> && requires(S& stream, const S& view) {
+    { view.done() } -> std::same_as<bool>;
+    requires std::same_as<std::remove_cvref_t<decltype(stream.next().samples)>, std::span<const std::size_t>>;
+    requires std::semiregular<std::remove_cvref_t<decltype(stream.next())>>;
+};
+
+/// How a loader works.
+struct LoaderOptions {
+    int depth = 2; ///< batches read ahead on a thread of the loader's own; 0: no thread, each is read when asked for
+    std::chrono::nanoseconds timeout = std::chrono::minutes{10}; ///< longest wait for a batch (depth > 0), more than 0
+    friend bool operator==(const LoaderOptions&, const LoaderOptions&) = default;
+};
+
+/// The batches of a stream, in its order, read ahead by at most `depth`. What comes, and in which order, does not depend on
+/// the depth. An index list without indices gives an item without a batch, and the data set is not asked.
+///
+/// An exception of the data set or of the stream is thrown by the `next()` that would have given its batch, after all
+/// batches before it; then the stream is over until the next restart. The data set must outlive the loader and is called
+/// from one thread at a time. Memory: depth + 1 batches; nothing is allocated for a batch but what the data set allocates.
+/// `restart()` and the destructor wait for the batch that is being read, and for no other.
+template <data_set Data, index_stream Stream>
+class Loader {
+    using Entry = std::remove_cvref_t<decltype(std::declval<Stream&>().next())>;
+
+public:
+    using Batch = batch_of<Data>;
+
+    struct Item {
+        Entry entry = {};                ///< what the stream gave; its samples stay valid as long as the item
+        std::optional<Batch> batch = {}; ///< nothing where there are no samples
+    };
+
+    /// Reads `data` in the order of `stream`, from where that stands. Reading ahead begins at once.
+    /// \throws error bad_input: empty data, negative or excessive depth, no positive timeout; refused: no thread to be had
+    Loader(Data& data, Stream stream, LoaderOptions options = {})
+        : data_(data), stream_(std::move(stream)), options_(checked(data, options)),
+          slots_(static_cast<std::size_t>(options.depth) + 1) {
+        if (options_.depth == 0) return;
+        try {
+            reader_ = std::thread{[this] { read_ahead(); }};
+        } catch (const std::system_error& e) {
+            throw error(ErrorCode::refused, std::string("Loader: no thread to read ahead on: ") + e.what());
+        }
+    }
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+    ~Loader() {
+        if (!reader_.joinable()) return;
+        {
+            const std::lock_guard lock{mutex_};
+            quit_ = true;
+        }
+        reader_wakes_.notify_one();
+        reader_.join();
+    }
+
+    /// The next batch, until the following call; null when the stream is done.
+    /// \throws what the data set or the stream threw; error timeout if the data set takes longer than that
+    Item* next() {
+        if (options_.depth == 0) return read_now();
+        std::unique_lock lock{mutex_};
+        if (held_) { // give back the slot that the consumer had
+            Slot& slot = slots_[first_];
+            lock.unlock();
+            slot.item.batch.reset(); // the batch dies on the thread that used it
+            lock.lock();
+            held_ = false;
+            first_ = (first_ + 1) % slots_.size();
+            --filled_;
+        }
+        if (!consumer_wakes_.wait_for(lock, std::min<std::chrono::nanoseconds>(options_.timeout, longest),
+                                      [this] { return filled_ > 0 || ended_; }))
+            throw error(ErrorCode::timeout, "the data set has not given the next batch within " +
+                                                std::to_string(options_.timeout.count() / 1'000'000) + " ms");
+        if (filled_ == 0) return nullptr;
+        Slot& slot = slots_[first_];
+        held_ = true; // so that the reader may fill another
+        reader_wakes_.notify_one();
+        if (slot.thrown) std::rethrow_exception(std::exchange(slot.thrown, nullptr));
+        return &slot.item;
+    }
+
+    /// Drops what was read ahead and goes on where `stream.restart(arguments...)` leads, for instance to the next epoch.
+    template <class... Arguments>
+        requires requires(Stream& stream, Arguments&&... arguments) {
+            stream.restart(std::forward<Arguments>(arguments)...);
+        }
+    void restart(Arguments&&... arguments) {
+        std::unique_lock lock{mutex_};
+        ended_ = true; // the reader starts no further batch
+        consumer_wakes_.wait(lock, [this] { return !reading_; });
+        for (Slot& slot : slots_) {
+            slot.item.batch.reset();
+            slot.thrown = nullptr;
+        }
+        first_ = filled_ = 0;
+        held_ = false;
+        stream_.restart(std::forward<Arguments>(arguments)...); // if this throws, the loader stays at its end
+        ended_ = false;
+        reader_wakes_.notify_one();
+    }
+
+    [[nodiscard]] const LoaderOptions& options() const { return options_; }
+
+private:
+    static constexpr std::chrono::hours longest{24 * 365}; // a huge timeout must not overflow the clock
+
+    struct Slot {
+        Item item = {};
+        std::vector<std::size_t> samples = {}; // the reader's copy: the stream's own list is valid for one call only
+        std::exception_ptr thrown = {};
+    };
+
+    static LoaderOptions checked(Data& data, const LoaderOptions& options) {
+        constexpr int most = 1 << 16;
+        if (static_cast<std::size_t>(data.size()) == 0) refuse_input("Loader: the data set is empty (size() is 0)");
+        if (options.depth < 0 || options.depth > most)
+            refuse_input("Loader: depth is " + std::to_string(options.depth) + ", expected 0 to " +
+                         std::to_string(most));
+        if (options.timeout.count() <= 0)
+            refuse_input("Loader: timeout is " + std::to_string(options.timeout.count()) + " ns, expected more than 0");
+        return options;
+    }
+
+    void read_into(Slot& slot) {
+        slot.item.entry = stream_.next();
+        std::span<const std::size_t>& samples = slot.item.entry.samples;
+        if (options_.depth > 0) {
+            slot.samples.assign(samples.begin(), samples.end());
+            samples = slot.samples;
+        }
+        if (!samples.empty()) slot.item.batch.emplace(data_.batch(std::span<const std::size_t>{samples}));
+    }
+
+    Item* read_now() {
+        Slot& slot = slots_[0];
+        slot.item.batch.reset();
+        if (ended_ || stream_.done()) return nullptr;
+        ended_ = true; // unless all goes well
+        read_into(slot);
+        ended_ = false;
+        return &slot.item;
+    }
+
+    [[nodiscard]] int ahead() const { return static_cast<int>(filled_) - (held_ ? 1 : 0); }
+
+    void read_ahead() {
+        std::unique_lock lock{mutex_};
+        for (;;) {
+            reader_wakes_.wait(lock, [this] { return quit_ || (!ended_ && ahead() < options_.depth); });
+            if (quit_) return;
+            if (stream_.done()) {
+                ended_ = true;
+                consumer_wakes_.notify_one();
+                continue;
+            }
+            Slot& slot = slots_[(first_ + filled_) % slots_.size()];
+            reading_ = true;
+            lock.unlock();
+            try {
+                read_into(slot);
+            } catch (...) {
+                slot.item.batch.reset();
+                slot.thrown = std::current_exception();
+            }
+            lock.lock();
+            reading_ = false;
+            if (slot.thrown) ended_ = true;
+            ++filled_;
+            consumer_wakes_.notify_one();
+        }
+    }
+
+    Data& data_;
+    Stream stream_; // touched by the reader while `reading_`, else under the mutex
+    LoaderOptions options_;
+    std::vector<Slot> slots_; // a ring: `filled_` slots from `first_` on, the consumer's (`held_`) first
+    std::size_t first_ = 0;
+    std::size_t filled_ = 0;
+    bool held_ = false;
+    bool reading_ = false;
+    bool ended_ = false; // nothing more is read until a restart
+    bool quit_ = false;
+    std::mutex mutex_;
+    std::condition_variable reader_wakes_;
+    std::condition_variable consumer_wakes_;
+    std::thread reader_; // last: it uses all of the above
+};
+
+template <class Data, class Stream>
+Loader(Data&, Stream) -> Loader<Data, Stream>;
+template <class Data, class Stream>
+Loader(Data&, Stream, LoaderOptions) -> Loader<Data, Stream>;
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,52 @@
+#include "unisono/data/data.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+namespace un = unisono;
+
+namespace {
+
+template <class F>
+std::string refusal(F&& f) {
+    try {
+        f();
+    } catch (const un::error& e) {
+        BOOST_CHECK(e.code() == un::ErrorCode::bad_input);
+        return e.what();
+    }
+    return "nothing was refused";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(row_data)
+
+BOOST_AUTO_TEST_CASE(a_batch_is_the_rows_asked_for_in_that_order) {
+    const std::vector<float> values = {0, 1, 10, 11, 20, 21, 30, 31};
+    const std::vector<std::int32_t> labels = {5, 6, 7, 8};
+    const un::RowData plain{values, 2};
+    const un::RowData labelled{values, 2, labels};
+    BOOST_CHECK_EQUAL(plain.size(), 4u);
+    const std::vector<std::size_t> indices = {2, 0, 2};
+    const auto batch = plain.batch(indices);
+    BOOST_CHECK((batch.values == std::vector<float>{20, 21, 0, 1, 20, 21}));
+    BOOST_CHECK(batch.labels.empty());
+    BOOST_CHECK_EQUAL(batch.rows(), 3u);
+    BOOST_CHECK_EQUAL(batch.row(1)[1], 1.0f);
+    BOOST_CHECK((labelled.batch(indices).labels == std::vector<std::int32_t>{7, 5, 7}));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_matrix_is_refused) {
+    const std::vector<float> values(7);
+    const std::vector<std::int32_t> labels(3);
+    BOOST_CHECK(refusal([&] { un::RowData{values, 0}; }).find("width is 0") != std::string::npos);
+    BOOST_CHECK(refusal([&] {
+                    un::RowData{values, 2};
+                }).find("7 values are no whole rows of width 2") != std::string::npos);
+    BOOST_CHECK(refusal([&] { un::RowData{values, 7, labels}; }).find("3 labels for 1 rows") != std::string::npos);
+    const un::RowData one{values, 7};
+    const std::vector<std::size_t> beyond = {0, 1};
+    BOOST_CHECK(refusal([&] { return one.batch(beyond); }).find("index 1 of 1 rows") != std::string::npos);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
