@@ -31,7 +31,9 @@ constexpr std::string_view name_of(ElementType type) {
     return names[static_cast<std::size_t>(type)];
 }
 
-/// bfloat16: the upper half of a float. Conversions round to nearest, ties to even; NaN stays NaN (quiet).
+// The conversions have no branches, only selections, so that loops over them are vectorised.
+
+/// bfloat16: the upper half of a float. Conversions round to nearest, ties to even; NaN stays NaN, quiet once narrowed.
 struct bfloat16 {
     std::uint16_t bits = 0;
 
@@ -43,12 +45,14 @@ struct bfloat16 {
 private:
     static constexpr std::uint16_t round(float value) {
         const auto x = std::bit_cast<std::uint32_t>(value);
-        if ((x & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((x >> 16) | 0x40u);
-        return static_cast<std::uint16_t>((x + 0x7fffu + ((x >> 16) & 1u)) >> 16);
+        const std::uint32_t rounded = (x + 0x7fffu + ((x >> 16) & 1u)) >> 16;
+        const bool nan = (x & 0x7fffffffu) > 0x7f800000u;
+        return static_cast<std::uint16_t>(nan ? (x >> 16) | 0x40u : rounded);
     }
 };
 
-/// IEEE 754 binary16. Conversions round to nearest, ties to even, with gradual underflow; NaN stays NaN (quiet).
+/// IEEE 754 binary16. Conversions round to nearest, ties to even, with gradual underflow; NaN stays NaN and becomes quiet,
+/// with as much of its payload as fits: what the processors' own conversions do.
 struct float16 {
     std::uint16_t bits = 0;
 
@@ -57,32 +61,27 @@ struct float16 {
     constexpr explicit operator float() const {
         const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
         const std::uint32_t magnitude = bits & 0x7fffu;
-        if (magnitude >= 0x7c00u) // infinity and NaN
-            return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
-        if (magnitude >= 0x400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
-        const float small = static_cast<float>(magnitude) * 0x1p-24f; // exact
-        return sign != 0 ? -small : small;
+        const float small = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f; // exact
+        const std::uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+        std::uint32_t wide = magnitude >= 0x400u ? (magnitude << 13) + 0x38000000u : std::bit_cast<std::uint32_t>(small);
+        wide = magnitude >= 0x7c00u ? (magnitude << 13) | 0x7f800000u | quiet : wide;
+        return std::bit_cast<float>(sign | wide);
     }
     friend constexpr bool operator==(float16 a, float16 b) { return float(a) == float(b); }
 
 private:
     static constexpr std::uint16_t round(float value) {
         const auto x = std::bit_cast<std::uint32_t>(value);
-        const auto sign = static_cast<std::uint16_t>((x >> 16) & 0x8000u);
+        const std::uint32_t sign = (x >> 16) & 0x8000u;
         const std::uint32_t magnitude = x & 0x7fffffffu;
-        if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-        if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u); // rounds past 65504
-        if (magnitude >= 0x38800000u) {                                                 // a normal half
-            const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-            return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
-        }
-        if (magnitude < 0x33000000u) return sign; // below half the least subnormal
-        const std::uint32_t shift = 126u - (magnitude >> 23);
-        const std::uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
-        const std::uint32_t half = 1u << (shift - 1u);
-        const std::uint32_t kept = significand >> shift;
-        const std::uint32_t rest = significand & ((1u << shift) - 1u);
-        return static_cast<std::uint16_t>(sign | (kept + ((rest > half || (rest == half && (kept & 1u) != 0)) ? 1u : 0u)));
+        const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+        // One unit of 0.5 + y is the least subnormal half: the addition itself rounds y to a multiple of it.
+        const std::uint32_t subnormal =
+            std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f) - 0x3f000000u;
+        std::uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
+        half = magnitude >= 0x477ff000u ? 0x7c00u : half; // rounds past 65504
+        half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : half;
+        return static_cast<std::uint16_t>(sign | half);
     }
 };
 
