@@ -154,13 +154,15 @@ BOOST_AUTO_TEST_CASE(bad_input_is_refused) {
 
 BOOST_AUTO_TEST_CASE(it_describes_itself) {
     const ParameterShape shapes[] = {floats(1000), floats(500), doubles(1)};
-    BOOST_TEST(Layout(shapes).describe() == "3 parameters, 1,501 elements, 5.9 KiB, 2 buckets\n"
-                                            "  bucket 0: float64, 1 elements, 8 B, parameter 2\n"
-                                            "  bucket 1: float32, 1,500 elements, 5.9 KiB, 2 parameters from 1 down to 0\n");
+    BOOST_TEST(Layout(shapes).describe() ==
+               "3 parameters, 1,501 elements, 5.9 KiB, 2 buckets\n"
+               "  bucket 0: float64, 1 elements, 8 B, parameter 2\n"
+               "  bucket 1: float32, 1,500 elements, 5.9 KiB, 2 parameters from 1 down to 0\n");
 }
 
 BOOST_AUTO_TEST_CASE(equal_slices_cover_all_once) {
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1001}}) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{7}, std::size_t{64}, std::size_t{1001}}) {
         for (const int world : {1, 2, 3, 8, 13}) {
             for (const std::size_t granularity : {std::size_t{1}, std::size_t{16}}) {
                 const Owners owners = Owners::equal(count, world, granularity);
@@ -172,7 +174,8 @@ BOOST_AUTO_TEST_CASE(equal_slices_cover_all_once) {
                     BOOST_TEST(slice.first % granularity == 0U);
                     BOOST_TEST(slice.count <= owners.slice_count());
                     next = slice.end();
-                    for (std::size_t i = slice.first; i < slice.end(); ++i) BOOST_REQUIRE_EQUAL(owners.owner_of(i), rank);
+                    for (std::size_t i = slice.first; i < slice.end(); ++i)
+                        BOOST_REQUIRE_EQUAL(owners.owner_of(i), rank);
                 }
                 BOOST_TEST(next == count);
                 BOOST_TEST(owners.padded_count() >= count);

@@ -123,7 +123,8 @@ public:
     /// The element at a flat index; log2(parameters) comparisons.
     [[nodiscard]] Element element_at(std::size_t flat) const {
         if (flat >= count()) {
-            refuse_input("flat index " + std::to_string(flat) + " is outside of " + std::to_string(count()) + " elements");
+            refuse_input("flat index " + std::to_string(flat) + " is outside of " + std::to_string(count()) +
+                         " elements");
         }
         const auto after = std::upper_bound(starts_.begin(), starts_.end(), flat);
         const auto parameter = static_cast<std::size_t>(after - starts_.begin()) - 1;
@@ -152,7 +153,8 @@ public:
         auto piece = std::upper_bound(which.pieces.begin(), which.pieces.end(), first,
                                       [this](std::size_t position, const Piece& candidate) {
                                           return position < places_[candidate.parameter].position;
-                                      }) - 1;
+                                      }) -
+                     1;
         for (const std::size_t end = first + count; first < end; ++piece) {
             const std::size_t skipped = first - places_[piece->parameter].position;
             const std::size_t taken = std::min(piece->count - skipped, end - first);
@@ -164,8 +166,8 @@ public:
     /// A few lines for people: totals, then a line a bucket.
     [[nodiscard]] std::string describe() const {
         std::string text = count_text(parameters()) + (parameters() == 1 ? " parameter, " : " parameters, ") +
-                           count_text(count()) + " elements, " + bytes_text(bytes_) + ", " + count_text(buckets_.size()) +
-                           (buckets_.size() == 1 ? " bucket\n" : " buckets\n");
+                           count_text(count()) + " elements, " + bytes_text(bytes_) + ", " +
+                           count_text(buckets_.size()) + (buckets_.size() == 1 ? " bucket\n" : " buckets\n");
         for (std::size_t b = 0; b < buckets_.size(); ++b) {
             const Bucket& bucket = buckets_[b];
             const std::size_t front = bucket.pieces.front().parameter;
@@ -173,20 +175,22 @@ public:
             text += "  bucket " + std::to_string(b) + ": " + std::string(name_of(bucket.type)) + ", " +
                     count_text(bucket.count) + " elements, " + bytes_text(bucket.bytes()) + ", " +
                     (front == back ? "parameter " + std::to_string(front)
-                                   : std::to_string(bucket.pieces.size()) + " parameters from " + std::to_string(front) +
-                                         " down to " + std::to_string(back)) +
+                                   : std::to_string(bucket.pieces.size()) + " parameters from " +
+                                         std::to_string(front) + " down to " + std::to_string(back)) +
                     "\n";
         }
         return text;
     }
 
-    friend bool operator==(const Layout& a, const Layout& b) { return a.shapes_ == b.shapes_ && a.buckets_ == b.buckets_; }
+    friend bool operator==(const Layout& a, const Layout& b) {
+        return a.shapes_ == b.shapes_ && a.buckets_ == b.buckets_;
+    }
 
 private:
     void check(const Element& element) const {
         if (element.parameter >= shapes_.size() || element.index >= shapes_[element.parameter].count) {
-            refuse_input("element " + std::to_string(element.index) + " of parameter " + std::to_string(element.parameter) +
-                         " does not exist");
+            refuse_input("element " + std::to_string(element.index) + " of parameter " +
+                         std::to_string(element.parameter) + " does not exist");
         }
     }
 
@@ -198,8 +202,9 @@ private:
             const ParameterShape& shape = shapes_[i];
             if (shape.element_bytes == 0) refuse_input("parameter " + std::to_string(i) + " has elements of 0 bytes");
             if (shape.count > most / shape.element_bytes || shape.count * shape.element_bytes > most - bytes_) {
-                refuse_input("parameter " + std::to_string(i) + " has " + std::to_string(shape.count) + " elements of " +
-                             std::to_string(shape.element_bytes) + " bytes: the total size overflows");
+                refuse_input("parameter " + std::to_string(i) + " has " + std::to_string(shape.count) +
+                             " elements of " + std::to_string(shape.element_bytes) +
+                             " bytes: the total size overflows");
             }
             bytes_ += shape.count * shape.element_bytes;
             starts_.push_back(starts_.back() + shape.count);

@@ -52,7 +52,8 @@ public:
             if (rank < 0 || rank >= world) {
                 refuse_input("owner " + std::to_string(rank) + " is not a rank of a world of " + std::to_string(world));
             }
-            if (seen[static_cast<std::size_t>(rank)]) refuse_input("owner " + std::to_string(rank) + " was chosen twice");
+            if (seen[static_cast<std::size_t>(rank)])
+                refuse_input("owner " + std::to_string(rank) + " was chosen twice");
             seen[static_cast<std::size_t>(rank)] = true;
         }
         const std::size_t even = count / ranks.size() + (count % ranks.size() != 0 ? 1 : 0);
@@ -88,7 +89,8 @@ public:
     /// The owner of a position; the asking rank itself (-1) when replicated.
     [[nodiscard]] int owner_of(std::size_t position) const {
         if (position >= count_) {
-            refuse_input("position " + std::to_string(position) + " is outside of " + std::to_string(count_) + " elements");
+            refuse_input("position " + std::to_string(position) + " is outside of " + std::to_string(count_) +
+                         " elements");
         }
         return replicated_ ? -1 : ranks_[position / slice_count_];
     }

@@ -1,0 +1,72 @@
+#pragma once
+
+/// \file
+/// Adagrad: rates that fall with the gradients seen.
+
+#include "unisono/optimizer/optimizer.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// g += weight_decay * p; s += g * g; p -= r * g / (sqrt(s) + epsilon) with r = learning_rate / (1 + (n - 1) *
+/// learning_rate_decay) at update n. Source: Duchi, Hazan & Singer, JMLR 2011, diagonal form.
+struct Adagrad {
+    double learning_rate = 1e-2;
+    double learning_rate_decay = 0;
+    double weight_decay = 0;
+    double initial_accumulator = 0;
+    double epsilon = 1e-10;
+
+    static constexpr std::string_view name = "Adagrad";
+    static constexpr Family family = Family::optimizer;
+    friend bool operator==(const Adagrad&, const Adagrad&) = default;
+
+    void check() const {
+        detail::check_not_negative(name, "learning_rate", learning_rate);
+        detail::check_not_negative(name, "learning_rate_decay", learning_rate_decay);
+        detail::check_not_negative(name, "weight_decay", weight_decay);
+        detail::check_not_negative(name, "initial_accumulator", initial_accumulator);
+        detail::check_not_negative(name, "epsilon", epsilon);
+    }
+
+    [[nodiscard]] StateArrays state() const {
+        StateArrays arrays;
+        arrays.add({"sum", initial_accumulator});
+        return arrays;
+    }
+
+    template <optimizer_element T>
+    void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                const OptimizerStep& step) const {
+        detail::check_update(state, parameters, gradients);
+        const double rate = step.learning_rate / (1 + static_cast<double>(step.number - 1) * learning_rate_decay);
+        const Element<T> element{T(step.gradient_scale), T(-rate), T(weight_decay), T(epsilon), weight_decay != 0};
+        apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
+    }
+
+private:
+    template <class T>
+    struct Element;
+};
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+template <class T>
+struct Adagrad::Element {
+    T scale, minus_rate, decay, epsilon;
+    bool decays;
+
+    UNISONO_INLINE void operator()(T& p, const T& g, T& sum) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T scaled = g * scale;
+        const T d = decays ? detail::fused(decay, p, scaled) : scaled;
+        const T s = sum + d * d;
+        sum = s;
+        p = p + minus_rate * d / (square_root(s) + epsilon);
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+static_assert(optimizer_policy<Adagrad>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,219 @@
+#pragma once
+
+/// \file
+/// Learning rates: what becomes of an optimizer's base rate from update to update.
+///
+/// A policy `P` of the family learning_rate has
+/// - `check() const`: refuses bad parameters by bad_input that names the parameter;
+/// - `rate(base, point) const -> double`: a pure function, so that a resumed run goes on with the same rates, and every rank
+///   computes the same.
+///
+/// Menu: ConstantRate (the default), WarmupRate, CosineRate, StepDecayRate; BatchScaledRate for runs whose global batch
+/// differs from the one the base rate was found with. `then(WarmupRate{...}, CosineRate{})` follows one by another,
+/// `compose(BatchScaledRate{...}, CosineRate{})` applies one to another's result. Absent: rates that react to the loss;
+/// they have a state, and ranks would have to agree on it.
+
+#include "unisono/core/config.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <numbers>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Where a training is when it asks for a rate.
+struct RatePoint {
+    std::uint64_t update = 0;        ///< updates already made: 0 before the first
+    std::uint64_t updates_total = 0; ///< of the whole training; 0: unknown
+    std::uint64_t global_batch = 0;  ///< samples in an update, over all replicas; 0: unknown
+};
+
+template <class P>
+concept learning_rate_policy =
+    policy_of<P, Family::learning_rate> && requires(const P& policy, const RatePoint& point) {
+        policy.check();
+        { policy.rate(1.0, point) } -> std::same_as<double>;
+    };
+
+namespace detail {
+
+inline void check_rate(bool fits, const char* parameter, double found, const char* expected) {
+    if (fits && std::isfinite(found)) return;
+    refuse_input(std::string(parameter) + " is " + std::to_string(found) + "; expected " + expected);
+}
+
+} // namespace detail
+
+/// The base rate, always.
+struct ConstantRate {
+    static constexpr std::string_view name = "ConstantRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const ConstantRate&, const ConstantRate&) = default;
+
+    void check() const {}
+    [[nodiscard]] double rate(double base, const RatePoint&) const { return base; }
+};
+
+/// base * (f + (1 - f) * (update + 1) / updates) during the first `updates` updates, f being `start_factor`; then base.
+/// Source: Goyal et al. 2017, section 2.2 (gradual warm-up).
+struct WarmupRate {
+    std::uint64_t updates = 1;
+    double start_factor = 0;
+
+    static constexpr std::string_view name = "WarmupRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const WarmupRate&, const WarmupRate&) = default;
+
+    void check() const {
+        if (updates == 0) refuse_input("WarmupRate.updates is 0; expected at least 1");
+        detail::check_rate(start_factor >= 0, "WarmupRate.start_factor", start_factor, "a finite number of at least 0");
+    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const {
+        if (point.update >= updates) return base;
+        const double done = static_cast<double>(point.update + 1) / static_cast<double>(updates);
+        return base * (start_factor + (1 - start_factor) * done);
+    }
+};
+
+/// base * (f + (1 - f) * (1 + cos(pi * update / updates)) / 2), f being `final_factor`; base * f afterwards.
+/// Source: Loshchilov & Hutter, ICLR 2017, equation 5 (without restarts).
+struct CosineRate {
+    double final_factor = 0;
+    std::uint64_t updates = 0; ///< 0: the whole training, whose length must be known then
+
+    static constexpr std::string_view name = "CosineRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const CosineRate&, const CosineRate&) = default;
+
+    void check() const {
+        detail::check_rate(final_factor >= 0, "CosineRate.final_factor", final_factor, "a finite number of at least 0");
+    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const {
+        const std::uint64_t length = updates != 0 ? updates : point.updates_total;
+        if (length == 0) {
+            refuse_input("CosineRate.updates is 0 and the length of the training is unknown; expected one of the two");
+        }
+        const double done = static_cast<double>(std::min(point.update, length)) / static_cast<double>(length);
+        return base * (final_factor + (1 - final_factor) * (1 + std::cos(std::numbers::pi * done)) / 2);
+    }
+};
+
+/// base * factor^floor(update / every).
+struct StepDecayRate {
+    std::uint64_t every = 1; ///< updates
+    double factor = 0.1;
+
+    static constexpr std::string_view name = "StepDecayRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const StepDecayRate&, const StepDecayRate&) = default;
+
+    void check() const {
+        if (every == 0) refuse_input("StepDecayRate.every is 0; expected at least 1 update");
+        detail::check_rate(factor >= 0, "StepDecayRate.factor", factor, "a finite number of at least 0");
+    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const {
+        return base * std::pow(factor, static_cast<double>(point.update / every));
+    }
+};
+
+enum class BatchScaling : std::uint8_t {
+    linear,      ///< Goyal et al. 2017: for SGD
+    square_root, ///< Krizhevsky 2014: keeps the variance of an update; for Adam and its like
+};
+
+/// base * k or base * sqrt(k), with k = global batch / `base_batch`, for which the base rate was found.
+struct BatchScaledRate {
+    std::uint64_t base_batch = 256; ///< samples
+    BatchScaling scaling = BatchScaling::linear;
+
+    static constexpr std::string_view name = "BatchScaledRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const BatchScaledRate&, const BatchScaledRate&) = default;
+
+    void check() const {
+        if (base_batch == 0) refuse_input("BatchScaledRate.base_batch is 0; expected at least 1 sample");
+    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const {
+        if (point.global_batch == 0) refuse_input("BatchScaledRate needs the global batch, which is unknown here");
+        const double k = static_cast<double>(point.global_batch) / static_cast<double>(base_batch);
+        return base * (scaling == BatchScaling::linear ? k : std::sqrt(k));
+    }
+};
+
+/// `first` for its `updates` updates, then `second`, which sees a training that begins there and is shorter by as many.
+template <class First, class Second>
+struct ChainedRate {
+    First first = {};
+    Second second = {};
+
+    static constexpr std::string_view name = "ChainedRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const ChainedRate&, const ChainedRate&) = default;
+
+    void check() const {
+        first.check();
+        second.check();
+        if (first.updates == 0) {
+            refuse_input(std::string(First::name) + ".updates is 0; expected at least 1 before " +
+                         std::string(Second::name));
+        }
+    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const {
+        if (point.update < first.updates) return first.rate(base, point);
+        RatePoint later = point;
+        later.update -= first.updates;
+        // A training that ends within the warm-up still has a second part of one update, for those who divide by it.
+        if (point.updates_total != 0) {
+            later.updates_total = point.updates_total > first.updates ? point.updates_total - first.updates : 1;
+        }
+        return second.rate(base, later);
+    }
+};
+
+/// `second` applied to the result of `first`.
+template <class First, class Second>
+struct ComposedRate {
+    First first = {};
+    Second second = {};
+
+    static constexpr std::string_view name = "ComposedRate";
+    static constexpr Family family = Family::learning_rate;
+    friend bool operator==(const ComposedRate&, const ComposedRate&) = default;
+
+    void check() const {
+        first.check();
+        second.check();
+    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const {
+        return second.rate(first.rate(base, point), point);
+    }
+};
+
+/// One rate for its own number of updates, then another.
+template <learning_rate_policy First, learning_rate_policy Second>
+    requires requires(const First& first) {
+        { first.updates } -> std::convertible_to<std::uint64_t>;
+    }
+ChainedRate<First, Second> then(const First& first, const Second& second) {
+    return {first, second};
+}
+
+/// One rate applied to another's result.
+template <learning_rate_policy First, learning_rate_policy Second>
+ComposedRate<First, Second> compose(const First& first, const Second& second) {
+    return {first, second};
+}
+
+static_assert(learning_rate_policy<ConstantRate> && learning_rate_policy<WarmupRate> &&
+              learning_rate_policy<CosineRate>);
+static_assert(learning_rate_policy<StepDecayRate> && learning_rate_policy<BatchScaledRate>);
+static_assert(learning_rate_policy<ChainedRate<WarmupRate, CosineRate>>);
+static_assert(learning_rate_policy<ComposedRate<BatchScaledRate, CosineRate>>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,202 @@
+#pragma once
+
+/// \file
+/// Optimizers: how a gradient changes the parameters. A policy is a plain value; what it remembers between updates is an
+/// `OptimizerState`, made once by `start` and updated slice by slice, so that a rank runs exactly the slices it owns.
+///
+/// A policy `P` has
+/// - `double learning_rate`: the base rate, which a learning-rate policy may vary;
+/// - `check() const`: refuses bad parameters by bad_input that names the parameter;
+/// - `state() const -> StateArrays`: names and first values of its arrays, each as long as the slice and of its type;
+/// - `update(state, parameters, gradients, step) const` for float and double: one pass over memory.
+///
+/// Laws
+/// - Element i of parameters, gradients and arrays is one number's; no element sees another. So any cut into slices gives
+///   the same bits, and so does any instruction set.
+/// - g' = g * step.gradient_scale comes first, in the elements' type.
+/// - `step.number` counts the updates of this state, from 1. All slices of one update have the same number.
+/// - update does not allocate. Parameters of the policy are computed in double and rounded once to the elements' type.
+///
+/// Bits: formulas and order of operations are those of PyTorch 2 on the CPU, with its fused multiply-adds where its add
+/// and lerp kernels have them (x + alpha * y is rounded once), so that float runs can be reproduced to the bit. Fused
+/// multiply-adds are exact on every machine, in software where the processor has none.
+///
+/// Menu: Sgd (momentum, dampening, Nesterov: cheapest, one array), Adam (Kingma & Ba 2015; default for networks whose
+/// gradients differ much in scale), AdamW (decoupled weight decay, Loshchilov & Hutter 2019), Adagrad (sparse features;
+/// Duchi et al. 2011), RmsProp (Tieleman & Hinton 2012; centred: Graves 2013). Absent: second-order methods, which need
+/// more than elements; layer-wise rates (LARS, LAMB), which need the parameters' norms.
+
+#include "unisono/arithmetic/apply.hpp"
+#include "unisono/core/element.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+
+#include <array>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The element types on which optimizers run.
+template <class T>
+concept optimizer_element = std::same_as<T, float> || std::same_as<T, double>;
+
+/// One array of an optimizer's state: its name in checkpoints, and the value of its elements before the first update.
+struct StateArray {
+    std::string_view name = {};
+    double initial = 0;
+    friend bool operator==(const StateArray&, const StateArray&) = default;
+};
+
+/// The arrays of an optimizer's state, in order. At most `capacity`.
+class StateArrays {
+public:
+    static constexpr std::size_t capacity = 4;
+
+    constexpr void add(const StateArray& array) {
+        UNISONO_ASSERT(count_ < capacity, "an optimizer has at most StateArrays::capacity arrays");
+        arrays_[count_++] = array;
+    }
+    [[nodiscard]] constexpr std::size_t size() const { return count_; }
+    [[nodiscard]] constexpr const StateArray& operator[](std::size_t i) const { return arrays_[i]; }
+    [[nodiscard]] constexpr const StateArray* begin() const { return arrays_.data(); }
+    [[nodiscard]] constexpr const StateArray* end() const { return arrays_.data() + count_; }
+
+private:
+    std::array<StateArray, capacity> arrays_ = {};
+    std::size_t count_ = 0;
+};
+
+/// What changes from update to update.
+struct OptimizerStep {
+    double learning_rate = 0;
+    std::uint64_t number = 1;  ///< updates of this state so far, this one included
+    double gradient_scale = 1; ///< one over the sum of weights; gradients are multiplied by it first
+};
+
+/// The part of a state that belongs to one stretch of elements; does not own it.
+template <optimizer_element T>
+struct OptimizerSlice {
+    std::array<T*, StateArrays::capacity> arrays = {};
+    std::size_t count = 0;
+};
+
+/// The arrays of a policy for `count` elements. Memory: size() * count elements, allocated here and never again.
+template <optimizer_element T>
+class OptimizerState {
+public:
+    OptimizerState() = default;
+
+    OptimizerState(const StateArrays& arrays, std::size_t count) : arrays_(arrays), count_(count) {
+        // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads and stores would collide.
+        const std::size_t line = 64 / sizeof(T);
+        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
+            refuse_input("optimizer state for " + std::to_string(count) + " elements overflows");
+        }
+        if (arrays_.size() == 0 || count == 0) return;
+        stride_ = ((count + line - 1) / line | 1) * line;
+        memory_ = std::make_unique_for_overwrite<T[]>(arrays_.size() * stride_);
+        reset();
+    }
+
+    /// Back to before the first update.
+    void reset() {
+        for (std::size_t i = 0; i < arrays_.size(); ++i) {
+            for (T& value : array(i)) value = static_cast<T>(arrays_[i].initial);
+        }
+    }
+
+    [[nodiscard]] std::size_t count() const { return count_; }        ///< elements of each array
+    [[nodiscard]] std::size_t size() const { return arrays_.size(); } ///< arrays
+    [[nodiscard]] std::size_t bytes() const { return size() * count_ * sizeof(T); }
+    [[nodiscard]] std::string_view name(std::size_t i) const { return arrays_[i].name; }
+    [[nodiscard]] std::span<T> array(std::size_t i) {
+        return count_ == 0 ? std::span<T>() : std::span<T>(memory_.get() + i * stride_, count_);
+    }
+    [[nodiscard]] std::span<const T> array(std::size_t i) const {
+        return count_ == 0 ? std::span<const T>() : std::span<const T>(memory_.get() + i * stride_, count_);
+    }
+
+    /// Elements [first, first + count) of every array.
+    [[nodiscard]] OptimizerSlice<T> slice(std::size_t first, std::size_t count) {
+        if (first > count_ || count > count_ - first) {
+            refuse_input("optimizer state of " + std::to_string(count_) + " elements has no slice [" +
+                         std::to_string(first) + ", +" + std::to_string(count) + ")");
+        }
+        OptimizerSlice<T> part;
+        part.count = count;
+        for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = memory_.get() + i * stride_ + first;
+        return part;
+    }
+    [[nodiscard]] OptimizerSlice<T> all() { return slice(0, count_); }
+
+private:
+    StateArrays arrays_;
+    std::size_t count_ = 0;
+    std::size_t stride_ = 0;
+    std::unique_ptr<T[]> memory_;
+};
+
+template <class P>
+concept optimizer_policy =
+    policy_of<P, Family::optimizer> &&
+    requires(const P& policy, const OptimizerSlice<float>& state, std::span<float> parameters,
+             std::span<const float> gradients, const OptimizerSlice<double>& wide_state,
+             std::span<double> wide_parameters, std::span<const double> wide_gradients, const OptimizerStep& step) {
+        { policy.learning_rate } -> std::convertible_to<double>;
+        policy.check();
+        { policy.state() } -> std::same_as<StateArrays>;
+        policy.update(state, parameters, gradients, step);
+        policy.update(wide_state, wide_parameters, wide_gradients, step);
+    };
+
+/// The state of a checked policy for `count` elements of type T: `auto state = start<float>(Sgd{...}, count)`.
+template <optimizer_element T, optimizer_policy P>
+OptimizerState<T> start(const P& policy, std::size_t count) {
+    policy.check();
+    return OptimizerState<T>(policy.state(), count);
+}
+
+namespace detail {
+
+/// Refuses a hyperparameter unless `fits`; the negation catches NaN.
+inline void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
+                            std::string_view expected) {
+    if (fits && std::isfinite(found)) return;
+    refuse_input(std::string(policy) + "." + std::string(parameter) + " is " + std::to_string(found) + "; expected " +
+                 std::string(expected));
+}
+
+inline void check_not_negative(std::string_view policy, std::string_view parameter, double found) {
+    check_parameter(found >= 0, policy, parameter, found, "a finite number of at least 0");
+}
+
+inline void check_fraction(std::string_view policy, std::string_view parameter, double found) {
+    check_parameter(found >= 0 && found < 1, policy, parameter, found, "at least 0 and less than 1");
+}
+
+/// The sizes of one update agree: a programmer's error otherwise.
+template <class T>
+void check_update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients) {
+    UNISONO_ASSERT(parameters.size() == gradients.size(), "as many gradients as parameters");
+    UNISONO_ASSERT(state.count == parameters.size(), "the slice of the state is as long as the parameters");
+    static_cast<void>(state), static_cast<void>(parameters), static_cast<void>(gradients);
+}
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// a * b + c, rounded once.
+UNISONO_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+UNISONO_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+UNISONO_NO_CONTRACTION_END
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,95 @@
+#pragma once
+
+/// \file
+/// Stochastic gradient descent, with momentum as PyTorch has it.
+
+#include "unisono/optimizer/optimizer.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// g += weight_decay * p; b = momentum * b + (1 - dampening) * g, at the first update b = g;
+/// d = nesterov ? g + momentum * b : b; p -= learning_rate * d. Without momentum d = g, and there is no state.
+/// Source: Sutskever et al., ICML 2013, in PyTorch's form (the rate outside of the velocity).
+struct Sgd {
+    double learning_rate = 1e-3;
+    double momentum = 0;
+    double dampening = 0;
+    bool nesterov = false;
+    double weight_decay = 0;
+
+    static constexpr std::string_view name = "Sgd";
+    static constexpr Family family = Family::optimizer;
+    friend bool operator==(const Sgd&, const Sgd&) = default;
+
+    void check() const {
+        detail::check_not_negative(name, "learning_rate", learning_rate);
+        detail::check_not_negative(name, "momentum", momentum);
+        detail::check_parameter(true, name, "dampening", dampening, "a finite number");
+        detail::check_not_negative(name, "weight_decay", weight_decay);
+        if (nesterov && (momentum == 0 || dampening != 0)) {
+            refuse_input("Sgd.nesterov is set with momentum " + std::to_string(momentum) + " and dampening " +
+                         std::to_string(dampening) + "; expected a momentum above 0 and no dampening");
+        }
+    }
+
+    [[nodiscard]] StateArrays state() const {
+        StateArrays arrays;
+        if (momentum != 0) arrays.add({"momentum_buffer"});
+        return arrays;
+    }
+
+    template <optimizer_element T>
+    void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                const OptimizerStep& step) const {
+        detail::check_update(state, parameters, gradients);
+        const Plain<T> plain{T(step.gradient_scale), T(-step.learning_rate), T(weight_decay), weight_decay != 0};
+        if (momentum == 0) return apply(plain, parameters, gradients);
+        const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), nesterov, step.number == 1};
+        apply(heavy, parameters, gradients, std::span<T>(state.arrays[0], state.count));
+    }
+
+private:
+    template <class T>
+    struct Plain;
+    template <class T>
+    struct Heavy;
+};
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+template <class T>
+struct Sgd::Plain {
+    T scale, minus_rate, decay;
+    bool decays;
+
+    UNISONO_INLINE T direction(T p, T g) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T scaled = g * scale;
+        return decays ? detail::fused(decay, p, scaled) : scaled;
+    }
+    UNISONO_INLINE void operator()(T& p, const T& g) const {
+        UNISONO_NO_CONTRACTION_HERE
+        p = detail::fused(minus_rate, direction(p, g), p);
+    }
+};
+
+template <class T>
+struct Sgd::Heavy {
+    Plain<T> plain;
+    T momentum, gain;
+    bool nesterov, first;
+
+    UNISONO_INLINE void operator()(T& p, const T& g, T& buffer) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T d = plain.direction(p, g);
+        const T b = first ? d : detail::fused(gain, d, momentum * buffer);
+        buffer = b;
+        p = detail::fused(plain.minus_rate, nesterov ? detail::fused(momentum, b, d) : b, p);
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+static_assert(optimizer_policy<Sgd>);
+
+UNISONO_NAMESPACE_END
