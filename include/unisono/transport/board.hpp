@@ -93,7 +93,9 @@ public:
     MappedLine& line(int rank, std::uint64_t operation) noexcept {
         return ranks_[static_cast<std::size_t>(rank)].lines[operation % depth];
     }
-    std::atomic<std::uint64_t>& completed(int rank) noexcept { return ranks_[static_cast<std::size_t>(rank)].completed; }
+    std::atomic<std::uint64_t>& completed(int rank) noexcept {
+        return ranks_[static_cast<std::size_t>(rank)].completed;
+    }
 
 private:
     struct Rank {

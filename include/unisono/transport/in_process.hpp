@@ -48,7 +48,7 @@ struct InProcessChannel {
     struct alignas(64) Slot {
         std::atomic<std::uint64_t> turn{0}; ///< n + 1 when it holds the n-th message
         Envelope envelope;
-        const std::byte* data = nullptr;             ///< nullptr: in `eager`
+        const std::byte* data = nullptr;                ///< nullptr: in `eager`
         std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag for a large message
         std::byte eager[eager_bytes];
     };
@@ -79,8 +79,8 @@ public:
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
 
     InProcessChannel& channel(int from, int to) {
-        auto& place = channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) +
-                                static_cast<std::size_t>(to)];
+        auto& place =
+            channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)];
         InProcessChannel* known = place.load(std::memory_order_acquire);
         if (known != nullptr) return *known;
         auto made = std::make_unique<InProcessChannel>();
@@ -150,11 +150,12 @@ private:
 
 } // namespace detail
 
-/// The transport of one rank of an in-process world. Made by `run<InProcess>` (group/run.hpp), or, alone, a world of one.
+/// The transport of one rank of an in-process world: made by `run<InProcess>` (group/run.hpp); alone, a world of one.
 class InProcess {
 public:
     static constexpr std::string_view name = "in_process";
     static constexpr bool maps_peers = true;
+    using World = detail::InProcessWorld;
 
     InProcess() : InProcess(std::make_shared<detail::InProcessWorld>(1), 0) {}
     InProcess(std::shared_ptr<detail::InProcessWorld> world, int rank)
@@ -217,7 +218,9 @@ public:
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
     [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }
 
-    detail::Announcements& announcements(std::uint64_t context, int size) { return world_->announcements(context, size); }
+    detail::Announcements& announcements(std::uint64_t context, int size) {
+        return world_->announcements(context, size);
+    }
     detail::MappedBoard& mapped_board(std::uint64_t context, int size) { return world_->mapped_board(context, size); }
     bool begin_touching() { return world_->begin_touching(rank_); }
     void end_touching() { world_->end_touching(rank_); }
@@ -337,8 +340,8 @@ private:
         if (data == nullptr) return sink.received(token, envelope, eager);
         if (!begin_touching()) return; // a fault: the sender may have withdrawn its memory
         sink.received(token, envelope, data);
+        consumed->store(1, std::memory_order_release); // still touching: the flag is the sender's memory
         end_touching();
-        consumed->store(1, std::memory_order_release);
     }
 
     std::shared_ptr<detail::InProcessWorld> world_;

@@ -1,0 +1,102 @@
+#pragma once
+
+/// \file
+/// all_reduce: every rank gets the reduction of all ranks' elements.
+
+#include "unisono/arithmetic/scale.hpp"
+#include "unisono/collective/request.hpp"
+
+#include <cstring>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The weights of a weighted mean travel as one double beside the data; when both are there the sum is divided. Where all
+/// weights are zero the result is the sum of nothing: zero.
+template <element T>
+void divide_by_weights(OperationState& operation, const OperationState*) {
+    if (operation.numbers[1] == 0.0) return;
+    divide(std::span(reinterpret_cast<T*>(operation.request.output), operation.request.count), operation.numbers[1]);
+}
+
+template <transport Transport, element T, class Op, class Family>
+std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count, const Op& op,
+                               const Family& family) {
+    constexpr bool mean = std::same_as<Op, WeightedMean>;
+    if constexpr (mean) {
+        op.check();
+        scale(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
+        input = output;
+    }
+    OperationRequest request = request_for(input, output);
+    request.input_partition = Partition::vector(count);
+    request.output_partition = request.input_partition;
+    request.count = count;
+    request.total_bytes = count * sizeof(T);
+    set_reduction<T>(request, op);
+    const std::uint32_t index = start<Collective::all_reduce>(group, request, 0, family);
+    if constexpr (mean) {
+        OperationState& operation = group.engine().operation(index);
+        operation.numbers = {op.weight, 0.0};
+        const std::uint32_t weights =
+            start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1, Sum{}, NativeSchedule{});
+        operation.companion = weights;
+        operation.finish = &divide_by_weights<T>;
+    }
+    return index;
+}
+
+} // namespace detail
+
+/// out = the reduction of all ranks' `in`, on every rank; `in` and `out` may be the same memory, else they do not overlap.
+///
+/// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements a rank; halving and doubling
+/// the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds of n; native (mapped memory): each rank reads and
+/// writes n/p of everybody's memory, up to 472 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
+/// peer_lost, aborted, on every rank; `out` is then undefined. Determinism: all ranks get the same bits; which they are
+/// depends for floats on schedule, chunk and world (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
+template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>>
+void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {}, const Family& family = {}) {
+    detail::check_member(group);
+    const std::span from(in);
+    const std::span to(out);
+    detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
+    group.finish(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
+}
+
+/// In place: data = the reduction of all ranks' data.
+template <transport Transport, writable_buffer Data, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Data>>
+void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const Family& family = {}) {
+    detail::check_member(group);
+    const std::span all(data);
+    using T = buffer_element<Data>;
+    group.finish(
+        detail::start_all_reduce(group, static_cast<const T*>(all.data()), all.data(), all.size(), op, family));
+}
+
+/// As all_reduce, without waiting. The memory and the group must outlive the handle.
+template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>>
+[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {},
+                                         const Family& family = {}) {
+    detail::check_member(group);
+    const std::span from(in);
+    const std::span to(out);
+    detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
+    return group.handle(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
+}
+
+template <transport Transport, writable_buffer Data, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Data>>
+[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
+                                         const Family& family = {}) {
+    detail::check_member(group);
+    const std::span all(data);
+    using T = buffer_element<Data>;
+    return group.handle(
+        detail::start_all_reduce(group, static_cast<const T*>(all.data()), all.data(), all.size(), op, family));
+}
+
+UNISONO_NAMESPACE_END

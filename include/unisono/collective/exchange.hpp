@@ -1,0 +1,144 @@
+#pragma once
+
+/// \file
+/// all_gather, reduce_scatter and all_to_all: every rank gives and gets blocks; and barrier.
+
+#include "unisono/collective/request.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <Collective What, transport Transport, element T, class Family>
+std::uint32_t start_blocks(Group<Transport>& group, OperationRequest request, std::size_t mine, std::size_t all,
+                           std::span<const std::size_t> counts, const T*, const Family& family) {
+    check_member(group);
+    std::size_t expected = mine * static_cast<std::size_t>(group.size());
+    if (counts.empty()) {
+        request.input_partition = Partition::uniform(mine);
+        request.output_partition = request.input_partition;
+        request.count = mine;
+    } else {
+        expected = total(group, What, counts);
+        check_count(group, What, "the own block", mine, counts[static_cast<std::size_t>(group.rank())]);
+        request.input_counts = counts;
+        request.output_counts = counts;
+        request.count = hash_of(counts);
+    }
+    check_count(group, What, "the buffer of all blocks", all, expected);
+    request.total_bytes = expected * sizeof(T);
+    return start<What>(group, request, 0, family);
+}
+
+template <transport Transport, element T, class Family>
+std::uint32_t start_all_gather(Group<Transport>& group, std::span<const T> mine, std::span<T> all,
+                               std::span<const std::size_t> counts, const Family& family) {
+    return start_blocks<Collective::all_gather>(group, request_for(mine.data(), all.data()), mine.size(), all.size(),
+                                                counts, mine.data(), family);
+}
+
+template <transport Transport, element T, class Op, class Family>
+std::uint32_t start_reduce_scatter(Group<Transport>& group, std::span<const T> all, std::span<T> mine,
+                                   std::span<const std::size_t> counts, const Op& op, const Family& family) {
+    OperationRequest request = request_for(all.data(), mine.data());
+    set_reduction<T>(request, op);
+    return start_blocks<Collective::reduce_scatter>(group, request, mine.size(), all.size(), counts, all.data(),
+                                                    family);
+}
+
+template <transport Transport, element T, class Family>
+std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, std::span<T> out,
+                               std::span<const std::size_t> send_counts, std::span<const std::size_t> receive_counts,
+                               const Family& family) {
+    check_member(group);
+    const auto ranks = static_cast<std::size_t>(group.size());
+    OperationRequest request = request_for(in.data(), out.data());
+    if (send_counts.empty() && receive_counts.empty()) {
+        if (in.size() % ranks != 0) {
+            refuse_input("all_to_all on rank " + std::to_string(group.rank()) + ": " + std::to_string(in.size()) +
+                         " elements cannot be cut into " + std::to_string(ranks) + " equal blocks");
+        }
+        check_count(group, Collective::all_to_all, "the output", out.size(), in.size());
+        request.input_partition = Partition::uniform(in.size() / ranks);
+        request.output_partition = request.input_partition;
+        request.count = in.size();
+    } else {
+        check_count(group, Collective::all_to_all, "the input", in.size(),
+                    total(group, Collective::all_to_all, send_counts));
+        check_count(group, Collective::all_to_all, "the output", out.size(),
+                    total(group, Collective::all_to_all, receive_counts));
+        request.input_counts = send_counts;
+        request.output_counts = receive_counts;
+        request.count = 0; // ranks have different lists; each message's size is compared
+    }
+    request.total_bytes = in.size_bytes();
+    return start<Collective::all_to_all>(group, request, 0, family);
+}
+
+} // namespace detail
+
+/// Every rank's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
+/// every rank; without it all give the same number. `mine` may be the own block of `all`. Cost a rank: p - 1 blocks.
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
+                const Family& family = {}) {
+    using T = buffer_element<Out>;
+    group.finish(detail::start_all_gather(group, std::span<const T>(mine), std::span<T>(all), counts, family));
+}
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+[[nodiscard]] Operation start_all_gather(Group<Transport>& group, const In& mine, Out&& all,
+                                         std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    return group.handle(detail::start_all_gather(group, std::span<const T>(mine), std::span<T>(all), counts, family));
+}
+
+/// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather; `mine` may be the own block
+/// of `all`. Cost a rank: p - 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
+template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
+void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
+                    std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    group.finish(detail::start_reduce_scatter(group, std::span<const T>(all), std::span<T>(mine), counts, op, family));
+}
+template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
+[[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
+                                             std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    return group.handle(
+        detail::start_reduce_scatter(group, std::span<const T>(all), std::span<T>(mine), counts, op, family));
+}
+
+/// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]` elements go to rank j and
+/// `receive_counts[i]` come from rank i; else all blocks are equal. `in` and `out` do not overlap.
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
+                std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    group.finish(detail::start_all_to_all(group, std::span<const T>(in), std::span<T>(out), send_counts, receive_counts,
+                                          family));
+}
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+[[nodiscard]] Operation start_all_to_all(Group<Transport>& group, const In& in, Out&& out,
+                                         std::span<const std::size_t> send_counts = {},
+                                         std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    return group.handle(detail::start_all_to_all(group, std::span<const T>(in), std::span<T>(out), send_counts,
+                                                 receive_counts, family));
+}
+
+/// Nobody leaves before everybody has come. Cost: ceil(log2 p) empty messages a rank, or one flag over mapped memory.
+template <transport Transport, class Family = NativeSchedule>
+[[nodiscard]] Operation start_barrier(Group<Transport>& group, const Family& family = {}) {
+    detail::check_member(group);
+    detail::OperationRequest request;
+    return group.handle(detail::start<Collective::barrier>(group, request, 0, family));
+}
+template <transport Transport, class Family = NativeSchedule>
+void barrier(Group<Transport>& group, const Family& family = {}) {
+    detail::check_member(group);
+    detail::OperationRequest request;
+    group.finish(detail::start<Collective::barrier>(group, request, 0, family));
+}
+
+UNISONO_NAMESPACE_END

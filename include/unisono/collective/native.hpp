@@ -1,0 +1,69 @@
+#pragma once
+
+/// \file
+/// How a collective gets its schedule: from a family that the caller names, or the best that the transport can do.
+
+#include "unisono/group/group.hpp"
+#include "unisono/schedule/families.hpp"
+
+#include <cstddef>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
+/// straight from the peers' buffers; elsewhere halving and doubling for small data, a ring for large ones, and trees.
+struct NativeSchedule {
+    static constexpr std::string_view name = "native";
+    std::size_t ring_bytes = 65536; ///< over messages: from this size on, all_reduce goes by the ring
+
+    friend bool operator==(const NativeSchedule&, const NativeSchedule&) = default;
+};
+
+namespace detail {
+
+/// What `family` offers for a collective; a readable refusal where it offers nothing.
+template <Collective What, class Family>
+auto schedule_of(const Family& family, const schedule::Shape& shape) {
+    static_assert(
+        schedule::offers<Family, What>,
+        "found: a schedule family without this collective; required: a member function of the collective's name "
+        "that takes a schedule::Shape and returns a schedule; schedule/families.hpp shows what each family offers");
+    return schedule::schedule_of<What>(family, shape);
+}
+
+/// Calls `use(schedule)` with the schedule for this collective. It depends on what all ranks know alike.
+template <Collective What, transport Transport, class Family, class Use>
+auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request, int root,
+                     Use use) {
+    const schedule::Shape shape = group.shape(root);
+    if constexpr (!std::same_as<Family, NativeSchedule>) {
+        static_assert(
+            Transport::maps_peers || !std::same_as<Family, MappedSchedule>,
+            "found: MappedSchedule on a transport that does not map peers' memory; required: a transport with "
+            "maps_peers, since its steps read and write the peers' buffers");
+        return use(schedule_of<What>(family, shape));
+    } else if constexpr (Transport::maps_peers) {
+        const bool tables = !request.input_counts.empty() || !request.output_counts.empty();
+        if constexpr (What == Collective::all_reduce) {
+            if (request.total_bytes <= MappedLine::payload_bytes) return use(schedule::StagedAllReduce{shape});
+        }
+        if constexpr (What == Collective::all_to_all) {
+            if (tables) return use(schedule_of<What>(DirectSchedule{}, shape)); // a peer's counts are not known here
+        }
+        static_cast<void>(tables);
+        return use(schedule_of<What>(MappedSchedule{}, shape));
+    } else if constexpr (What == Collective::all_reduce) {
+        if (request.total_bytes >= family.ring_bytes) return use(schedule_of<What>(RingSchedule{}, shape));
+        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
+    } else if constexpr (What == Collective::reduce_scatter || What == Collective::all_gather) {
+        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
+    } else if constexpr (What == Collective::all_to_all) {
+        return use(schedule_of<What>(DirectSchedule{}, shape));
+    } else {
+        return use(schedule_of<What>(TreeSchedule{}, shape));
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,58 @@
+#pragma once
+
+/// \file
+/// send and receive with tags.
+
+#include "unisono/collective/request.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <transport Transport, element T>
+std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, const T* in, T* out, std::size_t count,
+                            int peer, int tag) {
+    check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
+    if (peer == group.rank()) refuse_input("rank " + std::to_string(peer) + " sends to, or receives from, itself");
+    if (tag < 0) refuse_input("a tag must be at least 0, found " + std::to_string(tag));
+    OperationRequest request = request_for(in, out);
+    request.count = count;
+    return group.engine().start_point_to_point(group.context(), kind, peer, static_cast<std::uint32_t>(tag), request);
+}
+
+} // namespace detail
+
+/// Sends n elements to `peer`, whose matching receive has the same tag and exactly as many elements of the same type
+/// (else: mismatch on both). Messages between two ranks with equal tags are matched in the order of their calls. Returns when
+/// `data` may be changed; over in_process that is after up to 128 bytes were copied, or the peer has received.
+template <transport Transport, buffer Data>
+void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
+    const std::span from(data);
+    using T = buffer_element<Data>;
+    group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(),
+                                                     peer, tag));
+}
+template <transport Transport, buffer Data>
+[[nodiscard]] Operation start_send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
+    const std::span from(data);
+    using T = buffer_element<Data>;
+    return group.handle(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr,
+                                                            from.size(), peer, tag));
+}
+
+/// Receives from `peer`; see `send`.
+template <transport Transport, writable_buffer Data>
+void receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
+    const std::span to(data);
+    using T = buffer_element<Data>;
+    group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(),
+                                                     peer, tag));
+}
+template <transport Transport, writable_buffer Data>
+[[nodiscard]] Operation start_receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
+    const std::span to(data);
+    using T = buffer_element<Data>;
+    return group.handle(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(),
+                                                            to.size(), peer, tag));
+}
+
+UNISONO_NAMESPACE_END

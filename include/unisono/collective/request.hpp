@@ -1,0 +1,103 @@
+#pragma once
+
+/// \file
+/// What all collectives share: buffers, checks of arguments, and the choice of a schedule.
+
+#include "unisono/arithmetic/operations.hpp"
+#include "unisono/collective/native.hpp"
+#include "unisono/group/group.hpp"
+
+#include <concepts>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Anything that `std::span` can view: a vector, an array, a span.
+template <class B>
+concept buffer = requires(B& b) {
+    std::span(b);
+    requires element<std::remove_const_t<typename decltype(std::span(b))::element_type>>;
+};
+
+template <buffer B>
+using buffer_element = std::remove_const_t<typename decltype(std::span(std::declval<B&>()))::element_type>;
+
+/// A buffer that can be written.
+template <class B>
+concept writable_buffer = buffer<B> && !std::is_const_v<typename decltype(std::span(std::declval<B&>()))::element_type>;
+
+namespace detail {
+
+template <transport Transport>
+void check_member(const Group<Transport>& group) {
+    if (group.size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
+}
+
+template <transport Transport>
+void check_root(const Group<Transport>& group, int root, const char* what) {
+    check_member(group);
+    if (root < 0 || root >= group.size()) {
+        refuse_input(std::string(what) + ": rank " + std::to_string(root) + " is not in the group of " +
+                     std::to_string(group.size()) + " (found on rank " + std::to_string(group.rank()) + ")");
+    }
+}
+
+template <transport Transport>
+void check_count(const Group<Transport>& group, Collective what, const char* which, std::size_t found,
+                 std::size_t expected) {
+    if (found == expected) return;
+    refuse_input(std::string(name_of(what)) + " on rank " + std::to_string(group.rank()) + ": " + which + " has " +
+                 std::to_string(found) + " elements, expected " + std::to_string(expected));
+}
+
+/// The sum of counts; bad_input if there is not one a rank, or if the sum overflows.
+template <transport Transport>
+std::size_t total(const Group<Transport>& group, Collective what, std::span<const std::size_t> counts) {
+    check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
+    std::size_t sum = 0;
+    for (const std::size_t count : counts) {
+        if (__builtin_add_overflow(sum, count, &sum))
+            refuse_input(std::string(name_of(what)) + ": the counts overflow");
+    }
+    return sum;
+}
+
+/// Ranks compare one number for a list of counts.
+inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
+    std::uint64_t hash = 14695981039346656037u;
+    for (const std::size_t count : counts) hash = (hash ^ count) * 1099511628211u;
+    return hash;
+}
+
+/// A request for elements of type T; the schedule's plan, the partition and the reduction are filled in by the collective.
+template <element T>
+OperationRequest request_for(const T* input, T* output) {
+    OperationRequest request;
+    request.input = reinterpret_cast<const std::byte*>(input);
+    request.output = reinterpret_cast<std::byte*>(output);
+    request.element = element_type_of<T>;
+    request.element_bytes = sizeof(T);
+    return request;
+}
+
+template <element T, class Op>
+void set_reduction(OperationRequest& request, const Op& op) {
+    request.reduction = make_reduction<Op, T>(op);
+    if (request.reduction.state != nullptr) request.state_bytes = sizeof(Op);
+}
+
+/// Starts `request` by the schedule that `family` offers for this collective.
+template <Collective What, transport Transport, class Family>
+std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
+    if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
+    return choose_schedule<What>(group, family, request, root, [&](const auto& schedule) {
+        request.plan = &group.plan(schedule);
+        return group.engine().start(group.context(), request);
+    });
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,132 @@
+#pragma once
+
+/// \file
+/// broadcast, reduce, gather and scatter: collectives with a root.
+
+#include "unisono/collective/request.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <transport Transport, element T, class Family>
+std::uint32_t start_broadcast(Group<Transport>& group, std::span<T> data, int root, const Family& family) {
+    check_root(group, root, "broadcast's root");
+    OperationRequest request = request_for<T>(data.data(), data.data());
+    request.input_partition = Partition::vector(data.size());
+    request.output_partition = request.input_partition;
+    request.count = data.size();
+    request.total_bytes = data.size_bytes();
+    return start<Collective::broadcast>(group, request, root, family);
+}
+
+template <transport Transport, element T, class Op, class Family>
+std::uint32_t start_reduce(Group<Transport>& group, std::span<const T> in, std::span<T> out, int root, const Op& op,
+                           const Family& family) {
+    check_root(group, root, "reduce's root");
+    if (group.rank() == root) check_count(group, Collective::reduce, "the output", out.size(), in.size());
+    OperationRequest request = request_for(in.data(), out.data());
+    request.input_partition = Partition::vector(in.size());
+    request.output_partition = request.input_partition;
+    request.count = in.size();
+    request.total_bytes = in.size_bytes();
+    set_reduction<T>(request, op);
+    return start<Collective::reduce>(group, request, root, family);
+}
+
+/// gather and scatter differ in direction only: `mine` is the own block, `all` has all blocks and matters at the root.
+template <Collective What, transport Transport, element T, class Family>
+std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, std::size_t mine, std::size_t all,
+                                  std::span<const std::size_t> counts, int root, const Family& family) {
+    check_root(group, root, What == Collective::gather ? "gather's root" : "scatter's root");
+    const auto rank = static_cast<std::size_t>(group.rank());
+    OperationRequest request = request_for(in, out);
+    std::size_t expected = 0;
+    if (counts.empty()) {
+        expected = mine * static_cast<std::size_t>(group.size());
+        request.input_partition = Partition::uniform(mine);
+        request.output_partition = request.input_partition;
+        request.count = mine;
+    } else {
+        expected = total(group, What, counts);
+        check_count(group, What, "the own block", mine, counts[rank]);
+        request.input_counts = counts;
+        request.output_counts = counts;
+        request.count = hash_of(counts);
+    }
+    if (group.rank() == root) check_count(group, What, "the root's buffer of all blocks", all, expected);
+    request.total_bytes = expected * sizeof(T);
+    return start<What>(group, request, root, family);
+}
+
+} // namespace detail
+
+/// Every rank's data become the root's. n elements everywhere. Cost: tree ceil(log2 p) rounds of n; ring (a chain) is for
+/// large data with `chunk_bytes`; native: each rank reads the root's memory. Errors and aliasing as for all_reduce.
+template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
+void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
+    group.finish(detail::start_broadcast(group, std::span<buffer_element<Data>>(data), root, family));
+}
+template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
+[[nodiscard]] Operation start_broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
+    return group.handle(detail::start_broadcast(group, std::span<buffer_element<Data>>(data), root, family));
+}
+
+/// The root's `out` = the reduction of all ranks' `in`. `out` matters at the root only (elsewhere it may be empty) and may
+/// be the root's `in`. Determinism: as all_reduce by the same family.
+template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
+void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    group.finish(detail::start_reduce(group, std::span<const T>(in), std::span<T>(out), root, op, family));
+}
+template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
+[[nodiscard]] Operation start_reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {},
+                                     const Family& family = {}) {
+    using T = buffer_element<Out>;
+    return group.handle(detail::start_reduce(group, std::span<const T>(in), std::span<T>(out), root, op, family));
+}
+
+/// The root's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
+/// every rank; without it all give the same number. `mine` may be the root's own block of `all`. Cost: tree ceil(log2 p)
+/// rounds, p - 1 blocks through the root's subtrees; native: the root reads the ranks' memory.
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
+            const Family& family = {}) {
+    using T = buffer_element<Out>;
+    const std::span<const T> from(mine);
+    const std::span<T> to(all);
+    group.finish(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(), to.size(),
+                                                                 counts, root, family));
+}
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+[[nodiscard]] Operation start_gather(Group<Transport>& group, const In& mine, Out&& all, int root,
+                                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    const std::span<const T> from(mine);
+    const std::span<T> to(all);
+    return group.handle(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(),
+                                                                        to.size(), counts, root, family));
+}
+
+/// Each rank's `mine` = its block of the root's `all`: gather the other way round.
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::span<const std::size_t> counts = {},
+             const Family& family = {}) {
+    using T = buffer_element<Out>;
+    const std::span<const T> from(all);
+    const std::span<T> to(mine);
+    group.finish(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(), from.size(),
+                                                                  counts, root, family));
+}
+template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+[[nodiscard]] Operation start_scatter(Group<Transport>& group, const In& all, Out&& mine, int root,
+                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    using T = buffer_element<Out>;
+    const std::span<const T> from(all);
+    const std::span<T> to(mine);
+    return group.handle(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(),
+                                                                         from.size(), counts, root, family));
+}
+
+UNISONO_NAMESPACE_END

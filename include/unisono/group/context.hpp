@@ -1,0 +1,62 @@
+#pragma once
+
+/// \file
+/// What a rank keeps of one group: who is in it, how many operations it has started, its plans and shared boards.
+
+#include "unisono/core/time.hpp"
+#include "unisono/group/plan.hpp"
+#include "unisono/transport/board.hpp"
+
+#include <cstdint>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What a rank has moved, counted where the executor hands bytes to the transport or touches peers' memory.
+struct Traffic {
+    std::uint64_t messages_sent = 0;
+    std::uint64_t bytes_sent = 0;     ///< to other ranks: in messages, or written to their memory
+    std::uint64_t bytes_received = 0; ///< from other ranks: in messages, or read from their memory
+};
+
+namespace detail {
+
+/// User tags between two ranks are numbered, so that messages with equal tags keep their order on any transport.
+struct TagCount {
+    int peer = 0;
+    std::uint32_t tag = 0;
+    bool sends = false;
+    std::uint32_t next = 0;
+};
+
+struct GroupContext {
+    std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
+    int rank = 0;
+    std::vector<int> members; ///< world ranks, by rank in the group
+    std::uint64_t sequence = 0;
+    std::uint64_t splits = 0;
+    nanoseconds timeout = 600'000'000'000;
+    Announcements* announcements = nullptr;
+    MappedBoard* board = nullptr;
+    std::uint64_t mapped_started = 0;
+    std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
+    std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
+    std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
+    std::vector<TagCount> tags;
+    Traffic traffic;
+    PlanCache plans;
+
+    [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
+    [[nodiscard]] int world_rank(int peer) const { return members[static_cast<std::size_t>(peer)]; }
+
+    std::uint32_t number_of(int peer, std::uint32_t tag, bool sends) {
+        for (TagCount& known : tags) {
+            if (known.peer == peer && known.tag == tag && known.sends == sends) return known.next++;
+        }
+        tags.push_back({peer, tag, sends, 1});
+        return 0;
+    }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,375 @@
+#pragma once
+
+/// \file
+/// The executor of one rank: it drives every operation of every group that shares the rank's transport. Waiting for one
+/// operation moves all, so that ranks may wait in different orders.
+///
+/// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It knows no algorithm: it runs the steps
+/// of plans.
+
+#include "unisono/group/lanes.hpp"
+#include "unisono/group/local_steps.hpp"
+#include "unisono/group/mapped_steps.hpp"
+#include "unisono/group/operation_state.hpp"
+#include "unisono/group/suspicion.hpp"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What an operation's handle needs of its engine, whatever the transport.
+class EngineBase {
+public:
+    virtual ~EngineBase() = default;
+    virtual bool poll(std::uint32_t operation) = 0;
+    virtual void wait(std::uint32_t operation, nanoseconds timeout) = 0;
+    virtual void drop(std::uint32_t operation) noexcept = 0;
+};
+
+template <transport Transport>
+class Engine final : public EngineBase {
+public:
+    explicit Engine(Transport&& endpoint) : transport_(std::move(endpoint)) {}
+
+    Transport& endpoint() { return transport_; }
+    const Transport& endpoint() const { return transport_; }
+
+    /// Starts an operation; it may be done at once. The index is good until `release`.
+    std::uint32_t start(GroupContext& group, const OperationRequest& request) {
+        const std::uint32_t index = take();
+        OperationState& operation = *operations_[index];
+        operation.request = request;
+        operation.group = &group;
+        operation.sequence = ++group.sequence;
+        operation.point_to_point = false;
+        if (request.state_bytes != 0) {
+            std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
+            operation.request.reduction.state = operation.state.data();
+        }
+        const Plan& plan = *request.plan;
+        cut_into_lanes(operation);
+        operation.signature = {.collective = static_cast<std::uint8_t>(plan.collective()),
+                               .reduction = static_cast<std::uint8_t>(request.reduction.kind),
+                               .element = static_cast<std::uint8_t>(request.element),
+                               .reserved = 0,
+                               .schedule = plan.hash() ^ (operation.lanes * 2654435761u),
+                               .count = request.count};
+        if (group.announcements != nullptr) {
+            group.announcements->announce(group.rank, operation.sequence, operation.signature);
+        }
+        if (plan.mapped()) operation.mapped_index = group.mapped_started++;
+        active_.push_back(index);
+        advance(index);
+        return index;
+    }
+
+    /// Starts a send (`kind` send) or a receive (receive) with the user's tag. `output` is written by a receive only.
+    std::uint32_t start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer, std::uint32_t tag,
+                                       const OperationRequest& request) {
+        const std::uint32_t index = take();
+        OperationState& operation = *operations_[index];
+        const bool sends = kind == schedule::StepKind::send;
+        operation.request = request;
+        operation.request.input_partition = Partition::uniform(request.count);
+        operation.request.output_partition = operation.request.input_partition;
+        operation.group = &group;
+        operation.sequence = 0;
+        operation.point_to_point = true;
+        operation.lanes = 1;
+        operation.request.input_partition.prepare(1, 1, request.element_bytes);
+        operation.request.output_partition.prepare(1, 1, request.element_bytes);
+        operation.single[0] = {.kind = kind,
+                               .peer = peer,
+                               .source = {schedule::Buffer::input, 0, 1, 0},
+                               .target = {schedule::Buffer::output, 0, 1, 0},
+                               .part = 0};
+        const std::uint64_t number = group.number_of(peer, tag, sends);
+        operation.single_tag = {group.id, (std::uint64_t{1} << 63) | (std::uint64_t{tag} << 32) | number};
+        operation.signature = {.collective = static_cast<std::uint8_t>(Collective::send_receive),
+                               .reduction = 0,
+                               .element = static_cast<std::uint8_t>(request.element),
+                               .reserved = 0,
+                               .schedule = 0,
+                               .count = request.count};
+        active_.push_back(index);
+        advance(index);
+        return index;
+    }
+
+    OperationState& operation(std::uint32_t index) { return *operations_[index]; }
+
+    /// True once the operation and its companion are done; releases nothing.
+    bool is_done(std::uint32_t index) {
+        OperationState& operation = *operations_[index];
+        if (!operation.done) return false;
+        const OperationState* companion = nullptr;
+        if (operation.companion != OperationState::no_companion) {
+            companion = operations_[operation.companion].get();
+            if (!companion->done) return false;
+        }
+        if (operation.finish != nullptr) {
+            operation.finish(operation, companion);
+            operation.finish = nullptr;
+        }
+        return true;
+    }
+
+    void release(std::uint32_t index) {
+        OperationState& operation = *operations_[index];
+        if (operation.companion != OperationState::no_companion) release(operation.companion);
+        operation.in_use = false;
+        free_.push_back(index);
+    }
+
+    /// Moves everything that can move; true if anything did.
+    bool progress() {
+        moved_ = false;
+        Sink sink{*this};
+        transport_.progress(sink);
+        if (blamed_.code != ErrorCode::none) transport_.abort(std::exchange(blamed_, Fault{}));
+        for (std::size_t i = 0; i < active_.size();) {
+            const std::size_t before = active_.size();
+            advance(active_[i]);
+            if (active_.size() == before) ++i;
+        }
+        return moved_;
+    }
+
+    bool poll(std::uint32_t index) override {
+        if (!is_done(index)) {
+            progress();
+            throw_if_faulty();
+        }
+        return is_done(index);
+    }
+
+    void wait(std::uint32_t index, nanoseconds timeout) override {
+        constexpr std::uint32_t attempts_before_the_clock = virtual_time ? 0 : 64;
+        nanoseconds until = never;
+        std::uint32_t attempt = 0;
+        while (!is_done(index)) {
+            if (progress()) {
+                attempt = 0;
+                continue;
+            }
+            throw_if_faulty();
+            if (attempt >= attempts_before_the_clock && attempt % 64 == 0) {
+                if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
+                suspect(index, until);
+            }
+            transport_.idle(attempt++, until);
+        }
+    }
+
+    /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
+    void drop(std::uint32_t index) noexcept override {
+        OperationState& operation = *operations_[index];
+        if (!is_done(index) && transport_.first_fault() == nullptr) {
+            transport_.abort(
+                Fault{.code = ErrorCode::aborted,
+                      .rank = transport_.rank(),
+                      .peer = -1,
+                      .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
+                      .sequence = operation.sequence,
+                      .message = "rank " + std::to_string(transport_.rank()) +
+                                 " dropped the handle of an unfinished operation"});
+        } else if (!operation.done) {
+            transport_.abort(*transport_.first_fault());
+        }
+        if (is_done(index)) release(index); // else its tokens may still be reported: the slot stays taken
+    }
+
+    void throw_if_faulty() {
+        const Fault* fault = transport_.first_fault();
+        if (fault == nullptr) return;
+        transport_.abort(*fault); // nobody touches this rank's memory after this
+        throw error(*fault);
+    }
+
+private:
+    static constexpr bool virtual_time = requires { requires Transport::virtual_time; };
+
+    struct Sink {
+        Engine& engine;
+        void sent(Token token) { engine.complete(token); }
+        void received(Token token, const Envelope& envelope, const std::byte* data) {
+            engine.receive(token, envelope, data);
+        }
+    };
+
+    /// Operation, lane slot and step of a message.
+    static Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
+        return (Token{operation} << 36) | (Token{slot} << 28) | step;
+    }
+
+    std::uint32_t take() {
+        if (free_.empty()) {
+            operations_.push_back(std::make_unique<OperationState>());
+            free_.push_back(static_cast<std::uint32_t>(operations_.size() - 1));
+        }
+        const std::uint32_t index = free_.back();
+        free_.pop_back();
+        OperationState& operation = *operations_[index];
+        operation.in_use = true;
+        operation.done = false;
+        operation.posts = 0;
+        operation.next_lane = 0;
+        operation.lanes_done = 0;
+        operation.companion = OperationState::no_companion;
+        operation.finish = nullptr;
+        return index;
+    }
+
+    void advance(std::uint32_t index) {
+        OperationState& operation = *operations_[index];
+        if (operation.next_lane == 0) begin_lanes(operation);
+        for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) {
+            LaneState& lane = operation.slots[slot];
+            while (lane.active && lane.outstanding == 0) {
+                if (!issue_round(index, operation, slot, lane)) break;
+                if (lane.outstanding != 0) break;
+                moved_ = true;
+                finish_round(operation, lane);
+            }
+        }
+        if (operation.lanes_done == operation.lanes) finish(index, operation);
+    }
+
+    /// Runs the steps that are left of a round; false where it has to wait for a flag.
+    bool issue_round(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
+        for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
+            if (!issue(index, operation, slot, lane, lane.steps[lane.cursor])) return false;
+        }
+        return true;
+    }
+
+    void finish(std::uint32_t index, OperationState& operation) {
+        operation.done = true;
+        moved_ = true;
+        if (!operation.point_to_point && operation.request.plan->mapped()) complete_mapped(operation);
+        for (std::size_t i = 0; i < active_.size(); ++i) {
+            if (active_[i] == index) {
+                active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+                break;
+            }
+        }
+    }
+
+    bool issue_mapped(OperationState& operation, LaneState& lane, const schedule::Step& step) {
+        if (step.kind == schedule::StepKind::post) return post(operation, lane, step);
+        if (step.kind == schedule::StepKind::await) {
+            const int differs = awaited(operation);
+            if (differs >= 0) {
+                const MappedLine& line = operation.group->board->line(differs, operation.mapped_index);
+                transport_.abort(
+                    mismatch(*operation.group, differs, operation.sequence, operation.signature, line.signature));
+            }
+            return differs == nobody;
+        }
+        if (!transport_.begin_touching()) return false;
+        if (step.kind == schedule::StepKind::combine_peers) combine_peers(operation, lane, step, room_);
+        else copy_from_peer(operation, lane, step);
+        transport_.end_touching();
+        return true;
+    }
+
+    Tag tag_of(const OperationState& operation, const LaneState& lane, const schedule::Step& step) const {
+        if (operation.point_to_point) return operation.single_tag;
+        return {operation.group->id, ((operation.sequence & 0x7fffffffu) << 32) | (std::uint64_t{lane.lane} << 22) |
+                                         (std::uint64_t{lane.round} << 4) | step.part};
+    }
+
+    bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane,
+               const schedule::Step& step) {
+        using schedule::StepKind;
+        switch (step.kind) {
+        case StepKind::send: {
+            const std::size_t bytes = operation.extent(lane, step.source).count * operation.request.element_bytes;
+            ++lane.outstanding;
+            ++operation.group->traffic.messages_sent;
+            operation.group->traffic.bytes_sent += bytes;
+            transport_.post_send(operation.group->world_rank(step.peer),
+                                 {tag_of(operation, lane, step), operation.signature, bytes},
+                                 operation.source_address(lane, step.source), token_of(index, slot, lane.cursor));
+            return true;
+        }
+        case StepKind::receive:
+        case StepKind::receive_combine:
+            ++lane.outstanding;
+            transport_.post_receive(operation.group->world_rank(step.peer), tag_of(operation, lane, step),
+                                    token_of(index, slot, lane.cursor));
+            return true;
+        case StepKind::copy: copy(operation, lane, step, operation.source_address(lane, step.source)); return true;
+        case StepKind::combine_ranks: combine_ranks(operation, lane, step, room_); return true;
+        case StepKind::post:
+        case StepKind::await:
+        case StepKind::combine_peers:
+        case StepKind::copy_from_peer:
+            if constexpr (Transport::maps_peers) {
+                return issue_mapped(operation, lane, step);
+            } else {
+                UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
+                return false;
+            }
+        }
+        return true;
+    }
+
+    void complete(Token token) {
+        LaneState& lane = operations_[static_cast<std::size_t>(token >> 36)]->slots[(token >> 28) & 0xff];
+        --lane.outstanding;
+        moved_ = true;
+    }
+
+    void receive(Token token, const Envelope& envelope, const std::byte* data) {
+        OperationState& operation = *operations_[static_cast<std::size_t>(token >> 36)];
+        LaneState& lane = operation.slots[(token >> 28) & 0xff];
+        const schedule::Step& step = lane.steps[token & 0xfffffff];
+        const std::size_t expected = operation.extent(lane, step.target).count * operation.request.element_bytes;
+        if (!(envelope.signature == operation.signature) || envelope.bytes != expected) {
+            // Not here: aborting waits for ranks that touch foreign memory, and this one may be doing so now.
+            blamed_ = envelope.signature == operation.signature
+                          ? mismatch_bytes(*operation.group, step.peer, operation.sequence, operation.signature,
+                                           expected, envelope.bytes)
+                          : mismatch(*operation.group, step.peer, operation.sequence, operation.signature,
+                                     envelope.signature);
+            return;
+        }
+        operation.group->traffic.bytes_received += expected;
+        if (step.kind == schedule::StepKind::receive_combine) {
+            combine(operation, lane, step, data);
+        } else {
+            copy(operation, lane, step, data);
+        }
+        --lane.outstanding;
+        moved_ = true;
+    }
+
+    /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
+    void suspect(std::uint32_t index, nanoseconds until) {
+        const OperationState& operation = *operations_[index];
+        Fault found;
+        if (find_culprit(transport_, operation, found)) {
+            transport_.abort(found);
+        } else if (transport_.now() >= until) {
+            transport_.abort(timed_out(*operation.group, operation.sequence, operation.signature,
+                                       operation.point_to_point ? operation.single[0].peer : -1));
+        }
+        throw_if_faulty();
+    }
+
+    Transport transport_;
+    std::vector<std::unique_ptr<OperationState>> operations_;
+    std::vector<std::uint32_t> free_;
+    std::vector<std::uint32_t> active_;
+    AddressRoom room_;
+    Fault blamed_; ///< found while peers' memory was being touched; spread after that
+    bool moved_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,164 @@
+#pragma once
+
+/// \file
+/// A group: ranks that act together over one transport.
+///
+/// Laws: all ranks of a group start its collectives in the same order with the same arguments (what must agree is compared,
+/// a mismatch is an error on every rank that names both sides). Several operations may be in flight, on one group or on
+/// several that share a rank. One thread drives a rank. After a fault every call on every group of the world throws it.
+
+#include "unisono/group/engine.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/schedule/ring.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Passed to `Group::split` by a rank that joins none of the new groups.
+inline constexpr int no_colour = -1;
+
+template <transport Transport>
+class Group {
+public:
+    using transport_type = Transport;
+
+    /// The world of an endpoint.
+    explicit Group(Transport endpoint = Transport())
+        : engine_(std::make_shared<detail::Engine<Transport>>(std::move(endpoint))) {
+        std::vector<int> members(static_cast<std::size_t>(engine_->endpoint().size()));
+        std::iota(members.begin(), members.end(), 0);
+        set_context(1, engine_->endpoint().rank(), std::move(members));
+    }
+    Group(Group&&) noexcept = default;
+    Group& operator=(Group&&) noexcept = default;
+
+    /// This rank's number, 0 to size() - 1; -1 in the empty group.
+    [[nodiscard]] int rank() const { return context_->rank; }
+    /// Ranks in the group; 0 for the group that `split` gives to a rank with `no_colour`.
+    [[nodiscard]] int size() const { return context_->size(); }
+    /// A rank's number in the world, for messages.
+    [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
+
+    /// How long a call may wait before it fails with `timeout` (10 minutes at first). Must be positive.
+    void set_timeout(std::chrono::nanoseconds timeout) {
+        if (timeout.count() <= 0)
+            refuse_input("a timeout must be positive, found " + std::to_string(timeout.count()) + " ns");
+        context_->timeout = timeout.count();
+    }
+    [[nodiscard]] std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(context_->timeout); }
+
+    /// New groups, one for each colour, their ranks ordered by (key, rank in this group). Collective. A colour is at least 0,
+    /// or `no_colour`. Cost: one all_gather of 8 bytes a rank. (MPI 4.0, section 7.4.2)
+    [[nodiscard]] Group split(int colour, int key) {
+        if (colour < 0 && colour != no_colour) {
+            refuse_input("a colour must be at least 0, or no_colour; rank " + std::to_string(rank()) + " gave " +
+                         std::to_string(colour));
+        }
+        struct Choice {
+            int colour;
+            int key;
+        };
+        const Choice mine{colour, key};
+        std::vector<Choice> all(static_cast<std::size_t>(size()));
+        gather_words(&mine, all.data(), sizeof(Choice));
+        std::vector<int> members;
+        for (int peer = 0; peer < size(); ++peer) {
+            if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
+        }
+        std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+            return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
+        });
+        const auto me = std::find(members.begin(), members.end(), rank());
+        const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
+        for (int& member : members) member = world_rank(member);
+        Group made(engine_);
+        made.set_context(mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour)), new_rank,
+                         std::move(members));
+        made.context_->timeout = context_->timeout;
+        return made;
+    }
+
+    /// Ends all communication of the world: every rank's pending and later calls throw this fault (or an earlier one).
+    void abort(const Fault& fault) { engine_->endpoint().abort(fault); }
+
+    /// Throws the world's first fault if there is one. Cheap.
+    void check() { engine_->throw_if_faulty(); }
+
+    /// Moves what can move, for programs that compute between starting and waiting.
+    void progress() {
+        engine_->progress();
+        check();
+    }
+
+    /// What this rank has moved in this group since it was made.
+    [[nodiscard]] const Traffic& traffic() const { return context_->traffic; }
+
+    [[nodiscard]] Transport& endpoint() { return engine_->endpoint(); }
+    [[nodiscard]] const Transport& endpoint() const { return engine_->endpoint(); }
+
+    // --- for collective/: untyped operations ----------------------------------------------------------------------
+
+    template <collective_schedule Schedule>
+    [[nodiscard]] const detail::Plan& plan(const Schedule& schedule) {
+        return context_->plans.find(schedule);
+    }
+    [[nodiscard]] schedule::Shape shape(int root = 0) const { return {size(), rank(), root}; }
+    [[nodiscard]] detail::Engine<Transport>& engine() { return *engine_; }
+    [[nodiscard]] detail::GroupContext& context() { return *context_; }
+
+    /// Runs an operation to its end.
+    void run(const detail::OperationRequest& request) { finish(engine_->start(*context_, request)); }
+    void finish(std::uint32_t index) {
+        engine_->wait(index, context_->timeout);
+        engine_->release(index);
+    }
+    [[nodiscard]] Operation handle(std::uint32_t index) { return Operation(*engine_, index, context_->timeout); }
+
+private:
+    explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
+
+    void set_context(std::uint64_t id, int rank, std::vector<int> members) {
+        context_ = std::make_shared<detail::GroupContext>();
+        context_->id = id;
+        context_->rank = rank;
+        context_->members = std::move(members);
+        if (context_->size() == 0) return;
+        Transport& endpoint = engine_->endpoint();
+        if constexpr (requires { endpoint.announcements(id, 1); }) {
+            context_->announcements = &endpoint.announcements(id, context_->size());
+        }
+        if constexpr (Transport::maps_peers) context_->board = &endpoint.mapped_board(id, context_->size());
+    }
+
+    /// A plain all_gather of `bytes` a rank.
+    void gather_words(const void* mine, void* all, std::size_t bytes) {
+        detail::OperationRequest request;
+        request.plan = &plan(schedule::RingAllGather{shape()});
+        request.input = static_cast<const std::byte*>(mine);
+        request.output = static_cast<std::byte*>(all);
+        request.input_partition = detail::Partition::uniform(bytes);
+        request.output_partition = request.input_partition;
+        request.element = ElementType::uint8;
+        request.count = bytes;
+        run(request);
+    }
+
+    static std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { // splitmix64's finaliser
+        std::uint64_t z = seed + 0x9e3779b97f4a7c15u * (value + 1);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+
+    std::shared_ptr<detail::Engine<Transport>> engine_;
+    std::shared_ptr<detail::GroupContext> context_;
+};
+
+UNISONO_NAMESPACE_END

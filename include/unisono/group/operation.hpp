@@ -1,0 +1,60 @@
+#pragma once
+
+/// \file
+/// The handle of an operation in flight.
+
+#include "unisono/group/engine.hpp"
+
+#include <chrono>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A collective, send or receive that was started and not yet waited for. Move-only. Its group and its memory must
+/// outlive it; dropping an unfinished one aborts the world (error_code aborted on every rank), since its memory may be gone.
+///
+/// Waiting for one operation drives all operations of the rank, in every group, so ranks may wait in different orders.
+class Operation {
+public:
+    Operation() = default;
+    Operation(Operation&& other) noexcept
+        : engine_(std::exchange(other.engine_, nullptr)), index_(other.index_), timeout_(other.timeout_) {}
+    Operation& operator=(Operation&& other) noexcept {
+        if (this != &other) {
+            drop();
+            engine_ = std::exchange(other.engine_, nullptr);
+            index_ = other.index_;
+            timeout_ = other.timeout_;
+        }
+        return *this;
+    }
+    ~Operation() { drop(); }
+
+    /// Moves everything that can move and says whether this operation is done. Never blocks. Throws the world's first fault.
+    bool poll() { return engine_ == nullptr || engine_->poll(index_); }
+
+    /// Blocks until done. Throws `error`: timeout after the group's timeout, mismatch, peer_lost, aborted.
+    void wait() { wait(std::chrono::nanoseconds(timeout_)); }
+    void wait(std::chrono::nanoseconds timeout) {
+        if (engine_ == nullptr) return;
+        engine_->wait(index_, timeout.count());
+        drop();
+    }
+
+private:
+    template <transport Transport>
+    friend class Group;
+
+    Operation(detail::EngineBase& engine, std::uint32_t index, nanoseconds timeout)
+        : engine_(&engine), index_(index), timeout_(timeout) {}
+
+    void drop() noexcept {
+        if (engine_ != nullptr) std::exchange(engine_, nullptr)->drop(index_);
+    }
+
+    detail::EngineBase* engine_ = nullptr; ///< nullptr: was done when it was started, or has been waited for
+    std::uint32_t index_ = 0;
+    nanoseconds timeout_ = 0;
+};
+
+UNISONO_NAMESPACE_END

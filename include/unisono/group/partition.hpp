@@ -1,0 +1,140 @@
+#pragma once
+
+/// \file
+/// Where the blocks of a schedule lie in memory: the one place that turns block numbers into elements.
+
+#include "unisono/core/view.hpp"
+#include "unisono/schedule/schedule.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Elements [begin, begin + count).
+struct Extent {
+    std::size_t begin = 0;
+    std::size_t count = 0;
+};
+
+/// Part `index` of `parts` of [0, count), cut at multiples of `unit`; the first parts are larger by at most one unit.
+class EvenSplit {
+public:
+    EvenSplit() = default;
+    EvenSplit(std::size_t count, std::size_t parts, std::size_t unit) : count_(count), unit_(unit) {
+        const std::size_t units = count / unit + (count % unit != 0 ? 1 : 0);
+        each_ = parts == 0 ? 0 : units / parts;
+        more_ = parts == 0 ? 0 : units % parts;
+    }
+    [[nodiscard]] std::size_t begin(std::size_t index) const {
+        return std::min(count_, (index * each_ + std::min(index, more_)) * unit_);
+    }
+    [[nodiscard]] Extent range(std::size_t first, std::size_t parts) const {
+        const std::size_t from = begin(first);
+        return {from, begin(first + parts) - from};
+    }
+    [[nodiscard]] std::size_t largest() const { return std::min(count_, (each_ + (more_ != 0 ? 1 : 0)) * unit_); }
+
+private:
+    std::size_t count_ = 0;
+    std::size_t unit_ = 1;
+    std::size_t each_ = 0;
+    std::size_t more_ = 0;
+};
+
+/// Blocks are cut at cache lines where they are large enough for that to pay.
+inline std::size_t split_unit(std::size_t count, std::size_t parts, std::size_t element_bytes) {
+    return element_bytes < 64 && count * element_bytes >= parts * 1024 ? 64 / element_bytes : 1;
+}
+
+/// How the data of one collective are cut into blocks.
+///
+/// A *vector* (all_reduce, broadcast, reduce) is cut into lanes first and each lane into blocks; of *blocked* data (one
+/// block a rank, equal or given counts) each block is cut into lanes.
+class Partition {
+public:
+    static Partition vector(std::size_t count) { return {Kind::vector, count, {}}; }
+    static Partition uniform(std::size_t block_count) { return {Kind::uniform, block_count, {}}; }
+    /// `offsets` has one more entry than there are blocks and outlives the operation.
+    static Partition table(std::span<const std::size_t> offsets) { return {Kind::table, 0, offsets}; }
+
+    Partition() = default;
+
+    void prepare(std::uint32_t blocks, std::uint32_t lanes, std::size_t element_bytes) {
+        blocks_ = blocks;
+        lanes_ = lanes;
+        element_bytes_ = element_bytes;
+        if (kind_ == Kind::vector) lane_split_ = EvenSplit(count_, lanes, split_unit(count_, lanes, element_bytes));
+    }
+
+    /// The cut of one lane; trivial for blocked data.
+    [[nodiscard]] EvenSplit lane(std::uint32_t index) const {
+        if (kind_ != Kind::vector) return {};
+        const std::size_t count = lane_split_.range(index, 1).count;
+        return EvenSplit(count, blocks_, split_unit(count, blocks_, element_bytes_));
+    }
+
+    /// Blocks [first, first + count) of a lane, in a buffer that holds all blocks. More than one only with one lane, or in a vector.
+    [[nodiscard]] Extent extent(std::uint32_t lane_index, const EvenSplit& lane, std::uint32_t first,
+                                std::uint32_t count) const {
+        switch (kind_) {
+        case Kind::vector: {
+            Extent found = lane.range(first, count);
+            found.begin += lane_split_.begin(lane_index);
+            return found;
+        }
+        case Kind::uniform: return piece({first * count_, count * count_}, lane_index);
+        case Kind::table: return piece({offsets_[first], offsets_[first + count] - offsets_[first]}, lane_index);
+        }
+        return {};
+    }
+
+    /// Where a block begins, all lanes taken together; a buffer that holds just one block begins there.
+    [[nodiscard]] std::size_t block_begin(std::uint32_t block) const {
+        return kind_ == Kind::uniform ? block * count_ : kind_ == Kind::table ? offsets_[block] : 0;
+    }
+
+    /// The size of the largest block of a lane, for scratch.
+    [[nodiscard]] std::size_t largest_block(const EvenSplit& lane) const {
+        switch (kind_) {
+        case Kind::vector: return lane.largest();
+        case Kind::uniform: return count_;
+        case Kind::table: {
+            std::size_t largest = 0;
+            for (std::size_t i = 0; i + 1 < offsets_.size(); ++i) {
+                largest = std::max(largest, offsets_[i + 1] - offsets_[i]);
+            }
+            return largest;
+        }
+        }
+        return 0;
+    }
+
+private:
+    enum class Kind : std::uint8_t { vector, uniform, table };
+
+    Partition(Kind kind, std::size_t count, std::span<const std::size_t> offsets)
+        : kind_(kind), count_(count), offsets_(offsets) {}
+
+    [[nodiscard]] Extent piece(Extent whole, std::uint32_t lane_index) const {
+        if (lanes_ == 1) return whole;
+        const EvenSplit split(whole.count, lanes_, split_unit(whole.count, lanes_, element_bytes_));
+        Extent found = split.range(lane_index, 1);
+        found.begin += whole.begin;
+        return found;
+    }
+
+    Kind kind_ = Kind::vector;
+    std::size_t count_ = 0; ///< of the vector, or of each uniform block
+    std::span<const std::size_t> offsets_;
+    std::uint32_t blocks_ = 0;
+    std::uint32_t lanes_ = 1;
+    std::size_t element_bytes_ = 1;
+    EvenSplit lane_split_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

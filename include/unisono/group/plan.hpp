@@ -1,0 +1,141 @@
+#pragma once
+
+/// \file
+/// A plan: a schedule made ready for the executor, once. Small ones keep their steps; large ones generate each round when
+/// it is due, so that thousands of simulated ranks fit.
+
+#include "unisono/schedule/schedule.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class Plan {
+public:
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+    virtual ~Plan() = default;
+
+    [[nodiscard]] Collective collective() const { return collective_; }
+    [[nodiscard]] std::string_view name() const { return name_; }
+    [[nodiscard]] const schedule::Shape& shape() const { return shape_; }
+    [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
+    [[nodiscard]] std::uint32_t rounds() const { return rounds_; }
+    [[nodiscard]] std::uint32_t scratch_slots() const { return scratch_slots_; }
+    /// Uses mapped steps, so it takes part in the flags of the group's mapped board.
+    [[nodiscard]] bool mapped() const { return mapped_; }
+    /// May be cut into lanes: see schedule.hpp.
+    [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
+    /// Of the name, the world and the root: ranks compare it.
+    [[nodiscard]] std::uint32_t hash() const { return hash_; }
+
+    /// The steps of a round: kept ones, or generated into `room`.
+    [[nodiscard]] std::span<const schedule::Step> round(std::uint32_t index, std::vector<schedule::Step>& room) const {
+        if (!begins_.empty()) {
+            return {steps_.data() + begins_[index], begins_[index + 1] - begins_[index]};
+        }
+        room.clear();
+        generate(index, room);
+        return room;
+    }
+
+protected:
+    Plan(Collective collective, std::string_view name, const schedule::Shape& shape, std::uint32_t blocks,
+         std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool single_blocks)
+        : collective_(collective), mapped_(mapped),
+          can_be_cut_(!mapped && blocks != 0 &&
+                      (single_blocks || collective == Collective::all_reduce || collective == Collective::broadcast ||
+                       collective == Collective::reduce)),
+          name_(name), shape_(shape), blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots) {
+        std::uint32_t hash = 2166136261u; // FNV-1a
+        const auto mix = [&](std::uint32_t value) { hash = (hash ^ value) * 16777619u; };
+        for (const char letter : name) mix(static_cast<unsigned char>(letter));
+        mix(static_cast<std::uint32_t>(shape.world));
+        mix(static_cast<std::uint32_t>(shape.root));
+        hash_ = hash;
+    }
+
+    void keep_steps_if_few() {
+        constexpr std::uint32_t most_rounds = 64;
+        constexpr std::size_t most_steps = 512;
+        std::vector<schedule::Step> room;
+        for (std::uint32_t round = 0; round < rounds_; ++round) {
+            room.clear();
+            generate(round, room);
+            if (rounds_ > most_rounds || steps_.size() + room.size() > most_steps) {
+                steps_ = {};
+                begins_ = {};
+                return;
+            }
+            begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
+            steps_.insert(steps_.end(), room.begin(), room.end());
+        }
+        begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
+    }
+
+    virtual void generate(std::uint32_t round, std::vector<schedule::Step>& steps) const = 0;
+
+private:
+    Collective collective_;
+    bool mapped_;
+    bool can_be_cut_;
+    std::string_view name_;
+    schedule::Shape shape_;
+    std::uint32_t blocks_;
+    std::uint32_t rounds_;
+    std::uint32_t scratch_slots_;
+    std::uint32_t hash_ = 0;
+    std::vector<schedule::Step> steps_;
+    std::vector<std::uint32_t> begins_; ///< of each round; empty: steps are generated
+};
+
+template <collective_schedule Schedule>
+class PlanOf final : public Plan {
+public:
+    explicit PlanOf(const Schedule& schedule)
+        : Plan(Schedule::collective, Schedule::name, schedule.shape, schedule.blocks(), schedule.rounds(),
+               schedule.scratch_slots(), Schedule::mapped, Schedule::single_blocks),
+          schedule_(schedule) {
+        keep_steps_if_few();
+    }
+    [[nodiscard]] const Schedule& schedule() const { return schedule_; }
+
+    static constexpr char type_tag = 0; ///< its address identifies the type without RTTI
+
+private:
+    void generate(std::uint32_t round, std::vector<schedule::Step>& steps) const override {
+        schedule_.round(round, [&](const schedule::Step& step) { steps.push_back(step); });
+    }
+    Schedule schedule_;
+};
+
+/// The plans of one group, found by schedule.
+class PlanCache {
+public:
+    template <collective_schedule Schedule>
+    const Plan& find(const Schedule& schedule) {
+        const void* type = &PlanOf<Schedule>::type_tag;
+        for (const Entry& entry : entries_) {
+            if (entry.type == type && static_cast<const PlanOf<Schedule>&>(*entry.plan).schedule() == schedule) {
+                return *entry.plan;
+            }
+        }
+        entries_.push_back({type, std::make_unique<PlanOf<Schedule>>(schedule)});
+        return *entries_.back().plan;
+    }
+
+private:
+    struct Entry {
+        const void* type = nullptr;
+        std::unique_ptr<Plan> plan;
+    };
+    std::vector<Entry> entries_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,137 @@
+#pragma once
+
+/// \file
+/// Ranks as threads of one process, for transports that can have them.
+
+#include "unisono/group/group.hpp"
+
+#include <exception>
+#include <memory>
+#include <pthread.h>
+#include <sched.h>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct RunOptions {
+    std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
+    bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
+
+    friend bool operator==(const RunOptions&, const RunOptions&) = default;
+};
+
+/// A transport whose ranks may be threads of one process that share a world.
+template <class T>
+concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::World> world, const Fault& fault) {
+    typename T::World;
+    std::make_shared<typename T::World>(1);
+    T(world, 0);
+    world->abort(0, fault);
+    { world->first_fault() } -> std::same_as<const Fault*>;
+};
+
+namespace detail {
+
+inline void bind_to_core(int rank) {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+    int skip = rank % std::max(1, CPU_COUNT(&all));
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+        if (!CPU_ISSET(core, &all) || skip-- != 0) continue;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+        return;
+    }
+}
+
+/// Runs one rank's body; what it throws becomes the world's fault, so that the other ranks stop.
+template <class Transport, class Body>
+std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, Body& body) {
+    world.set_timeout(options.timeout);
+    const int rank = world.rank();
+    const auto fail = [&](const std::string& what) {
+        world.abort(Fault{.code = ErrorCode::aborted,
+                          .rank = rank,
+                          .peer = -1,
+                          .operation = {},
+                          .sequence = 0,
+                          .message = "rank " + std::to_string(rank) + " threw: " + what});
+        return std::current_exception();
+    };
+    try {
+        body(world);
+        return nullptr;
+    } catch (const error& failed) {
+        Fault fault = failed.why();
+        if (fault.rank < 0) fault.rank = rank;
+        world.abort(fault);
+        return std::current_exception();
+    } catch (const std::exception& failed) {
+        return fail(failed.what());
+    } catch (...) {
+        return fail("something that is no std::exception");
+    }
+}
+
+} // namespace detail
+
+/// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the others' communication is
+/// aborted, and the exception of the rank that began it is rethrown here (a user's own exception as it was; otherwise the
+/// world's first fault as `error`). With one rank the body runs on the calling thread.
+///
+/// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
+template <thread_transport Transport, class Body>
+void run(int ranks, Body body, const RunOptions& options = {}) {
+    if (ranks < 1 || ranks > 4096) {
+        refuse_input("a world in one process has 1 to 4096 ranks, found " + std::to_string(ranks));
+    }
+    if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
+    auto shared = std::make_shared<typename Transport::World>(ranks);
+    if (ranks == 1) {
+        if (const auto failed = detail::run_rank(Group(Transport(shared, 0)), options, body))
+            std::rethrow_exception(failed);
+        return;
+    }
+    std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
+    std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(ranks));
+    std::exception_ptr refused;
+    for (int rank = 0; rank < ranks; ++rank) {
+        try {
+            threads.emplace_back([&, rank] {
+                if (options.bind_to_cores) detail::bind_to_core(rank);
+                failures[static_cast<std::size_t>(rank)] =
+                    detail::run_rank(Group(Transport(shared, rank)), options, body);
+            });
+        } catch (const std::system_error& failed) {
+            Fault fault{.code = ErrorCode::refused,
+                        .rank = rank,
+                        .peer = -1,
+                        .operation = "run",
+                        .sequence = 0,
+                        .message = "no thread for rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                                   ": " + failed.what()};
+            shared->abort(rank, fault);
+            refused = std::make_exception_ptr(error(fault));
+            break;
+        }
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (refused) std::rethrow_exception(refused);
+    const Fault* fault = shared->first_fault();
+    if (fault == nullptr) return;
+    if (fault->rank >= 0 && fault->rank < ranks && failures[static_cast<std::size_t>(fault->rank)]) {
+        std::rethrow_exception(failures[static_cast<std::size_t>(fault->rank)]);
+    }
+    for (const auto& failure : failures) {
+        if (failure) std::rethrow_exception(failure);
+    }
+}
+
+UNISONO_NAMESPACE_END

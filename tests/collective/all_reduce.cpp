@@ -1,0 +1,187 @@
+#include "findings.hpp"
+#include "oracle.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+
+namespace un = unisono;
+
+namespace {
+
+template <class T, class Family, class Op>
+void check(int world, std::size_t count, const Family& family, const Op& op, const std::string& what) {
+    test::Findings findings;
+    un::run<un::InProcess>(
+        world,
+        [&](un::Group<un::InProcess>& group) {
+            const auto expected = oracle::reduced<T>(world, count, op);
+            const std::string where = what + " world " + std::to_string(world) + " count " + std::to_string(count);
+            for (int repeat = 0; repeat < 3; ++repeat) {
+                const std::vector<T> in = oracle::contribution<T>(group.rank(), count);
+                std::vector<T> out(count);
+                un::all_reduce(group, in, out, op, family);
+                findings.expect(oracle::equal(out, expected), where);
+                findings.expect(oracle::equal(in, oracle::contribution<T>(group.rank(), count)),
+                                where + " input changed");
+                std::vector<T> data = in;
+                un::all_reduce(group, data, op, family);
+                findings.expect(oracle::equal(data, expected), where + " in place");
+            }
+        },
+        test::limit);
+}
+
+template <class T, class Op>
+void check_all_families(int world, std::size_t count, const Op& op) {
+    check<T>(world, count, un::NativeSchedule{}, op, "native");
+    check<T>(world, count, un::RingSchedule{}, op, "ring");
+    check<T>(world, count, un::RingSchedule{.chunk_bytes = 256}, op, "ring in chunks");
+    check<T>(world, count, un::TreeSchedule{}, op, "tree");
+    check<T>(world, count, un::TreeSchedule{.chunk_bytes = 512}, op, "tree in chunks");
+    check<T>(world, count, un::HalvingDoublingSchedule{}, op, "halving-doubling");
+    check<T>(world, count, un::DirectSchedule{}, op, "direct");
+    check<T>(world, count, un::MappedSchedule{}, op, "mapped");
+}
+
+struct Larger {
+    int bias = 0;
+    double operator()(double a, double b) const { return a > b ? a : b; }
+};
+
+struct Pair {
+    float value = 0;
+    int place = 0;
+    friend bool operator==(const Pair&, const Pair&) = default;
+};
+struct LargestPair {
+    Pair operator()(Pair a, Pair b) const {
+        return a.value > b.value || (a.value == b.value && a.place < b.place) ? a : b;
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(collective_all_reduce)
+
+BOOST_AUTO_TEST_CASE(every_family_and_world) {
+    for (int world = 1; world <= 9; ++world) {
+        for (const std::size_t count : {0u, 1u, 7u, 1000u}) check_all_families<float>(world, count, un::Sum{});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(every_element_type) {
+    check_all_families<double>(3, 1001, un::Sum{});
+    check_all_families<un::bfloat16>(3, 1001, un::Sum{});
+    check_all_families<un::float16>(3, 1001, un::Sum{});
+    check_all_families<std::int32_t>(3, 1001, un::Sum{});
+    check_all_families<std::int64_t>(3, 1001, un::Sum{});
+    check_all_families<std::uint8_t>(3, 1001, un::Sum{});
+}
+
+BOOST_AUTO_TEST_CASE(every_operation) {
+    check_all_families<std::int32_t>(4, 100, un::Product{});
+    check_all_families<float>(4, 100, un::Min{});
+    check_all_families<std::uint8_t>(4, 100, un::Max{});
+    check_all_families<double>(4, 100, Larger{});
+}
+
+BOOST_AUTO_TEST_CASE(a_users_type_and_operation) {
+    test::Findings findings;
+    un::run<un::InProcess>(3, [&](un::Group<un::InProcess>& group) {
+        std::vector<Pair> pairs(10, Pair{static_cast<float>(group.rank() % 2), group.rank()});
+        un::all_reduce(group, pairs, LargestPair{}, un::TreeSchedule{});
+        for (const Pair& pair : pairs) findings.expect(pair == Pair{1.0f, 1}, "largest pair");
+    });
+}
+
+BOOST_AUTO_TEST_CASE(large_data) {
+    check<float>(2, 3'000'001, un::NativeSchedule{}, un::Sum{}, "native");
+    check<float>(3, 1'000'003, un::RingSchedule{.chunk_bytes = 1 << 18}, un::Sum{}, "ring in chunks");
+    check<double>(5, 300'007, un::HalvingDoublingSchedule{}, un::Sum{}, "halving-doubling");
+}
+
+BOOST_AUTO_TEST_CASE(a_weighted_mean) {
+    test::Findings findings;
+    un::run<un::InProcess>(4, [&](un::Group<un::InProcess>& group) {
+        // Weights 0, 1, 2, 3 of values rank + i: the mean is sum(r (r + i)) / 6 = 14 / 6 + i.
+        for (const std::size_t count : {1u, 5u, 1000u}) {
+            std::vector<double> data(count);
+            for (std::size_t i = 0; i < count; ++i) data[i] = group.rank() + static_cast<double>(i);
+            un::Operation pending =
+                un::start_all_reduce(group, data, un::WeightedMean{.weight = static_cast<double>(group.rank())});
+            pending.wait();
+            for (std::size_t i = 0; i < count; ++i) {
+                findings.expect(std::abs(data[i] - (14.0 / 6.0 + static_cast<double>(i))) <
+                                    1e-12 * (1.0 + static_cast<double>(i)),
+                                "mean");
+            }
+            std::vector<float> nothing(count, 3.0f);
+            un::all_reduce(group, nothing, un::WeightedMean{.weight = 0.0}, un::RingSchedule{});
+            findings.expect(nothing == std::vector<float>(count, 0.0f), "no weight at all");
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(all_ranks_get_the_same_bits) {
+    for (int world = 2; world <= 7; ++world) {
+        std::vector<std::vector<float>> results(static_cast<std::size_t>(world));
+        const auto collect = [&](const auto& family) {
+            un::run<un::InProcess>(world, [&](un::Group<un::InProcess>& group) {
+                std::vector<float> data(999);
+                for (std::size_t i = 0; i < data.size(); ++i) {
+                    data[i] = 1.0f / static_cast<float>(3 + group.rank() * 17 + static_cast<int>(i) % 101);
+                }
+                un::all_reduce(group, data, un::Sum{}, family);
+                results[static_cast<std::size_t>(group.rank())] = data;
+            });
+            for (const auto& result : results) BOOST_TEST((result == results[0]));
+        };
+        collect(un::NativeSchedule{});
+        collect(un::RingSchedule{});
+        collect(un::TreeSchedule{});
+        collect(un::HalvingDoublingSchedule{});
+        collect(un::DirectSchedule{});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(several_in_flight_waited_for_in_different_orders) {
+    test::Findings findings;
+    un::run<un::InProcess>(
+        3,
+        [&](un::Group<un::InProcess>& group) {
+            un::Group<un::InProcess> other = group.split(0, -group.rank());
+            findings.expect(other.rank() == 2 - group.rank(), "key order");
+            std::vector<std::vector<float>> data;
+            for (int i = 0; i < 40; ++i)
+                data.push_back(oracle::contribution<float>(group.rank(), 30 + static_cast<std::size_t>(i) * 50));
+            std::vector<un::Operation> pending;
+            for (std::size_t i = 0; i < data.size(); ++i) {
+                auto& where = i % 3 == 0 ? other : group;
+                if (i % 4 == 0) pending.push_back(un::start_all_reduce(where, data[i], un::Sum{}, un::RingSchedule{}));
+                else if (i % 4 == 1)
+                    pending.push_back(
+                        un::start_all_reduce(where, data[i], un::Sum{}, un::TreeSchedule{.chunk_bytes = 300}));
+                else pending.push_back(un::start_all_reduce(where, data[i]));
+            }
+            if (group.rank() == 1) {
+                for (std::size_t i = pending.size(); i-- > 0;) pending[i].wait();
+            } else if (group.rank() == 2) {
+                for (std::size_t i = 0; i < pending.size(); ++i) pending[(i * 7) % pending.size()].wait();
+            } else {
+                for (auto& operation : pending) {
+                    while (!operation.poll()) {
+                    }
+                }
+            }
+            for (std::size_t i = 0; i < data.size(); ++i) {
+                findings.expect(oracle::equal(data[i], oracle::reduced<float>(3, data[i].size(), un::Sum{})),
+                                "operation " + std::to_string(i));
+            }
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

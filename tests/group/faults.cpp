@@ -1,0 +1,214 @@
+#include "../collective/findings.hpp"
+#include "../collective/oracle.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <stdexcept>
+#include <thread>
+
+namespace un = unisono;
+using Group = un::Group<un::InProcess>;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Runs `body` on `world` ranks, each of which must end in a unisono::error of this code whose text has all of `words`.
+template <class Body>
+void all_fail(int world, un::ErrorCode code, const std::vector<std::string>& words, Body body,
+              const un::RunOptions& options = test::limit) {
+    test::Findings findings;
+    try {
+        un::run<un::InProcess>(
+            world,
+            [&](Group& group) {
+                try {
+                    body(group);
+                    findings.expect(false, "rank " + std::to_string(group.rank()) + " did not fail");
+                } catch (const un::error& failed) {
+                    const std::string text = failed.what();
+                    findings.expect(failed.code() == code, text);
+                    for (const auto& word : words)
+                        findings.expect(text.find(word) != std::string::npos, "'" + word + "' not in: " + text);
+                    throw;
+                }
+            },
+            options);
+        findings.expect(false, "run did not throw");
+    } catch (const un::error& failed) {
+        findings.expect(failed.code() == code, failed.what());
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(group_faults)
+
+BOOST_AUTO_TEST_CASE(different_counts_are_named_on_every_rank) {
+    const auto body = [](const auto& family) {
+        return [family](Group& group) {
+            std::vector<float> data(group.rank() == 2 ? 1001u : 1000u);
+            un::all_reduce(group, data, un::Sum{}, family);
+        };
+    };
+    const std::vector<std::string> words{"1000 float32", "1001 float32", "rank 2"};
+    all_fail(4, un::ErrorCode::mismatch, words, body(un::NativeSchedule{}));
+    all_fail(4, un::ErrorCode::mismatch, words, body(un::RingSchedule{}));
+    all_fail(4, un::ErrorCode::mismatch, words, body(un::TreeSchedule{}));
+    all_fail(4, un::ErrorCode::mismatch, words, body(un::HalvingDoublingSchedule{}));
+}
+
+BOOST_AUTO_TEST_CASE(small_and_large_counts_take_different_paths) {
+    all_fail(3, un::ErrorCode::mismatch, {"of 10 float32", "of 1000 float32"}, [](Group& group) {
+        std::vector<float> data(group.rank() == 1 ? 10u : 1000u);
+        un::all_reduce(group, data);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(different_element_types_and_operations) {
+    all_fail(2, un::ErrorCode::mismatch, {"float32", "int32"}, [](Group& group) {
+        std::vector<float> floats(8);
+        std::vector<int> ints(8);
+        if (group.rank() == 0) un::all_reduce(group, floats);
+        else un::all_reduce(group, ints);
+    });
+    all_fail(2, un::ErrorCode::mismatch, {"all_reduce(sum)", "all_reduce(max)"}, [](Group& group) {
+        std::vector<float> floats(8);
+        if (group.rank() == 0) un::all_reduce(group, floats);
+        else un::all_reduce(group, floats, un::Max{});
+    });
+}
+
+BOOST_AUTO_TEST_CASE(different_collectives_roots_and_schedules) {
+    all_fail(3, un::ErrorCode::mismatch, {"broadcast", "all_reduce"}, [](Group& group) {
+        std::vector<float> data(8);
+        if (group.rank() == 0) un::broadcast(group, data, 0, un::TreeSchedule{});
+        else un::all_reduce(group, data, un::Sum{}, un::RingSchedule{});
+        un::barrier(group);
+    });
+    all_fail(3, un::ErrorCode::mismatch, {"another root"}, [](Group& group) {
+        std::vector<float> data(100);
+        un::broadcast(group, data, group.rank() == 2 ? 1 : 0, un::TreeSchedule{});
+        un::barrier(group);
+    });
+    all_fail(2, un::ErrorCode::mismatch, {"another schedule"}, [](Group& group) {
+        std::vector<float> data(100);
+        if (group.rank() == 0) un::all_reduce(group, data, un::Sum{}, un::RingSchedule{});
+        else un::all_reduce(group, data, un::Sum{}, un::TreeSchedule{});
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_never_comes_is_named_after_the_deadline) {
+    all_fail(3, un::ErrorCode::timeout, {"rank 1"},
+             [](Group& group) {
+                 std::vector<float> data(100);
+                 if (group.rank() == 1) std::this_thread::sleep_for(1500ms);
+                 un::all_reduce(group, data);
+             },
+             {.timeout = 300ms, .bind_to_cores = false});
+    all_fail(2, un::ErrorCode::timeout, {"rank 0"},
+             [](Group& group) {
+                 std::vector<float> data(100);
+                 if (group.rank() == 0) std::this_thread::sleep_for(1500ms);
+                 else un::receive(group, data, 0);
+                 un::barrier(group);
+             },
+             {.timeout = 300ms, .bind_to_cores = false});
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_rethrown) {
+    test::Findings findings;
+    BOOST_CHECK_EXCEPTION(
+        un::run<un::InProcess>(
+            4,
+            [&](Group& group) {
+                std::vector<float> data(100);
+                un::all_reduce(group, data);
+                if (group.rank() == 3) throw std::out_of_range("the user's own");
+                try {
+                    un::all_reduce(group, data);
+                } catch (const un::error& failed) {
+                    const std::string text = failed.what();
+                    findings.expect(failed.code() == un::ErrorCode::aborted && failed.rank() == 3, text);
+                    findings.expect(text.find("rank 3 threw: the user's own") != std::string::npos, text);
+                    throw;
+                }
+            },
+            test::limit),
+        std::out_of_range, [](const std::out_of_range& e) { return std::string(e.what()) == "the user's own"; });
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_leaves_is_lost) {
+    test::Findings findings;
+    const auto body = [&](Group& group) {
+        std::vector<float> data(100);
+        if (group.rank() == 1) return;
+        un::all_reduce(group, data);
+    };
+    BOOST_CHECK_EXCEPTION(un::run<un::InProcess>(3, body, test::limit), un::error,
+                          [](const un::error& e) { return e.code() == un::ErrorCode::peer_lost && e.peer() == 1; });
+}
+
+BOOST_AUTO_TEST_CASE(a_dropped_handle_aborts) {
+    BOOST_CHECK_EXCEPTION(un::run<un::InProcess>(
+                              2,
+                              [&](Group& group) {
+                                  std::vector<float> data(100'000);
+                                  if (group.rank() == 0) {
+                                      un::Operation dropped = un::start_all_reduce(group, data);
+                                  } else {
+                                      std::this_thread::sleep_for(50ms);
+                                      un::all_reduce(group, data);
+                                  }
+                                  un::barrier(group);
+                              },
+                              test::limit),
+                          un::error, [](const un::error& e) {
+                              return e.code() == un::ErrorCode::aborted &&
+                                     std::string(e.what()).find("dropped") != std::string::npos;
+                          });
+}
+
+BOOST_AUTO_TEST_CASE(bad_arguments) {
+    BOOST_CHECK_THROW(un::run<un::InProcess>(0, [](Group&) {}), un::error);
+    BOOST_CHECK_THROW(un::run<un::InProcess>(-3, [](Group&) {}), un::error);
+    BOOST_CHECK_THROW(un::run<un::InProcess>(1 << 30, [](Group&) {}), un::error);
+    BOOST_CHECK_THROW(un::run<un::InProcess>(1, [](Group&) {}, {.timeout = -1s, .bind_to_cores = false}), un::error);
+    un::run<un::InProcess>(1, [](Group& group) {
+        std::vector<float> a(3), b(4);
+        BOOST_CHECK_THROW(un::all_reduce(group, a, b), un::error);
+        BOOST_CHECK_THROW(un::broadcast(group, a, 1), un::error);
+        BOOST_CHECK_THROW(un::broadcast(group, a, -1), un::error);
+        BOOST_CHECK_THROW(un::send(group, a, 0), un::error);
+        BOOST_CHECK_THROW(static_cast<void>(group.split(-7, 0)), un::error);
+        BOOST_CHECK_THROW(un::all_reduce(group, a, un::WeightedMean{.weight = -1.0}), un::error);
+        const std::vector<std::size_t> counts{std::size_t{0} - 1, 5};
+        BOOST_CHECK_THROW(un::all_gather(group, a, b, counts), un::error);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(faults_at_random_moments_never_hang) {
+    // A rank throws at a random point of a mix of operations, large ones among them; the others must stop, and nobody may
+    // touch memory that is gone (sanitizers would see it).
+    for (unsigned seed = 0; seed < 40; ++seed) {
+        const int world = 2 + static_cast<int>(seed % 3);
+        const int victim = static_cast<int>(seed / 3) % world;
+        const unsigned moment = seed * 7 % 23;
+        BOOST_CHECK_THROW(un::run<un::InProcess>(
+                              world,
+                              [&](Group& group) {
+                                  for (unsigned i = 0; i < 30; ++i) {
+                                      std::vector<float> one(20'000, 1.0f), two(300, 1.0f);
+                                      un::Operation a = un::start_all_reduce(group, one, un::Sum{}, un::RingSchedule{});
+                                      un::Operation b = un::start_all_reduce(group, two);
+                                      if (group.rank() == victim && i == moment) throw std::runtime_error("victim");
+                                      b.wait();
+                                      a.wait();
+                                      un::all_reduce(group, one);
+                                  }
+                              },
+                              test::limit),
+                          std::exception);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
