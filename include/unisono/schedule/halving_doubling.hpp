@@ -1,0 +1,197 @@
+#pragma once
+
+/// \file
+/// Recursive halving and doubling for any world: ceil(log2 p) rounds each way and p - 1 blocks, the fewest of both that
+/// are possible. Ranks work on circular ranges: rank r sees block (r + i) mod p as its i-th. The range of interest shrinks
+/// from s(0) = p to s(k + 1) = ceil(s(k) / 2); in round k its upper part goes to the rank s(k + 1) further on. For powers of two
+/// this has the rounds and volume of the classic algorithm, and no other world pays for not being one.
+/// Sums grow along a fixed circulant graph: the same bits on all ranks, other bits for another p.
+/// Source: J. L. Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024, algorithms 1 and 2;
+/// all_gather: J. Bruck et al., "Efficient algorithms for all-to-all communications", TPDS 1997, section 4.
+
+#include "unisono/schedule/circular.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule {
+namespace detail {
+
+/// Round k of ceil(log2 p): the range [0, wide) is cut to [0, narrow).
+struct Halving {
+    std::uint32_t wide = 0;
+    std::uint32_t narrow = 0;
+
+    constexpr Halving(std::uint32_t world, std::uint32_t k) : wide(world), narrow(world - world / 2) {
+        for (; k != 0; --k) {
+            wide = narrow;
+            narrow = wide - wide / 2;
+        }
+    }
+    /// Blocks that move; narrow or narrow - 1.
+    [[nodiscard]] constexpr std::uint32_t moving() const { return wide - narrow; }
+    [[nodiscard]] constexpr int distance() const { return static_cast<int>(narrow); }
+};
+
+/// Messages in one direction: a range that wraps around the end takes two.
+constexpr std::uint64_t halving_messages(const Shape& shape, bool upper) {
+    std::uint64_t count = 0;
+    for (std::uint32_t k = 0; k < ceil_log2(world_of(shape)); ++k) {
+        const Halving halving(world_of(shape), k);
+        const std::uint32_t first = upper ? block_at(shape, halving.distance()) : rank_of(shape);
+        count += count_ranges(first, halving.moving(), world_of(shape));
+    }
+    return count;
+}
+
+/// Doubling round: sends what there is, [0, moving), back; receives [narrow, wide) from further on.
+template <class Visit>
+constexpr void double_range(const Shape& shape, const Halving& halving, bool from_input, Visit&& visit) {
+    const std::uint32_t own = rank_of(shape), world = world_of(shape);
+    const int further = rank_at(shape, halving.distance()), back = rank_at(shape, -halving.distance());
+    for_each_range(own, halving.moving(), world, [&](std::uint32_t first, std::uint32_t count, std::uint8_t part) {
+        visit(send_to(back, from_input ? input_blocks(first, count) : output_blocks(first, count), part));
+    });
+    for_each_range(static_cast<std::uint32_t>(further), halving.moving(), world,
+                   [&](std::uint32_t first, std::uint32_t count, std::uint8_t part) {
+                       visit(receive_from(further, output_blocks(first, count), part));
+                   });
+}
+
+/// Halving round: sends [narrow, wide) further on; combines what comes into [0, moving). Partial sums live in
+/// `sums(first, count)`, results in `results(first, count)`; in round 0 all is still in the input.
+template <class Sums, class Results, class Visit>
+constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Results&& results, Visit&& visit) {
+    const std::uint32_t own = rank_of(shape), world = world_of(shape);
+    const Halving halving(world, k);
+    const int further = rank_at(shape, halving.distance()), back = rank_at(shape, -halving.distance());
+    const auto so_far = [&](std::uint32_t first, std::uint32_t count) {
+        return k == 0 ? input_blocks(first, count) : sums(first, count);
+    };
+    // An odd range leaves its middle block without partner in round 0; from here on it is looked for among the sums.
+    if (k == 0 && halving.moving() != halving.narrow) {
+        const std::uint32_t middle = block_at(shape, static_cast<int>(halving.moving()));
+        visit(copy_blocks(input_blocks(middle), sums(middle, 1)));
+    }
+    for_each_range(static_cast<std::uint32_t>(further), halving.moving(), world,
+                   [&](std::uint32_t first, std::uint32_t count, std::uint8_t part) {
+                       visit(send_to(further, so_far(first, count), part));
+                   });
+    for_each_range(own, halving.moving(), world, [&](std::uint32_t first, std::uint32_t count, std::uint8_t part) {
+        visit(combine_from(back, so_far(first, count),
+                           halving.narrow == 1 ? results(first, count) : sums(first, count), part));
+    });
+}
+
+} // namespace detail
+
+/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent and combined, a message a round (two where a range wraps around
+/// the end). Scratch: ceil(p / 2) blocks (p > 2).
+struct HalvingReduceScatter {
+    static constexpr Collective collective = Collective::reduce_scatter;
+    static constexpr std::string_view name = "halving reduce_scatter";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = false;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world == 1 ? 1 : detail::ceil_log2(blocks());
+    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
+        return shape.world < 3 ? 0 : detail::Halving(blocks(), 0).narrow;
+    }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = blocks() - 1;
+        return {.messages = detail::halving_messages(shape, true),
+                .blocks_sent = others,
+                .blocks_combined = others,
+                .rounds = detail::ceil_log2(blocks())};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        const std::uint32_t own = detail::rank_of(shape), world = blocks();
+        detail::halve_range(
+            shape, r,
+            [=](std::uint32_t first, std::uint32_t count) { return detail::in_run(first, count, own, world); },
+            [](std::uint32_t first, std::uint32_t count) { return output_blocks(first, count); }, visit);
+    }
+
+    friend constexpr bool operator==(const HalvingReduceScatter&, const HalvingReduceScatter&) = default;
+};
+static_assert(collective_schedule<HalvingReduceScatter>);
+
+/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent, a message a round (two where a range wraps around the end).
+/// Scratch: none.
+struct DoublingAllGather {
+    static constexpr Collective collective = Collective::all_gather;
+    static constexpr std::string_view name = "doubling all_gather";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = false;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world == 1 ? 1 : detail::ceil_log2(blocks());
+    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        return {.messages = detail::halving_messages(shape, false),
+                .blocks_sent = blocks() - 1,
+                .blocks_combined = 0,
+                .rounds = detail::ceil_log2(blocks())};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (r == 0) detail::copy_through(detail::rank_of(shape), visit);
+        if (shape.world == 1) return;
+        detail::double_range(shape, detail::Halving(blocks(), rounds() - 1 - r), r == 0, visit);
+    }
+
+    friend constexpr bool operator==(const DoublingAllGather&, const DoublingAllGather&) = default;
+};
+static_assert(collective_schedule<DoublingAllGather>);
+
+/// Both in turn on p even parts of a vector. Cost a rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks sent, p - 1 combined.
+/// Scratch: none; sums grow in the output.
+struct HalvingDoublingAllReduce {
+    static constexpr Collective collective = Collective::all_reduce;
+    static constexpr std::string_view name = "halving_doubling all_reduce";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = false;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world == 1 ? 1 : 2 * detail::ceil_log2(blocks());
+    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = blocks() - 1;
+        return {.messages = detail::halving_messages(shape, true) + detail::halving_messages(shape, false),
+                .blocks_sent = 2 * others,
+                .blocks_combined = others,
+                .rounds = 2 * detail::ceil_log2(blocks())};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        const auto output = [](std::uint32_t first, std::uint32_t count) { return output_blocks(first, count); };
+        const std::uint32_t turns = rounds() / 2;
+        if (r < turns) detail::halve_range(shape, r, output, output, visit);
+        else detail::double_range(shape, detail::Halving(blocks(), rounds() - 1 - r), false, visit);
+    }
+
+    friend constexpr bool operator==(const HalvingDoublingAllReduce&, const HalvingDoublingAllReduce&) = default;
+};
+static_assert(collective_schedule<HalvingDoublingAllReduce>);
+
+} // namespace schedule
+
+UNISONO_NAMESPACE_END
