@@ -1,28 +1,18 @@
 #include "unisono/core/random.hpp"
 
+#include "support/reference.hpp"
+
 #include <boost/test/unit_test.hpp>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <numeric>
 #include <random> // the oracle: our generator must be std::mt19937
 #include <set>
 
 namespace un = unisono;
 
-namespace {
-
-nlohmann::json reference() {
-    std::ifstream file{UNISONO_TEST_DATA "/reference.json"};
-    BOOST_REQUIRE_MESSAGE(file.good(), "cannot open reference.json in " UNISONO_TEST_DATA);
-    return nlohmann::json::parse(file);
-}
-
-double from_hex(const nlohmann::json& text) { return std::strtod(text.get<std::string>().c_str(), nullptr); }
-
-} // namespace
+using unisono_test::parse_hex_array;
+using unisono_test::reference;
 
 BOOST_AUTO_TEST_SUITE(random_numbers)
 
@@ -51,27 +41,26 @@ BOOST_AUTO_TEST_CASE(a_copy_goes_on_where_the_original_stands) {
 }
 
 BOOST_AUTO_TEST_CASE(rand_is_pytorchs) {
-    const auto section = reference().at("rand");
-    const auto ours = un::torch_rand(section.at("seed").get<std::uint64_t>(), section.at("values").size());
-    for (std::size_t i = 0; i < ours.size(); ++i)
-        BOOST_REQUIRE_EQUAL(static_cast<double>(ours[i]), from_hex(section.at("values")[i]));
+    const auto& section = reference().at("rand");
+    const auto expected = parse_hex_array<float>(section.at("values"));
+    const auto ours = un::torch_rand(section.at("seed").get<std::uint64_t>(), expected.size());
+    BOOST_CHECK_EQUAL_COLLECTIONS(ours.begin(), ours.end(), expected.begin(), expected.end());
 }
 
 BOOST_AUTO_TEST_CASE(rand_in_double_is_pytorchs) {
-    const auto whole = reference();
-    const auto& section = whole.at("ddp")[0];
+    const auto& section = reference().at("ddp").at(0);
     un::Mt19937 generator{section.at("seed").get<std::uint64_t>()};
     for (const char* key : {"x", "t"}) {
-        std::vector<double> ours(section.at(key).size());
+        const auto expected = parse_hex_array(section.at(key));
+        std::vector<double> ours(expected.size());
         un::torch_rand(generator, std::span{ours});
-        for (std::size_t i = 0; i < ours.size(); ++i) BOOST_REQUIRE_EQUAL(ours[i], from_hex(section.at(key)[i]));
+        BOOST_CHECK_EQUAL_COLLECTIONS(ours.begin(), ours.end(), expected.begin(), expected.end());
     }
 }
 
 BOOST_AUTO_TEST_CASE(randperm_is_pytorchs) {
-    const auto whole = reference();
-    BOOST_REQUIRE(whole.at("randperm").size() > 0);
-    for (const auto& section : whole.at("randperm")) {
+    BOOST_REQUIRE(reference().at("randperm").size() > 0);
+    for (const auto& section : reference().at("randperm")) {
         un::Mt19937 generator{section.at("seed").get<std::uint64_t>()};
         const auto expected = section.at("values").get<std::vector<std::size_t>>();
         const auto ours = un::torch_randperm(section.at("n").get<std::size_t>(), generator);

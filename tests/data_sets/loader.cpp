@@ -2,6 +2,8 @@
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/sampler/evaluation.hpp"
 
+#include "support/allocation_counter.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -233,6 +235,27 @@ BOOST_AUTO_TEST_CASE(a_data_set_that_takes_too_long_is_an_error_and_may_yet_answ
         }
     }
     BOOST_CHECK(answered);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_allocated_for_a_batch_but_by_the_data_set) {
+    struct Frugal { // its batch is the first index
+        [[nodiscard]] std::size_t size() const { return 1000; }
+        [[nodiscard]] std::size_t batch(std::span<const std::size_t> indices) const { return indices[0]; }
+    };
+    const Frugal data;
+    for (const int depth : {0, 1, 3}) {
+        un::Loader reader{data, stream_of(1000, 7), {.depth = depth}};
+        for (int i = 0; i < 20; ++i) BOOST_REQUIRE(reader.next() != nullptr); // every slot has had its turn
+        const std::size_t before = unisono_test::allocations_of_process();
+        std::size_t batches = 0;
+        for (std::int64_t epoch = 1; epoch < 4; ++epoch) {
+            reader.restart(un::Epoch{epoch});
+            while (reader.next() != nullptr) ++batches;
+        }
+        const std::size_t after = unisono_test::allocations_of_process();
+        BOOST_CHECK_EQUAL(after - before, 0u);
+        BOOST_CHECK_EQUAL(batches, 3 * 143u);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(bad_input_is_refused_by_name) {

@@ -6,11 +6,11 @@
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/sampler/sequential.hpp"
 
-#include <boost/test/unit_test.hpp>
-#include <nlohmann/json.hpp>
+#include "support/allocation_counter.hpp"
+#include "support/reference.hpp"
 
-#include <fstream>
-#include <map>
+#include <boost/test/unit_test.hpp>
+
 #include <numeric>
 
 namespace un = unisono;
@@ -164,11 +164,8 @@ BOOST_AUTO_TEST_CASE(the_same_names_give_the_same_stream_and_other_epochs_and_se
 }
 
 BOOST_AUTO_TEST_CASE(distributed_sampler_is_pytorchs) {
-    std::ifstream file{UNISONO_TEST_DATA "/reference.json"};
-    BOOST_REQUIRE(file.good());
-    const auto whole = nlohmann::json::parse(file);
     std::size_t cases = 0;
-    for (const auto& section : whole.at("sampler")) {
+    for (const auto& section : unisono_test::reference().at("sampler")) {
         const un::DistributedSampler sampler{.shuffle = section.at("shuffle").get<bool>(),
                                              .seed = section.at("seed").get<std::uint64_t>(),
                                              .drop_last = section.at("drop_last").get<bool>()};
@@ -360,6 +357,20 @@ BOOST_AUTO_TEST_CASE(bad_positions_and_epochs_are_refused) {
     BOOST_CHECK(stream.done());
     BOOST_CHECK_EQUAL(stream.rounds(), 0);
     check_contains(refusal([&] { stream.next(); }), {"epoch 0", "no more samples", "restart"});
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_allocated_once_the_stream_is_made) {
+    for_each_sampler([&](const auto& sampler, Coverage) {
+        auto stream = sampler.stream(un::shape_of_rank(sampler, 1000, 7, 3, 1), un::Epoch{0}, 500);
+        const std::size_t before = unisono_test::allocations_of_thread();
+        std::size_t samples = 0;
+        for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+            stream.restart(un::Epoch{epoch});
+            while (!stream.done()) samples += stream.next().samples.size();
+        }
+        BOOST_CHECK_EQUAL(unisono_test::allocations_of_thread() - before, 0u);
+        BOOST_CHECK(samples > 900);
+    });
 }
 
 BOOST_AUTO_TEST_CASE(a_batch_times_a_world_beyond_all_bounds_is_one_round) {
