@@ -1,0 +1,26 @@
+#pragma once
+
+/// \file
+/// No guard: gradients are used as they are.
+
+#include "unisono/guard/guard.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Whatever the gradients hold goes into the parameters, a NaN too.
+struct NoGuard {
+    static constexpr std::string_view name = "none";
+    static constexpr Family family = Family::guard;
+    static constexpr bool inspects = false;
+    static constexpr bool needs_agreement = false;
+    friend bool operator==(const NoGuard&, const NoGuard&) = default;
+
+    template <class T>
+    [[nodiscard]] constexpr std::size_t first_offender(std::span<const T>) const {
+        return no_offender;
+    }
+    [[nodiscard]] constexpr OnOffence on_offence() const { return OnOffence::stop; }
+};
+static_assert(guard_policy<NoGuard>);
+
+UNISONO_NAMESPACE_END

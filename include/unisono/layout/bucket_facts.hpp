@@ -1,0 +1,26 @@
+#pragma once
+
+/// \file
+/// What those who give owners (sharding, parameter servers) know of a bucket.
+
+#include "unisono/layout/owners.hpp"
+
+#include <concepts>
+#include <cstddef>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct BucketFacts {
+    std::size_t index = 0;
+    std::size_t count = 0; ///< elements
+    std::size_t element_bytes = 4;
+    int world = 1;
+};
+
+/// `owners(facts)`: a pure function, so that all ranks agree without a word. Positions are those of the bucket in flat order.
+template <class P>
+concept names_owners = requires(const P& policy, const BucketFacts& facts) {
+    { policy.owners(facts) } -> std::same_as<Owners>;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,146 @@
+#pragma once
+
+/// \file
+/// A model: what the user supplies. No tensor type is asked for, only memory and a call.
+///
+/// | member                                   | meaning                                                                 |
+/// |------------------------------------------|-------------------------------------------------------------------------|
+/// | `parameters()`                           | a span, or a range of spans, of one floating type                         |
+/// | `gradients()`                            | the same shape                                                            |
+/// | `model(batch, pass)` -> loss             | adds the micro-batch's gradient to `gradients()` and returns its loss     |
+/// | `static constexpr GradientKind gradient_kind` | whether that gradient is a sum or a mean over the micro-batch's samples (default: mean) |
+/// | `parameter_names()` (optional)           | a range of strings, one for each span: for messages                       |
+/// | `buffers()` (optional)                   | like parameters(), but without gradients: running statistics             |
+/// | `evaluate(batch, metrics...)` (optional) | updates metrics without touching gradients                                |
+/// | `predict(batch)` (optional)              | the outputs of the batch's samples, in order, equally many for each        |
+///
+/// Laws
+/// - The spans lie where they are for as long as a trainer refers to the model, and are the same on all ranks in number,
+///   sizes and type (the trainer compares them).
+/// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
+///   micro-batch's gradient is the same on whichever rank it is computed.
+///
+/// A model with `forward(batch)` and `backward(batch, output_gradients)` becomes one with a call by `WithLoss` (with_loss.hpp).
+/// Deliberately absent: a tensor, a layer, automatic differentiation.
+
+#include "unisono/core/element.hpp"
+#include "unisono/model/pass.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// How a model's call forms the gradient (and the loss) of a micro-batch from those of its samples.
+enum class GradientKind : std::uint8_t { mean, sum };
+
+constexpr std::string_view name_of(GradientKind kind) { return kind == GradientKind::mean ? "mean" : "sum"; }
+
+namespace detail {
+
+/// One piece of memory: anything that a span of writable floating elements can be made of.
+template <class R>
+concept floating_memory = requires(R& r) {
+    std::span(r);
+    requires floating_element<typename decltype(std::span(r))::element_type>;
+    requires !std::is_const_v<typename decltype(std::span(r))::element_type>;
+};
+
+template <class R>
+concept floating_memory_range = requires(R& r) {
+    std::begin(r);
+    std::end(r);
+    requires floating_memory<std::remove_reference_t<decltype(*std::begin(r))>>;
+};
+
+template <class R>
+concept floating_spans = floating_memory<R> || floating_memory_range<R>;
+
+template <class R>
+struct SpansElement;
+template <floating_memory R>
+struct SpansElement<R> {
+    using type = typename decltype(std::span(std::declval<R&>()))::element_type;
+};
+template <floating_memory_range R>
+    requires(!floating_memory<R>)
+struct SpansElement<R> : SpansElement<std::remove_reference_t<decltype(*std::begin(std::declval<R&>()))>> {};
+
+/// Calls visit(std::span<T>) for each piece, in order.
+template <class R, class Visit>
+void for_each_span(R&& spans, Visit&& visit) {
+    if constexpr (floating_memory<std::remove_reference_t<R>>) {
+        visit(std::span(spans));
+    } else {
+        for (auto&& one : spans) visit(std::span(one));
+    }
+}
+
+template <class M>
+using parameters_t = std::remove_reference_t<decltype(std::declval<M&>().parameters())>;
+template <class M>
+using gradients_t = std::remove_reference_t<decltype(std::declval<M&>().gradients())>;
+
+} // namespace detail
+
+/// Memory of a model: `parameters()` and `gradients()` of one element type.
+template <class M>
+concept model = requires(M& m) {
+    m.parameters();
+    m.gradients();
+    requires detail::floating_spans<detail::parameters_t<M>>;
+    requires detail::floating_spans<detail::gradients_t<M>>;
+    requires std::same_as<typename detail::SpansElement<detail::parameters_t<M>>::type,
+                          typename detail::SpansElement<detail::gradients_t<M>>::type>;
+};
+
+/// A model that can be trained on micro-batches of this type.
+template <class M, class Batch>
+concept trainable_on = model<M> && requires(M& m, const Batch& batch, Pass& pass) {
+    { m(batch, pass) } -> std::convertible_to<double>;
+};
+
+/// The element type of a model's parameters.
+template <model M>
+using parameter_element_t = typename detail::SpansElement<detail::parameters_t<M>>::type;
+
+template <class M>
+inline constexpr GradientKind gradient_kind_of = [] {
+    if constexpr (requires { { M::gradient_kind } -> std::convertible_to<GradientKind>; }) return GradientKind{M::gradient_kind};
+    else return GradientKind::mean;
+}();
+
+/// "parameter 3 (fc.bias)", or without the name where the model has none.
+template <model M>
+std::string parameter_label(M& m, std::size_t index) {
+    std::string label = "parameter " + std::to_string(index);
+    if constexpr (requires { std::begin(m.parameter_names()); }) {
+        std::size_t at = 0;
+        auto&& names = m.parameter_names();
+        for (auto it = std::begin(names); it != std::end(names); ++it, ++at)
+            if (at == index) return label + " (" + std::string(*it) + ")";
+    }
+    return label;
+}
+
+/// Samples in a batch, where it says so: `batch.samples()`, `batch.rows()`, or its size as a range.
+template <class Batch>
+inline constexpr bool counts_samples = requires(const Batch& batch) { { batch.samples() } -> std::convertible_to<std::size_t>; } ||
+                                       requires(const Batch& batch) { { batch.rows() } -> std::convertible_to<std::size_t>; } ||
+                                       requires(const Batch& batch) { { std::size(batch) } -> std::convertible_to<std::size_t>; };
+
+template <class Batch>
+constexpr std::size_t samples_of(const Batch& batch) {
+    if constexpr (requires { { batch.samples() } -> std::convertible_to<std::size_t>; }) return static_cast<std::size_t>(batch.samples());
+    else if constexpr (requires { { batch.rows() } -> std::convertible_to<std::size_t>; }) return static_cast<std::size_t>(batch.rows());
+    else if constexpr (requires { { std::size(batch) } -> std::convertible_to<std::size_t>; }) return static_cast<std::size_t>(std::size(batch));
+    else return 1;
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,68 @@
+#pragma once
+
+/// \file
+/// What the trainer tells a model during one micro-batch, and what the model may tell the trainer.
+
+#include "unisono/core/random.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Where a micro-batch stands in the training: the same for every way in which ranks may host the replicas.
+struct PassFacts {
+    std::uint64_t seed = 0;    ///< of the training
+    std::uint64_t epoch = 0;   ///< 0, 1, ...; in a loop of the user's own what `begin_epoch` said
+    std::uint64_t update = 0;  ///< updates since the trainer was made
+    std::uint64_t replica = 0; ///< logical: which of the `replicas` micro-batches of this update
+    std::uint64_t replicas = 1;
+    double weight = 1;         ///< by which the trainer will multiply this micro-batch's gradient
+};
+
+/// Given to the model with each micro-batch: `model(batch, pass)`. Not copied, not kept.
+class Pass {
+public:
+    using ReadyCall = void (*)(void* trainer, std::size_t parameter);
+
+    Pass() = default;
+    explicit Pass(const PassFacts& facts, ReadyCall call = nullptr, void* trainer = nullptr)
+        : facts_(facts), ready_(call), trainer_(trainer) {}
+    Pass(const Pass&) = delete;
+    Pass& operator=(const Pass&) = delete;
+
+    [[nodiscard]] std::uint64_t epoch() const { return facts_.epoch; }
+    [[nodiscard]] std::uint64_t update() const { return facts_.update; }
+    [[nodiscard]] std::uint64_t replica() const { return facts_.replica; }
+    [[nodiscard]] std::uint64_t replicas() const { return facts_.replicas; }
+
+    /// The factor by which the trainer multiplies this micro-batch's gradient before it adds it to the others'. For
+    /// information; the model does not apply it. It is 1 where tokens are not counted yet.
+    [[nodiscard]] double weight() const { return facts_.weight; }
+
+    /// Random numbers of this micro-batch alone: a function of the training's seed, the epoch, the update and the
+    /// logical replica, so that a dropout mask does not depend on which rank hosts the replica.
+    [[nodiscard]] CounterRandom random() const {
+        return CounterRandom(facts_.seed ^ (facts_.epoch * 0x9e3779b97f4a7c15u), static_cast<std::uint32_t>(facts_.replica),
+                             facts_.update);
+    }
+
+    /// Adds to the tokens of this micro-batch: the unit in which ByTokens weighs. Before the first `ready`.
+    void count_tokens(double tokens) { tokens_ += tokens; }
+    [[nodiscard]] double tokens() const { return tokens_; }
+
+    /// The gradient of this parameter is complete: the trainer may begin to exchange it while the model works on the
+    /// others. Optional, in any order, at most once for each parameter and micro-batch; after it the model does not
+    /// touch that gradient until its next call.
+    void ready(std::size_t parameter) {
+        if (ready_ != nullptr) ready_(trainer_, parameter);
+    }
+
+private:
+    PassFacts facts_ = {};
+    ReadyCall ready_ = nullptr;
+    void* trainer_ = nullptr;
+    double tokens_ = 0;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,25 @@
+#pragma once
+
+/// \file
+/// Sums by whatever the transport does best.
+
+#include "unisono/reducer/reducer.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Where peers' memory is mapped, each rank reduces its slice straight from the peers and writes it to all, in rank order;
+/// elsewhere by size: see NativeSchedule.
+struct NativeReducer {
+    static constexpr std::string_view name = "native";
+    static constexpr Family family = Family::reducer;
+    static constexpr bool gives_owners = false;
+    static constexpr bool reduces_to_owners = true;
+    friend bool operator==(const NativeReducer&, const NativeReducer&) = default;
+
+    template <class World>
+    [[nodiscard]] auto start(World&) const {
+        return detail::ScheduledReduction<NativeSchedule>{};
+    }
+};
+
+UNISONO_NAMESPACE_END

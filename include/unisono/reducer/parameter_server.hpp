@@ -1,0 +1,52 @@
+#pragma once
+
+/// \file
+/// Servers own slices: they receive the sums, run the optimizer and publish the parameters.
+
+#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/reducer/reducer.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Ranks 0 to servers - 1 own equal slices of each bucket, and train like the others. Optimizer state lies on the servers
+/// only. Per bucket and update: each slice is summed to its server and its parameters are broadcast from there, by the
+/// transport's best schedules. Source: Li et al., "Scaling distributed machine learning with the parameter server"
+/// (OSDI 2014), here with servers among the workers.
+struct ParameterServerReducer {
+    int servers = 1;
+
+    static constexpr std::string_view name = "parameter server";
+    static constexpr Family family = Family::reducer;
+    static constexpr bool gives_owners = true;
+    static constexpr bool reduces_to_owners = true;
+    friend bool operator==(const ParameterServerReducer&, const ParameterServerReducer&) = default;
+
+    /// \throws error bad_input: fewer than one server, or more than ranks
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
+        check(facts.world);
+        std::vector<int> ranks(static_cast<std::size_t>(servers));
+        std::iota(ranks.begin(), ranks.end(), 0);
+        const std::size_t line = std::max<std::size_t>(1, 64 / facts.element_bytes);
+        return Owners::chosen(facts.count, std::move(ranks), facts.world, line);
+    }
+
+    template <class World>
+    [[nodiscard]] auto start(World& group) const {
+        check(group.size());
+        return detail::ScheduledReduction<NativeSchedule>{};
+    }
+
+private:
+    void check(int world) const {
+        if (servers < 1 || servers > world)
+            refuse_input("ParameterServerReducer.servers is " + std::to_string(servers) + "; expected 1 to " +
+                         std::to_string(world) + ", the number of ranks");
+    }
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,75 @@
+#pragma once
+
+/// \file
+/// How gradients are combined: from all ranks to the owners of each slice, and the owners' results back to all.
+///
+/// A policy's `start(group)` makes its *run*, which has two verbs, both without waiting:
+///  - `reduce(group, values, owner)`: values = the sum of all ranks' values, on the owner, or on all ranks where the owner is
+///    `every_rank`. Elsewhere the values are undefined afterwards.
+///  - `publish(group, values, owner)`: values = the owner's values, on all ranks.
+///
+/// Laws
+/// - All ranks start the same verbs in the same order; the slices are the same everywhere (the trainer sees to both).
+/// - The sum on all ranks has the same bits (for floats they may depend on the schedule and the world).
+/// - A choice depends on nothing but what all ranks know alike.
+///
+/// | policy                   | sums by                                  | wins                                                   |
+/// |--------------------------|------------------------------------------|--------------------------------------------------------|
+/// | `NativeReducer`          | the transport's best                      | ranks that map each other's memory; a good default      |
+/// | `RingReducer`            | a ring: 2 (p-1)/p of the data a rank      | large gradients over a network                          |
+/// | `HalvingDoublingReducer` | halving and doubling, 2 log2 p rounds     | middle sizes, many ranks                                |
+/// | `TreeReducer`            | a binomial tree, up and down              | small gradients, many ranks                             |
+/// | `ParameterServerReducer` | servers that own slices                   | updates without lockstep; optimizer state on servers only |
+/// | `AutomaticReducer`       | whichever of these a cost model prefers   | sizes that differ much; unknown networks                |
+///
+/// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy), `reduces_to_owners`.
+/// Deliberately absent: averaging (the trainer divides by the sum of the weights, once, in the optimizer's pass).
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/policy.hpp"
+
+#include <concepts>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// As an owner: all ranks own the slice.
+inline constexpr int every_rank = -1;
+
+template <class R, class World>
+concept reducer_run = requires(R& run, World& group, std::span<float> values, std::span<double> wide, int owner) {
+    { run.reduce(group, values, owner) } -> std::same_as<Operation>;
+    { run.publish(group, values, owner) } -> std::same_as<Operation>;
+    { run.reduce(group, wide, owner) } -> std::same_as<Operation>;
+    { run.publish(group, wide, owner) } -> std::same_as<Operation>;
+};
+
+template <class R, class World>
+concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& policy, World& group) {
+    { policy.start(group) } -> reducer_run<World>;
+    { R::gives_owners } -> std::convertible_to<bool>;
+    { R::reduces_to_owners } -> std::convertible_to<bool>;
+};
+
+namespace detail {
+
+/// The run of a reducer that follows one family of schedules for sums over all ranks, and one for sums to an owner.
+template <class ToAll, class ToOwner = ToAll>
+struct ScheduledReduction {
+    ToAll to_all;
+    ToOwner to_owner;
+
+    template <transport Transport, class T>
+    Operation reduce(Group<Transport>& group, std::span<T> values, int owner) const {
+        if (owner == every_rank) return unisono::start_all_reduce(group, values, Sum{}, to_all);
+        return unisono::start_reduce(group, std::span<const T>(values), values, owner, Sum{}, to_owner);
+    }
+    template <transport Transport, class T>
+    Operation publish(Group<Transport>& group, std::span<T> values, int owner) const {
+        return unisono::start_broadcast(group, values, owner, to_owner);
+    }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

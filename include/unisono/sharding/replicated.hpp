@@ -1,0 +1,22 @@
+#pragma once
+
+/// \file
+/// Every rank holds everything.
+
+#include "unisono/sharding/sharding.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Each rank holds all parameters, and all ranks make the same updates of all of them; a reducer that gives owners (a
+/// parameter server) takes that over. Memory per rank: parameters, gradients, and the state of what the rank updates.
+struct Replicated {
+    static constexpr std::string_view name = "replicated";
+    static constexpr Family family = Family::sharding;
+    static constexpr bool gives_owners = false;
+    friend bool operator==(const Replicated&, const Replicated&) = default;
+
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const { return Owners::everyone(facts.count, facts.world); }
+};
+static_assert(sharding_policy<Replicated>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,31 @@
+#pragma once
+
+/// \file
+/// Who owns which slice: the owner of a slice holds its optimizer state, receives the sum of its gradients, runs the
+/// optimizer on it and publishes its parameters.
+///
+/// Laws: `owners(facts)` is a pure function of the facts, so that all ranks agree without a word; the slices cover
+/// each bucket exactly once (class Owners sees to it).
+///
+/// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners too (a parameter server
+/// does); the trainer refuses two policies that both do.
+///
+/// | policy       | parameters | gradients | optimizer state | who runs the optimizer           |
+/// |--------------|------------|-----------|-----------------|----------------------------------|
+/// | `Replicated` | all ranks  | all ranks | who updates     | all ranks, unless the reducer gives owners |
+///
+/// To come: the stages of ZeRO, which give each rank an equal slice (`Owners::equal`).
+
+#include "unisono/core/policy.hpp"
+#include "unisono/layout/bucket_facts.hpp"
+
+#include <concepts>
+
+UNISONO_NAMESPACE_BEGIN
+
+template <class S>
+concept sharding_policy = policy_of<S, Family::sharding> && names_owners<S> && requires {
+    { S::gives_owners } -> std::convertible_to<bool>;
+};
+
+UNISONO_NAMESPACE_END

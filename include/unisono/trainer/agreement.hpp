@@ -1,0 +1,132 @@
+#pragma once
+
+/// \file
+/// What all ranks must have in common before training: compared once, and where they differ the ranks and the
+/// difference are named on every rank.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/trainer/failure.hpp"
+#include "unisono/trainer/flat_model.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u) {
+    const auto* at = static_cast<const unsigned char*>(data);
+    for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211u; // FNV-1a
+    return hash;
+}
+
+[[noreturn]] inline void throw_mismatch(std::string_view operation, int rank, const std::string& message) {
+    throw agreed_error(Fault{.code = ErrorCode::mismatch,
+                      .rank = rank,
+                      .peer = 0,
+                      .operation = std::string(operation),
+                      .sequence = 0,
+                      .message = message});
+}
+
+/// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on all ranks
+template <class World, std::size_t N>
+void agree_on(World& world, std::string_view operation, const std::array<std::string_view, N>& names,
+              const std::array<std::int64_t, N>& mine) {
+    if (world.size() == 1) return;
+    std::vector<std::int64_t> all(N * static_cast<std::size_t>(world.size()));
+    all_gather(world, mine, all);
+    for (std::size_t i = 0; i < N; ++i) {
+        for (int rank = 1; rank < world.size(); ++rank) {
+            const std::int64_t found = all[static_cast<std::size_t>(rank) * N + i];
+            if (found == all[i]) continue;
+            throw_mismatch(operation, rank,
+                           std::string(names[i]) + " is " + std::to_string(found) + " on rank " + std::to_string(rank) + " and " +
+                               std::to_string(all[i]) + " on rank 0; expected the same on all ranks");
+        }
+    }
+}
+
+/// All ranks' models have the same parameters: in number, sizes and element type.
+template <class World, class Model, class T>
+void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
+    if (world.size() == 1) return;
+    std::vector<std::uint64_t> sizes;
+    for (const ParameterShape& shape : flat.layout().shapes()) sizes.push_back(shape.count);
+    constexpr std::size_t fields = 3;
+    const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(element_type_of<T>),
+                                                    hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
+    std::vector<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
+    all_gather(world, mine, all);
+    bool sizes_differ = false;
+    for (int rank = 1; rank < world.size(); ++rank) {
+        const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
+        const std::string who = "rank " + std::to_string(rank);
+        if (his[0] != all[0])
+            throw_mismatch("Trainer", rank,
+                           who + "'s model has " + std::to_string(his[0]) + " parameters and rank 0's " + std::to_string(all[0]));
+        if (his[1] != all[1])
+            throw_mismatch("Trainer", rank,
+                           who + "'s parameters are " + std::string(name_of(static_cast<ElementType>(his[1]))) +
+                               " and rank 0's " + std::string(name_of(static_cast<ElementType>(all[1]))));
+        sizes_differ = sizes_differ || his[2] != all[2];
+    }
+    if (!sizes_differ) return;
+    std::vector<std::uint64_t> every(sizes.size() * static_cast<std::size_t>(world.size()));
+    all_gather(world, sizes, every);
+    for (int rank = 1; rank < world.size(); ++rank) {
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+            const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
+            if (found == every[i]) continue;
+            throw_mismatch("Trainer", rank,
+                           parameter_label(model, i) + " has " + std::to_string(found) + " elements on rank " +
+                               std::to_string(rank) + " and " + std::to_string(every[i]) + " on rank 0");
+        }
+    }
+}
+
+/// Rank 0's parameters become everyone's.
+template <class World, class T>
+void broadcast_parameters(World& world, const FlatModel<T>& flat) {
+    if (world.size() == 1) return;
+    for (const Stretch<T>& one : flat.stretches()) broadcast(world, std::span<T>(one.parameters, one.count), 0);
+}
+
+/// Rank 0's buffers (running statistics) become everyone's.
+template <class World, class Model>
+void broadcast_buffers(World& world, Model& model) {
+    if constexpr (requires { model.buffers(); }) {
+        if (world.size() == 1) return;
+        for_each_span(model.buffers(), [&](auto one) { broadcast(world, one, 0); });
+    }
+}
+
+/// All ranks hold the same bits. \throws error mismatch that names the first rank that differs from rank 0 and the
+/// first parameter that does, the same on all ranks
+template <class World, class Model, class T>
+void verify_replicas(World& world, Model& model, const FlatModel<T>& flat) {
+    if (world.size() == 1) return;
+    std::vector<std::uint64_t> hashes;
+    for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {
+        std::uint64_t hash = hash_bytes(nullptr, 0);
+        flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
+                   [&](const Stretch<T>& one) { hash = hash_bytes(one.parameters, one.count * sizeof(T), hash); });
+        hashes.push_back(hash);
+    }
+    std::vector<std::uint64_t> all(hashes.size() * static_cast<std::size_t>(world.size()));
+    all_gather(world, hashes, all);
+    for (int rank = 1; rank < world.size(); ++rank)
+        for (std::size_t i = 0; i < hashes.size(); ++i)
+            if (all[static_cast<std::size_t>(rank) * hashes.size() + i] != all[i])
+                throw_mismatch("verify_replicas", rank,
+                               parameter_label(model, i) + " differs between rank 0 and rank " + std::to_string(rank));
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,412 @@
+#pragma once
+
+/// \file
+/// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
+///
+/// Where the gradient is, in the course of an update (the *image* is one array in flat order):
+///  - one micro-batch on this rank: it stays in the model's own memory, and is summed over the ranks in place;
+///  - several, or a model whose spans do not follow one another: each is added to the image, and the model's memory is
+///    zeroed behind it. So a replica's gradient is formed alone, whichever rank hosts it, and then added.
+/// After each update the model's gradients are zero.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/model/weighing.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/update/update.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Sums over all micro-batches of all ranks; travels as doubles.
+struct UpdateSums {
+    double divisor = 0;
+    double loss = 0; ///< weighted
+    double micro_batches = 0;
+    double samples = 0;
+    double tokens = 0;
+    double offenders = 0; ///< ranks on which the guard found something
+
+    static constexpr std::size_t count = 6;
+    [[nodiscard]] std::array<double, count> pack() const { return {divisor, loss, micro_batches, samples, tokens, offenders}; }
+    static UpdateSums unpack(const std::array<double, count>& sums) {
+        return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+    }
+};
+
+/// The first offender of the lowest rank that has one; the same on all ranks.
+struct Offence {
+    int rank = -1;
+    std::size_t parameter = 0;
+    bool loss = false; ///< the loss, not a parameter
+};
+
+/// A part of a bucket and its owner.
+struct OwnedExtent {
+    Slice slice = {};
+    int owner = every_rank;
+};
+
+/// What the update policy drives; see update/update.hpp for the verbs.
+/// `Context` bundles the types World, Element, Reducer, Guard, Optimizer, Weighing.
+template <class Context>
+class Exchange {
+public:
+    using World = typename Context::World;
+    using T = typename Context::Element;
+
+    template <class Model, class Sharding>
+    Exchange(World& world, Model& model, const Context& policies, const Sharding& sharding, const Buckets& buckets)
+        : world_(&world), policies_(policies), flat_(model, buckets), run_(policies_.reducer.start(world)) {
+        const std::size_t bucket_count = flat_.layout().buckets().size();
+        std::size_t state_count = 0;
+        for (std::size_t b = 0; b < bucket_count; ++b) {
+            const Slice bucket = flat_.bucket(b);
+            const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
+            const Owners owners = [&] {
+                if constexpr (Context::Reducer::gives_owners) return policies_.reducer.owners(facts);
+                else return sharding.owners(facts);
+            }();
+            extents_begin_.push_back(extents_.size());
+            if (owners.replicated()) {
+                extents_.push_back({bucket, every_rank});
+            } else {
+                owned_by_some_ = true;
+                for (const int rank : owners.ranks()) {
+                    const Slice slice = owners.slice(rank);
+                    if (slice.count != 0) extents_.push_back({{bucket.first + slice.first, slice.count}, rank});
+                }
+            }
+        }
+        extents_begin_.push_back(extents_.size());
+        for (const OwnedExtent& extent : extents_) {
+            if (extent.owner != every_rank && extent.owner != world.rank()) continue;
+            owned_.push_back(extent.slice);
+        }
+        std::sort(owned_.begin(), owned_.end(), [](const Slice& a, const Slice& b) { return a.first < b.first; });
+        join_owned();
+        for (const Slice& slice : owned_) state_count += slice.count;
+        state_ = OptimizerState<T>(policies_.optimizer.state(), state_count);
+        waiting_.resize(bucket_count);
+        operations_.reserve(extents_.size());
+        flat_.zero_gradients();
+    }
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+
+    // --- collecting ------------------------------------------------------------------------------------------------
+
+    /// Begins an update.
+    void begin() {
+        sums_ = {};
+        offence_ = {};
+        next_bucket_ = 0;
+        in_model_ = false;
+        in_image_ = false;
+        multiplier_ = 1;
+    }
+
+    /// Runs the model on one micro-batch. `last`: no other follows on this rank in this update, so that buckets may
+    /// travel as soon as the model says that they are ready.
+    template <class Model, class Batch>
+    void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
+        if (dirty_) flat_.zero_gradients();
+        dirty_ = true;
+        MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
+        if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
+        const bool overlap = last && world_->size() > 1;
+        if (overlap) expect_parameters();
+        Pass pass(facts, overlap ? &Exchange::on_ready : nullptr, this);
+        micro_ = &micro;
+        pass_ = &pass;
+        const auto loss = static_cast<double>(model(batch, pass));
+        micro.tokens = pass.tokens();
+        const Share share = share_of(micro);
+        sums_.divisor += share.divisor;
+        sums_.loss += share.multiplier * loss;
+        sums_.micro_batches += 1;
+        sums_.samples += samples;
+        sums_.tokens += micro.tokens;
+        if constexpr (Context::Guard::inspects) {
+            if (!std::isfinite(loss)) note({world_->rank(), 0, true});
+        }
+        if (!in_model_) multiplier_ = share.multiplier;
+        in_model_ = true;
+        if (!last) drain_all();
+    }
+
+    [[nodiscard]] const UpdateSums& sums() const { return sums_; }
+    [[nodiscard]] const Offence& offence() const { return offence_; }
+
+    /// What the optimizer will be told if the update commits.
+    void set_learning_rate(double rate) { learning_rate_ = rate; }
+
+    // --- the verbs of an update ------------------------------------------------------------------------------------
+
+    void start() {
+        for (; next_bucket_ < waiting_.size(); ++next_bucket_) start_bucket(next_bucket_);
+    }
+
+    Verdict agree() {
+        sums_.offenders = offence_.rank >= 0 ? 1 : 0;
+        if (world_->size() > 1) {
+            std::array<double, UpdateSums::count> all = sums_.pack();
+            all_reduce(*world_, all);
+            sums_ = UpdateSums::unpack(all);
+            if (sums_.offenders > 0) agree_on_offence();
+        }
+        if (sums_.offenders > 0) return Verdict::skip;
+        if (sums_.micro_batches == 0) return Verdict::empty;
+        check_divisor();
+        return Verdict::commit;
+    }
+
+    void finish() {
+        for (Operation& operation : operations_) operation.wait();
+        operations_.clear();
+    }
+
+    void apply() {
+        const bool in_place = !in_image_;
+        double scale = 1 / sums_.divisor;
+        if (world_->size() == 1 && in_place && multiplier_ != 1) scale = multiplier_ / sums_.divisor;
+        const OptimizerStep step{learning_rate_, ++applied_, scale};
+        std::size_t state = 0;
+        for (const Slice& slice : owned_) {
+            flat_.visit(slice, [&](const Stretch<T>& stretch) {
+                apply_to(stretch, state, in_place, step);
+                state += stretch.count;
+            });
+        }
+        if (in_place && owned_by_some_) flat_.zero_gradients();
+        dirty_ = false;
+    }
+
+    void publish() {
+        if (!owned_by_some_ || world_->size() == 1) return;
+        const bool direct = flat_.contiguous();
+        T* const values = direct ? flat_.stretches().front().parameters : parameter_image();
+        for (const OwnedExtent& extent : extents_) {
+            if (extent.owner == every_rank) continue;
+            if (!direct && extent.owner == world_->rank())
+                flat_.visit(extent.slice, [&](const Stretch<T>& from) {
+                    std::copy_n(from.parameters, from.count, values + from.flat);
+                });
+            operations_.push_back(
+                run_.publish(*world_, std::span<T>(values + extent.slice.first, extent.slice.count), extent.owner));
+        }
+        finish();
+        if (direct) return;
+        for (const OwnedExtent& extent : extents_) {
+            if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
+            flat_.visit(extent.slice, [&](const Stretch<T>& to) { std::copy_n(values + to.flat, to.count, to.parameters); });
+        }
+    }
+
+    void discard() {}
+
+    // --- what it is made of ----------------------------------------------------------------------------------------
+
+    [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
+    [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
+    [[nodiscard]] OptimizerState<T>& state() { return state_; }
+    [[nodiscard]] std::uint64_t applied() const { return applied_; }
+    [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_; }
+    [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
+    [[nodiscard]] const Context& policies() const { return policies_; }
+    /// Bytes beside the model's own and the optimizer's: images of gradients and parameters.
+    [[nodiscard]] std::size_t image_bytes() const {
+        return ((image_ ? flat_.count() : 0) + (parameter_image_ ? flat_.count() : 0)) * sizeof(T);
+    }
+
+private:
+    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache from pass to pass
+
+    void join_owned() {
+        std::size_t kept = 0;
+        for (std::size_t i = 1; i < owned_.size(); ++i) {
+            if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
+            else owned_[++kept] = owned_[i];
+        }
+        if (!owned_.empty()) owned_.resize(kept + 1);
+    }
+
+    T* image() {
+        if (!image_) image_ = std::make_unique_for_overwrite<T[]>(flat_.count());
+        return image_.get();
+    }
+    T* parameter_image() {
+        if (!parameter_image_) parameter_image_ = std::make_unique_for_overwrite<T[]>(flat_.count());
+        return parameter_image_.get();
+    }
+
+    Share share_of(const MicroBatchFacts& micro) const {
+        const Share share = policies_.weighing.share(micro);
+        if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) || !std::isfinite(share.divisor))
+            refuse_input("weighing " + std::string(Context::Weighing::name) + ": a micro-batch of " + std::to_string(micro.samples) +
+                         " samples and " + std::to_string(micro.tokens) + " tokens got multiplier " +
+                         std::to_string(share.multiplier) + " and divisor " + std::to_string(share.divisor) +
+                         "; expected finite numbers of at least 0");
+        return share;
+    }
+
+    void check_divisor() const {
+        if (sums_.divisor > 0) return;
+        refuse_input("weighing " + std::string(Context::Weighing::name) + ": the weights of " +
+                     std::to_string(static_cast<std::uint64_t>(sums_.micro_batches)) + " micro-batches add up to " +
+                     std::to_string(sums_.divisor) + "; expected more than 0" +
+                     (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : ""));
+    }
+
+    // Overlap with the backward pass: a bucket starts when all its parameters are ready and all earlier buckets have started.
+
+    void expect_parameters() {
+        const auto& buckets = flat_.layout().buckets();
+        for (std::size_t b = 0; b < buckets.size(); ++b) waiting_[b] = buckets[b].pieces.size();
+    }
+
+    static void on_ready(void* self, std::size_t parameter) { static_cast<Exchange*>(self)->ready(parameter); }
+
+    void ready(std::size_t parameter) {
+        if (parameter >= flat_.layout().parameters())
+            refuse_input("pass.ready(" + std::to_string(parameter) + "): the model has " +
+                         std::to_string(flat_.layout().parameters()) + " parameters");
+        const std::size_t bucket = flat_.layout().bucket_of(parameter);
+        if (bucket == Layout::none) return;
+        if (waiting_[bucket] == 0)
+            refuse_input("pass.ready(" + std::to_string(parameter) + ") was called twice in one micro-batch");
+        --waiting_[bucket];
+        if (next_bucket_ != bucket || waiting_[bucket] != 0) return;
+        if (!in_model_) {
+            micro_->tokens = pass_->tokens();
+            multiplier_ = share_of(*micro_).multiplier;
+            in_model_ = true;
+        }
+        while (next_bucket_ < waiting_.size() && waiting_[next_bucket_] == 0) start_bucket(next_bucket_++);
+    }
+
+    /// Adds the model's gradients of a slice to the image, and zeroes them.
+    void drain(const Slice& slice) {
+        T* const to = image();
+        flat_.visit(slice, [&](const Stretch<T>& stretch) {
+            for (std::size_t at = 0; at < stretch.count; at += chunk) {
+                const std::size_t n = std::min(chunk, stretch.count - at);
+                const std::span<T> sum(to + stretch.flat + at, n);
+                const std::span<const T> one(stretch.gradients + at, n);
+                if (in_image_) accumulate(sum, one, multiplier_);
+                else accumulate_first(sum, one, multiplier_);
+                std::fill_n(stretch.gradients + at, n, T{});
+            }
+        });
+    }
+    void drain_all() {
+        drain({0, flat_.count()});
+        in_image_ = true;
+        in_model_ = false;
+        dirty_ = false;
+    }
+
+    /// Makes a bucket's gradient ready to travel: looks at it, and begins to sum it.
+    void start_bucket(std::size_t b) {
+        const Slice bucket = flat_.bucket(b);
+        const bool alone = world_->size() == 1;
+        const bool direct = !in_image_ && (alone || flat_.contiguous());
+        T* values = nullptr;
+        if (direct) {
+            if (!in_model_ && dirty_) flat_.visit(bucket, [](const Stretch<T>& s) { std::fill_n(s.gradients, s.count, T{}); });
+            if (in_model_ && multiplier_ != 1 && !alone)
+                flat_.visit(bucket, [&](const Stretch<T>& s) { scale(std::span<T>(s.gradients, s.count), multiplier_); });
+            if (flat_.contiguous()) values = flat_.stretches().front().gradients;
+        } else {
+            values = image();
+            if (in_model_) drain(bucket);
+            else if (!in_image_) std::fill_n(values + bucket.first, bucket.count, T{});
+        }
+        if constexpr (Context::Guard::inspects) {
+            if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
+            else flat_.visit(bucket, [&](const Stretch<T>& s) { inspect(s); });
+        }
+        if (b + 1 == waiting_.size() && !direct) {
+            in_image_ = true;
+            if (in_model_) dirty_ = false;
+            in_model_ = false;
+        }
+        if (alone) return;
+        for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e)
+            operations_.push_back(run_.reduce(*world_, std::span<T>(values + extents_[e].slice.first, extents_[e].slice.count),
+                                              extents_[e].owner));
+    }
+
+    void inspect(const Stretch<T>& stretch) {
+        const std::size_t found = policies_.guard.first_offender(std::span<const T>(stretch.gradients, stretch.count));
+        if (found == no_offender) [[likely]] return;
+        note({world_->rank(), flat_.layout().element_at(stretch.flat + found).parameter, false});
+    }
+    void note(const Offence& found) {
+        if (offence_.rank < 0 || (!found.loss && (offence_.loss || found.parameter < offence_.parameter))) offence_ = found;
+    }
+
+    void agree_on_offence() {
+        constexpr std::int64_t loss_code = (std::int64_t{1} << 40) - 1;
+        std::array<std::int64_t, 1> code = {std::numeric_limits<std::int64_t>::max()};
+        if (offence_.rank >= 0)
+            code[0] = (static_cast<std::int64_t>(offence_.rank) << 40) +
+                      (offence_.loss ? loss_code : static_cast<std::int64_t>(offence_.parameter));
+        all_reduce(*world_, code, Min{});
+        const std::int64_t parameter = code[0] & loss_code;
+        offence_ = {static_cast<int>(code[0] >> 40), static_cast<std::size_t>(parameter), parameter == loss_code};
+    }
+
+    void apply_to(const Stretch<T>& stretch, std::size_t state, bool in_place, const OptimizerStep& step) {
+        for (std::size_t at = 0; at < stretch.count; at += chunk) {
+            const std::size_t n = std::min(chunk, stretch.count - at);
+            T* const gradients = in_place ? stretch.gradients + at : image_.get() + stretch.flat + at;
+            policies_.optimizer.update(state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
+                                       std::span<const T>(gradients, n), step);
+            if (in_place) std::fill_n(gradients, n, T{});
+        }
+    }
+
+    World* world_;
+    Context policies_;
+    FlatModel<T> flat_;
+    decltype(std::declval<const Context&>().reducer.start(std::declval<World&>())) run_;
+    std::vector<OwnedExtent> extents_;        ///< by bucket
+    std::vector<std::size_t> extents_begin_;  ///< of each bucket, and the end
+    std::vector<Slice> owned_;                ///< what this rank updates, in flat order: also the order of the state
+    bool owned_by_some_ = false;              ///< there are owners
+    OptimizerState<T> state_;
+    std::unique_ptr<T[]> image_;
+    std::unique_ptr<T[]> parameter_image_;
+    std::vector<Operation> operations_;
+
+    UpdateSums sums_;
+    Offence offence_;
+    bool in_model_ = false; ///< the model's memory holds a gradient of this update
+    bool in_image_ = false; ///< the image does
+    bool dirty_ = false;    ///< the model's memory may be other than zero
+    double multiplier_ = 1; ///< of what is in the model's memory
+    double learning_rate_ = 0;
+    std::uint64_t applied_ = 0;
+    std::size_t next_bucket_ = 0;
+    std::vector<std::size_t> waiting_; ///< parameters of each bucket that are not ready yet
+    MicroBatchFacts* micro_ = nullptr;
+    Pass* pass_ = nullptr;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,53 @@
+#pragma once
+
+/// \file
+/// What happens when something throws on one rank: that rank tells all others, so that nobody waits for it.
+
+#include "unisono/core/error.hpp"
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// An error that all ranks throw alike, after they have agreed: nobody has to be told, and the group can be used further.
+class agreed_error : public error {
+public:
+    using error::error;
+};
+
+/// Runs `body`. What it throws goes on to the caller as it is, after the world has been told: every other rank's pending
+/// and later calls throw an `error` that names this rank and has the exception's text. Alone there is nobody to tell, and
+/// the caller may go on after catching it.
+template <class World, class Body>
+auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
+    const auto tell = [&](ErrorCode code, const std::string& message) {
+        if (world.size() == 1) return;
+        const int rank = world.rank();
+        world.abort(Fault{.code = code,
+                          .rank = rank,
+                          .peer = -1,
+                          .operation = std::string(operation),
+                          .sequence = 0,
+                          .message = "rank " + std::to_string(rank) + " " + message});
+    };
+    try {
+        return body();
+    } catch (const agreed_error&) {
+        throw;
+    } catch (const error& failed) {
+        tell(failed.code(), std::string("failed: ") + failed.what());
+        throw;
+    } catch (const std::exception& failed) {
+        tell(ErrorCode::aborted, std::string("threw: ") + failed.what());
+        throw;
+    } catch (...) {
+        tell(ErrorCode::aborted, "threw something that is no std::exception");
+        throw;
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

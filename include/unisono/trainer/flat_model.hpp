@@ -1,0 +1,104 @@
+#pragma once
+
+/// \file
+/// A model's memory in flat order: parameter 0's elements, then parameter 1's, ... wherever its spans may lie.
+
+#include "unisono/layout/layout.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Elements of the flat order that are contiguous in memory, both as parameters and as gradients.
+template <class T>
+struct Stretch {
+    std::size_t flat = 0;
+    std::size_t count = 0;
+    T* parameters = nullptr;
+    T* gradients = nullptr;
+
+    [[nodiscard]] Stretch part(std::size_t begin, std::size_t length) const {
+        return {flat + begin, length, parameters + begin, gradients + begin};
+    }
+};
+
+/// Found once, when the trainer is made; the spans must stay where they are.
+template <class T>
+class FlatModel {
+public:
+    template <model M>
+        requires std::same_as<parameter_element_t<M>, T>
+    FlatModel(M& source, const Buckets& buckets) {
+        std::vector<std::span<T>> parameters;
+        std::vector<std::span<T>> gradients;
+        for_each_span(source.parameters(), [&](std::span<T> one) { parameters.push_back(one); });
+        for_each_span(source.gradients(), [&](std::span<T> one) { gradients.push_back(one); });
+        if (parameters.size() != gradients.size())
+            refuse_input("the model has " + std::to_string(parameters.size()) + " parameters and " +
+                         std::to_string(gradients.size()) + " gradients; expected as many");
+        std::vector<ParameterShape> shapes;
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            if (parameters[i].size() != gradients[i].size())
+                refuse_input(parameter_label(source, i) + " has " + std::to_string(parameters[i].size()) +
+                             " elements and its gradient " + std::to_string(gradients[i].size()) + "; expected as many");
+            shapes.push_back(shape_of(parameters[i]));
+        }
+        layout_ = Layout(shapes, buckets);
+        if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
+        for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
+    }
+
+    [[nodiscard]] const Layout& layout() const { return layout_; }
+    [[nodiscard]] std::size_t count() const { return layout_.count(); }
+    [[nodiscard]] std::span<const Stretch<T>> stretches() const { return stretches_; }
+    /// One stretch holds the whole model.
+    [[nodiscard]] bool contiguous() const { return stretches_.size() == 1; }
+
+    /// The elements of a bucket in flat order: whole parameters that follow one another.
+    [[nodiscard]] Slice bucket(std::size_t index) const {
+        const Bucket& one = layout_.buckets()[index];
+        std::size_t first = one.pieces.front().parameter;
+        for (const Piece& piece : one.pieces) first = std::min(first, piece.parameter);
+        return {layout_.start_of(first), one.count};
+    }
+
+    /// Calls visit(stretch) for the memory of [first, first + count) of the flat order.
+    template <class Visit>
+    void visit(const Slice& slice, Visit&& visit) const {
+        for (const Stretch<T>& one : stretches_) {
+            const std::size_t begin = std::max(one.flat, slice.first);
+            const std::size_t end = std::min(one.flat + one.count, slice.end());
+            if (begin < end) visit(one.part(begin - one.flat, end - begin));
+        }
+    }
+
+    void zero_gradients() const {
+        for (const Stretch<T>& one : stretches_) std::fill_n(one.gradients, one.count, T{});
+    }
+
+private:
+    void join(std::span<T> parameter, std::span<T> gradient, std::size_t flat) {
+        if (parameter.empty()) return;
+        if (!stretches_.empty()) {
+            Stretch<T>& last = stretches_.back();
+            if (last.parameters + last.count == parameter.data() && last.gradients + last.count == gradient.data()) {
+                last.count += parameter.size();
+                return;
+            }
+        }
+        stretches_.push_back({flat, parameter.size(), parameter.data(), gradient.data()});
+    }
+
+    Layout layout_;
+    std::vector<Stretch<T>> stretches_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,125 @@
+#pragma once
+
+/// \file
+/// The logical replicas of a training and who hosts them: train batch = micro-batch x accumulation x world, checked or
+/// derived.
+
+#include "unisono/accumulation/accumulation.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/sampler/sampler.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What `fit` is asked to do. Equal on all ranks.
+struct FitOptions {
+    std::int64_t epochs = 1;              ///< epochs of this call; the rest of a resumed epoch counts as one
+    std::int64_t batch_size = 0;          ///< samples of a replica's micro-batch; 0: derived from global_batch_size
+    std::int64_t global_batch_size = 0;   ///< samples of a full update over all ranks; 0: whatever results
+    std::optional<Position> start = {};   ///< by default where the last `fit` of this trainer ended
+    std::uint64_t seed = 0;               ///< of the random numbers that a pass offers to the model
+    int read_ahead = 0;                   ///< batches that a thread of each rank reads ahead; 0: no thread
+    bool progress = true;                 ///< rank 0 reports progress, where the trainer has an observer that does
+};
+
+/// How the micro-batches of an update are spread.
+struct TrainingPlan {
+    SamplerShape shape = {};
+    std::int64_t world = 1;
+    std::int64_t rounds_per_update = 1;  ///< 0: depends on the data (a target of tokens)
+    std::int64_t samples_per_update = 0; ///< a full one, over all ranks; 0: depends on the data
+    std::int64_t rounds_per_epoch = 0;
+    std::int64_t updates_per_epoch = 0;  ///< of a full epoch; 0: depends on the data
+
+    /// Micro-batches of one rank in a full update.
+    [[nodiscard]] std::int64_t hosted() const { return shape.hosted * rounds_per_update; }
+};
+
+namespace detail {
+
+/// How many equal rounds close a window; 0 where tokens decide.
+template <accumulation_policy Accumulation>
+std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, std::int64_t round_samples) {
+    auto window = policy.window(hosted);
+    if constexpr (Accumulation::counts_tokens) {
+        return 0;
+    } else {
+        constexpr std::int64_t most = std::int64_t{1} << 24;
+        const Totals round{hosted, round_samples, 0};
+        for (std::int64_t rounds = 1; rounds <= most; ++rounds) {
+            if (window.would_close(round)) return rounds;
+            window.add(round);
+        }
+        refuse_input(std::string(Accumulation::name) + ": an update would take more than " + std::to_string(most) +
+                     " micro-batches of each replica (" + std::to_string(round_samples) + " samples a round); expected fewer");
+    }
+}
+
+/// Micro-batches of `batch_size` whose update has `global_batch_size` samples.
+template <sampler_policy Sampler, accumulation_policy Accumulation>
+std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accumulation, std::int64_t global_batch,
+                               std::int64_t data_size, std::int64_t world) {
+    const std::int64_t hosted = sampler.replicas_per_rank();
+    const auto stream = sampler.stream(shape_of_rank(sampler, data_size, 1, world, 0), Epoch{0});
+    const std::int64_t rounds = rounds_to_close(accumulation, hosted, stream.global_batch());
+    const std::int64_t unit = stream.global_batch() * rounds;
+    if (rounds == 0 || global_batch % unit != 0)
+        refuse_input("FitOptions.global_batch_size is " + std::to_string(global_batch) + "; expected a multiple of " +
+                     std::to_string(unit) + " (" + std::to_string(world) + " ranks x " + std::to_string(hosted * rounds) +
+                     " micro-batches each), so that batch_size can be derived");
+    return global_batch / unit;
+}
+
+/// The shape of one rank; refuses what makes no sense, by name, before anything is communicated.
+template <sampler_policy Sampler, accumulation_policy Accumulation>
+SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulation, const FitOptions& options,
+                          std::size_t data_size, int world, int rank) {
+    const auto size = static_cast<std::int64_t>(data_size);
+    if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
+    if (options.epochs < 1) refuse_input("FitOptions.epochs is " + std::to_string(options.epochs) + "; expected at least 1");
+    if (options.batch_size < 0)
+        refuse_input("FitOptions.batch_size is " + std::to_string(options.batch_size) + "; expected at least 1");
+    if (options.global_batch_size < 0)
+        refuse_input("FitOptions.global_batch_size is " + std::to_string(options.global_batch_size) +
+                     "; expected at least 1, or 0 to leave it open");
+    std::int64_t batch_size = options.batch_size;
+    if (batch_size == 0) {
+        if (options.global_batch_size == 0)
+            refuse_input("FitOptions.batch_size is 0; expected at least 1, or a global_batch_size to derive it from");
+        batch_size = derive_batch_size(sampler, accumulation, options.global_batch_size, size, world);
+    }
+    return shape_of_rank(sampler, size, batch_size, world, rank);
+}
+
+/// The plan for a stream that stands at the beginning of an epoch.
+template <sample_stream Stream, accumulation_policy Accumulation>
+TrainingPlan plan_training(const Stream& stream, const Accumulation& accumulation, const SamplerShape& shape,
+                           const FitOptions& options, int world) {
+    TrainingPlan plan;
+    plan.world = world;
+    plan.shape = shape;
+    plan.rounds_per_update = rounds_to_close(accumulation, shape.hosted, stream.global_batch());
+    plan.samples_per_update = plan.rounds_per_update * stream.global_batch();
+    plan.rounds_per_epoch = stream.rounds();
+    if (plan.rounds_per_epoch == 0)
+        refuse_input("fit: an epoch of " + std::to_string(shape.data_size) + " samples has no micro-batch for " +
+                     std::to_string(shape.replicas) + " replicas; expected more samples, or a sampler that drops none");
+    if (plan.rounds_per_update == 0) return plan;
+    if (options.global_batch_size != 0 && options.global_batch_size != plan.samples_per_update)
+        refuse_input("FitOptions.global_batch_size is " + std::to_string(options.global_batch_size) + "; expected " +
+                     std::to_string(plan.samples_per_update) + ": " + std::to_string(world) + " ranks x " +
+                     std::to_string(plan.hosted()) + " micro-batches each, of batch_size " + std::to_string(shape.batch_size));
+    plan.updates_per_epoch = plan.rounds_per_epoch / plan.rounds_per_update;
+    if (const std::int64_t rest = plan.rounds_per_epoch % plan.rounds_per_update; rest != 0) {
+        auto window = accumulation.window(shape.hosted);
+        window.add({shape.hosted * rest, rest, 0}); // at least one sample a round: enough to tell keep from drop
+        if (window.due_at_end()) ++plan.updates_per_epoch;
+    }
+    return plan;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,192 @@
+#pragma once
+
+/// \file
+/// From the policies given to a Trainer, in any order, to one policy for each family; and the rules that say which go
+/// together.
+///
+/// Rules speak of what policies declare about themselves, never of their names, so that a user's own policies take part.
+/// A property that a policy does not declare counts as false.
+///
+/// | declared property     | by                 | meaning                                                             |
+/// |-----------------------|--------------------|---------------------------------------------------------------------|
+/// | `gives_owners`        | sharding, reducer  | names exactly one owner for each slice                               |
+/// | `reduces_to_owners`   | reducer            | can bring a sum to one rank only, and publish from there             |
+/// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
+/// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
+/// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
+/// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
+///
+/// | rule                                                                     | because                                     |
+/// |--------------------------------------------------------------------------|---------------------------------------------|
+/// | each argument is a policy, each family is given at most once             | two of a family would contradict each other |
+/// | sharding and reducer do not both give owners                             | a slice has one owner                       |
+/// | where owners are given, the reducer reduces to owners                    | the sum must arrive where it is used        |
+/// | an update that needs an owner is given owners                            | without lockstep two owners drift apart     |
+/// | who needs agreement is given an update that agrees                       | else one rank skips what another applies    |
+/// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
+
+#include "unisono/core/policy.hpp"
+#include "unisono/layout/layout.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class P>
+inline constexpr bool gives_owners = requires { requires P::gives_owners; };
+template <class P>
+inline constexpr bool reduces_to_owners = requires { requires P::reduces_to_owners; };
+template <class P>
+inline constexpr bool needs_owner = requires { requires P::needs_owner; };
+template <class P>
+inline constexpr bool agrees = requires { requires P::agrees; };
+template <class P>
+inline constexpr bool needs_agreement = requires { requires P::needs_agreement; };
+template <class P>
+inline constexpr bool whole_parameters = requires { requires P::whole_parameters; };
+
+template <class P>
+consteval int family_index() {
+    if constexpr (policy<P>) return static_cast<int>(P::family);
+    else return -1;
+}
+
+template <Family Which, class... Given>
+inline constexpr int given_of = ((family_index<Given>() == static_cast<int>(Which) ? 1 : 0) + ... + 0);
+
+/// The first of the given policies that is of the family, or the default.
+template <Family Which, class Default, class... Given>
+struct PolicyOf {
+    using type = Default;
+};
+template <Family Which, class Default, class First, class... Rest>
+struct PolicyOf<Which, Default, First, Rest...> {
+    using type = typename std::conditional_t<family_index<First>() == static_cast<int>(Which), std::type_identity<First>,
+                                             PolicyOf<Which, Default, Rest...>>::type;
+};
+
+/// Names the offending type in the compiler's diagnostic.
+template <class Found>
+struct TrainerArgument {
+    static constexpr bool good = policy<Found> || std::is_same_v<Found, Buckets>;
+    static_assert(good,
+                  "unisono::Trainer: found an argument that is no policy (its type is the argument of TrainerArgument<...>). "
+                  "Required: after the group and the model only policies, that is copyable and comparable values with "
+                  "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. "
+                  "Why: each argument fills the place of its family, so the trainer must know which that is.");
+};
+
+/// Two policies of one family.
+template <class... Given>
+struct TrainerArguments {
+    static constexpr bool known = (TrainerArgument<Given>::good && ... && true);
+
+    static_assert(given_of<Family::sampler, Given...> <= 1,
+                  "unisono::Trainer: found two samplers. Required: at most one. Why: a sample goes to a replica by one rule.");
+    static_assert(given_of<Family::accumulation, Given...> <= 1,
+                  "unisono::Trainer: found two accumulation policies. Required: at most one. "
+                  "Why: one rule says how many micro-batches make an update.");
+    static_assert(given_of<Family::reducer, Given...> <= 1,
+                  "unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.");
+    static_assert(given_of<Family::guard, Given...> <= 1,
+                  "unisono::Trainer: found two guards. Required: at most one. Why: one verdict decides about an update.");
+    static_assert(given_of<Family::update, Given...> <= 1,
+                  "unisono::Trainer: found two update policies. Required: at most one. "
+                  "Why: one rule says when parameters change.");
+    static_assert(given_of<Family::sharding, Given...> <= 1,
+                  "unisono::Trainer: found two sharding policies. Required: at most one. Why: a slice has one owner.");
+    static_assert(given_of<Family::optimizer, Given...> <= 1,
+                  "unisono::Trainer: found two optimizers. Required: at most one. "
+                  "Why: an update is applied to a parameter once.");
+    static_assert(given_of<Family::learning_rate, Given...> <= 1,
+                  "unisono::Trainer: found two learning-rate schedules. Required: at most one. "
+                  "Why: an update has one learning rate.");
+    static_assert(given_of<Family::weighing, Given...> <= 1,
+                  "unisono::Trainer: found two weighing policies. Required: at most one. "
+                  "Why: a micro-batch has one weight.");
+    static_assert(given_of<Family::observer, Given...> <= 1,
+                  "unisono::Trainer: found two observers. Required: at most one. Why: one of them writes to the terminal.");
+    static_assert(given_of<Family::compression, Given...> == 0,
+                  "unisono::Trainer: found a compression policy. Required: none. "
+                  "Why: this version's trainer sends gradients as they are, and would ignore it.");
+
+    static constexpr bool good =
+        known && given_of<Family::sampler, Given...> <= 1 && given_of<Family::accumulation, Given...> <= 1 &&
+        given_of<Family::reducer, Given...> <= 1 && given_of<Family::guard, Given...> <= 1 &&
+        given_of<Family::update, Given...> <= 1 && given_of<Family::sharding, Given...> <= 1 &&
+        given_of<Family::optimizer, Given...> <= 1 && given_of<Family::learning_rate, Given...> <= 1 &&
+        given_of<Family::weighing, Given...> <= 1 && given_of<Family::observer, Given...> <= 1 &&
+        given_of<Family::compression, Given...> == 0;
+};
+
+/// The rules as values, for those who want to ask (the policy matrix of the tests does).
+template <class Reducer, class Update, class Sharding, class Guard, class Optimizer>
+struct Compatibility {
+    static constexpr bool one_names_owners = !(gives_owners<Sharding> && gives_owners<Reducer>);
+    static constexpr bool owned = gives_owners<Sharding> || gives_owners<Reducer>;
+    static constexpr bool sums_reach_owners = !owned || reduces_to_owners<Reducer>;
+    static constexpr bool owner_where_needed = !needs_owner<Update> || owned;
+    static constexpr bool agreement_where_needed =
+        agrees<Update> || !(needs_agreement<Guard> || needs_agreement<Reducer> || needs_agreement<Sharding>);
+    static constexpr bool parameters_stay_whole = !whole_parameters<Optimizer> || !owned;
+    static constexpr bool good =
+        one_names_owners && sums_reach_owners && owner_where_needed && agreement_where_needed && parameters_stay_whole;
+
+    /// The first rule that is broken; empty if none is.
+    static constexpr std::string_view refusal = [] {
+        if (!one_names_owners) return std::string_view("sharding and reducer both give owners");
+        if (!sums_reach_owners) return std::string_view("the reducer does not reduce to owners");
+        if (!owner_where_needed) return std::string_view("the update needs an owner and nobody gives one");
+        if (!agreement_where_needed) return std::string_view("agreement is needed and the update does not agree");
+        if (!parameters_stay_whole) return std::string_view("the optimizer needs whole parameters and owners cut them");
+        return std::string_view();
+    }();
+};
+
+template <class Reducer, class Update, class Sharding, class Guard, class Optimizer>
+struct CompatiblePolicies {
+    using Rules = Compatibility<Reducer, Update, Sharding, Guard, Optimizer>;
+    static_assert(Rules::one_names_owners,
+                  "unisono::Trainer: found a sharding and a reducer that both declare `gives_owners`. "
+                  "Required: at most one of them. Why: each slice of the parameters has one owner.");
+    static_assert(Rules::sums_reach_owners,
+                  "unisono::Trainer: found a policy that declares `gives_owners`, with a reducer that does not declare "
+                  "`reduces_to_owners`. Required: a reducer that does. "
+                  "Why: the sum of the gradients must arrive at the rank that updates the slice.");
+    static_assert(Rules::owner_where_needed,
+                  "unisono::Trainer: found an update that declares `needs_owner`, but neither the reducer nor the sharding "
+                  "declares `gives_owners`. Required: one that does, for instance ParameterServerReducer. "
+                  "Why: without lockstep, ranks that all update the same slice would drift apart.");
+    static_assert(Rules::agreement_where_needed,
+                  "unisono::Trainer: found a policy that declares `needs_agreement`, with an update that does not declare "
+                  "`agrees`. Required: an update that does, for instance Synchronous. "
+                  "Why: otherwise one rank would leave out an update that another applies.");
+    static_assert(Rules::parameters_stay_whole,
+                  "unisono::Trainer: found an optimizer that declares `whole_parameters`, with a policy that declares "
+                  "`gives_owners`. Required: every rank owns everything, for instance Replicated with RingReducer. "
+                  "Why: owners' slices may cut a parameter, and the optimizer would see parts of it only.");
+    static constexpr bool good = Rules::good;
+};
+
+/// The given value of that type, or a default one. Where a policy was given twice (refused above) the first one.
+template <class Wanted, class... Given>
+Wanted take(std::tuple<Given...>& given) {
+    Wanted value{};
+    bool taken = false;
+    const auto look = [&]<class P>(P& one) {
+        if constexpr (std::is_same_v<P, Wanted>) {
+            if (!taken) value = std::move(one);
+            taken = true;
+        }
+    };
+    std::apply([&](auto&... one) { (look(one), ...); }, given);
+    return value;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,122 @@
+#pragma once
+
+/// \file
+/// What one trainer holds during its life, and one update of it: collect, exchange, report.
+
+#include "unisono/core/error.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/exchange.hpp"
+#include "unisono/trainer/failure.hpp"
+#include "unisono/trainer/report.hpp"
+
+#include <memory>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The policies that an exchange works with, and the types it is made of.
+template <class WorldType, class ElementType, class ReducerType, class GuardType, class OptimizerType, class WeighingType>
+struct ExchangeContext {
+    using World = WorldType;
+    using Element = ElementType;
+    using Reducer = ReducerType;
+    using Guard = GuardType;
+    using Optimizer = OptimizerType;
+    using Weighing = WeighingType;
+
+    Reducer reducer;
+    Guard guard;
+    Optimizer optimizer;
+    Weighing weighing;
+};
+
+/// `Policies` has the types and values of all families (trainer.hpp makes it).
+template <class World, class Model, class Policies>
+class Session {
+public:
+    using T = parameter_element_t<Model>;
+    using Context = ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Guard,
+                                    typename Policies::Optimizer, typename Policies::Weighing>;
+
+    Session(World& world, Model& model, Policies policies) : world_(&world), model_(&model), policies_(std::move(policies)) {
+        telling_all(world, "Trainer", [&] {
+            if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
+            policies_.optimizer.check();
+            policies_.learning_rate.check();
+            exchange_ = std::make_unique<Exchange<Context>>(
+                world, model, Context{policies_.reducer, policies_.guard, policies_.optimizer, policies_.weighing_policy},
+                policies_.sharding, policies_.buckets);
+            agree_on_shapes(world, model, exchange_->flat());
+            broadcast_parameters(world, exchange_->flat());
+            broadcast_buffers(world, model);
+        });
+    }
+
+    [[nodiscard]] World& world() const { return *world_; }
+    [[nodiscard]] Model& model() const { return *model_; }
+    [[nodiscard]] const Policies& policies() const { return policies_; }
+    [[nodiscard]] Exchange<Context>& exchange() { return *exchange_; }
+    [[nodiscard]] const Exchange<Context>& exchange() const { return *exchange_; }
+
+    void begin() { exchange_->begin(); }
+
+    template <class Batch>
+    void add(const Batch& batch, double samples, const PassFacts& facts, bool last) {
+        exchange_->add(*model_, batch, samples, facts, last);
+    }
+
+    /// Forgets what was collected.
+    void abandon() { exchange_->discard(); }
+
+    /// Exchanges, and applies if all agree.
+    UpdateReport update(std::int64_t epoch, RatePoint point) {
+        point.update = exchange_->applied();
+        const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
+        if (!(rate >= 0) || !std::isfinite(rate))
+            refuse_input(std::string(Policies::LearningRate::name) + ": the rate of update " + std::to_string(point.update) +
+                         " is " + std::to_string(rate) + "; expected a finite number of at least 0");
+        exchange_->set_learning_rate(rate);
+        const Verdict verdict = policies_.update.run(*exchange_);
+        const UpdateSums& sums = exchange_->sums();
+        UpdateReport report;
+        report.committed = verdict == Verdict::commit;
+        report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
+        report.learning_rate = rate;
+        report.number = exchange_->applied();
+        report.epoch = epoch;
+        report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
+        report.samples = static_cast<std::int64_t>(sums.samples);
+        report.tokens = static_cast<std::int64_t>(sums.tokens);
+        return report;
+    }
+
+    /// After an update, outside of what tells the world: all ranks throw the same, and may go on after catching it.
+    void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
+        if constexpr (Policies::Guard::inspects) {
+            if (report.committed || exchange_->offence().rank < 0) return;
+            if (policies_.guard.on_offence() == OnOffence::skip) return;
+            const Offence& offence = exchange_->offence();
+            throw agreed_error(Fault{.code = ErrorCode::not_finite,
+                              .rank = offence.rank,
+                              .peer = -1,
+                              .operation = std::string(operation),
+                              .sequence = 0,
+                              .message = (offence.loss ? std::string("the loss")
+                                                       : "the gradient of " + parameter_label(*model_, offence.parameter)) +
+                                         " is NaN or infinite on rank " + std::to_string(offence.rank) + ", in update " +
+                                         std::to_string(exchange_->applied() + 1) +
+                                         "; the parameters are as they were before it, on all ranks"});
+        }
+    }
+
+private:
+    World* world_;
+    Model* model_;
+    Policies policies_;
+    std::unique_ptr<Exchange<Context>> exchange_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,212 @@
+#pragma once
+
+/// \file
+/// The trainer: composes policies into a training of one model on all ranks of a group.
+///
+///     un::Trainer trainer{world, model, un::RingReducer{}, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}};
+///     trainer.fit(data, {.epochs = 2, .batch_size = 4});
+///
+/// | family        | default                | others                                                              |
+/// |---------------|------------------------|---------------------------------------------------------------------|
+/// | sampler       | `DistributedSampler`   | sampler/sampler.hpp                                                 |
+/// | accumulation  | `NoAccumulation`       | accumulation/accumulation.hpp                                       |
+/// | reducer       | `NativeReducer`        | reducer/reducer.hpp                                                 |
+/// | guard         | `FiniteGuard`          | guard/guard.hpp                                                     |
+/// | update        | `Synchronous`          | update/update.hpp                                                   |
+/// | sharding      | `Replicated`           | sharding/sharding.hpp                                               |
+/// | optimizer     | `Sgd`                  | optimizer/optimizer.hpp                                             |
+/// | learning rate | `ConstantRate`         | optimizer/learning_rate.hpp                                         |
+/// | weighing      | `ReplicasAlike`        | model/weighing.hpp                                                  |
+///
+/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp.
+
+#include "unisono/accumulation/none.hpp"
+#include "unisono/guard/finite.hpp"
+#include "unisono/model/weighing.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/optimizer/sgd.hpp"
+#include "unisono/reducer/native.hpp"
+#include "unisono/sampler/distributed.hpp"
+#include "unisono/sharding/replicated.hpp"
+#include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/session.hpp"
+#include "unisono/update/synchronous.hpp"
+
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// One policy of each family.
+template <class... Given>
+struct TrainerPolicies {
+    using Sampler = typename PolicyOf<Family::sampler, DistributedSampler, Given...>::type;
+    using Accumulation = typename PolicyOf<Family::accumulation, NoAccumulation, Given...>::type;
+    using Reducer = typename PolicyOf<Family::reducer, NativeReducer, Given...>::type;
+    using Guard = typename PolicyOf<Family::guard, FiniteGuard, Given...>::type;
+    using Update = typename PolicyOf<Family::update, Synchronous, Given...>::type;
+    using Sharding = typename PolicyOf<Family::sharding, Replicated, Given...>::type;
+    using Optimizer = typename PolicyOf<Family::optimizer, Sgd, Given...>::type;
+    using LearningRate = typename PolicyOf<Family::learning_rate, ConstantRate, Given...>::type;
+    using Weighing = typename PolicyOf<Family::weighing, ReplicasAlike, Given...>::type;
+
+    static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
+    static_assert(accumulation_policy<Accumulation>,
+                  "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one");
+    static_assert(guard_policy<Guard>, "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one");
+    static_assert(update_policy<Update>, "unisono::Trainer: the update policy lacks what update/update.hpp asks of one");
+    static_assert(sharding_policy<Sharding>, "unisono::Trainer: the sharding lacks what sharding/sharding.hpp asks of one");
+    static_assert(optimizer_policy<Optimizer>, "unisono::Trainer: the optimizer lacks what optimizer/optimizer.hpp asks of one");
+    static_assert(learning_rate_policy<LearningRate>,
+                  "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
+    static_assert(weighing<Weighing>, "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
+    static constexpr bool good = TrainerArguments<Given...>::good && sampler_policy<Sampler> && accumulation_policy<Accumulation> &&
+                                 guard_policy<Guard> && update_policy<Update> && sharding_policy<Sharding> &&
+                                 optimizer_policy<Optimizer> && learning_rate_policy<LearningRate> && weighing<Weighing> &&
+                                 CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
+
+    explicit TrainerPolicies(std::tuple<Given...> given)
+        : sampler(take<Sampler>(given)), accumulation(take<Accumulation>(given)), reducer(take<Reducer>(given)),
+          guard(take<Guard>(given)), update(take<Update>(given)), sharding(take<Sharding>(given)),
+          optimizer(take<Optimizer>(given)), learning_rate(take<LearningRate>(given)), weighing_policy(take<Weighing>(given)),
+          buckets(take<Buckets>(given)) {}
+
+    Sampler sampler;
+    Accumulation accumulation;
+    Reducer reducer;
+    Guard guard;
+    Update update;
+    Sharding sharding;
+    Optimizer optimizer;
+    LearningRate learning_rate;
+    Weighing weighing_policy;
+    Buckets buckets;
+};
+
+} // namespace detail
+
+/// Trains `model` on all ranks of `world`; both must outlive the trainer, and the model's memory must stay where it is.
+///
+/// Constructing is collective: the parameters are compared over the ranks (number, sizes, type: mismatch names ranks and
+/// parameter) and become those of rank 0, buffers too. Where a call throws on one rank, every other rank's call throws an
+/// error that names it. Memory per rank beside the model's: the optimizer's state, and one image of the gradients where a
+/// rank hosts more than one micro-batch an update or the model's memory is in pieces.
+template <class World, class Model, class... Given>
+class Trainer {
+    static_assert(model<Model>,
+                  "unisono::Trainer: found a second argument that is no model. Required: parameters() and gradients(), each a span "
+                  "or a range of spans of one floating type. Why: the trainer must know what it trains; see model/model.hpp.");
+    using Policies = detail::TrainerPolicies<Given...>;
+    static_assert(Policies::good, "unisono::Trainer: the policies do not go together; the message above says why");
+
+public:
+    using Element = parameter_element_t<Model>;
+    static_assert(optimizer_element<Element>,
+                  "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
+                  "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float.");
+    static_assert(reducer_policy<typename Policies::Reducer, World>,
+                  "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
+
+    Trainer(World& world, Model& trained, Given... given)
+        : session_(world, trained, Policies(std::tuple<Given...>(std::move(given)...))) {}
+
+    /// Trains on a data set for `options.epochs` epochs, going on where the last call ended (or at `options.start`).
+    /// `on_update(report)` is called on every rank after each update; if it returns something that converts to false,
+    /// training stops there (it must say the same on all ranks). Collective.
+    ///
+    /// Errors: bad_input (empty data, a batch larger than the data, sizes that contradict each other), mismatch (ranks
+    /// with different data sizes or options), not_finite (names rank and parameter; the update did not happen on any
+    /// rank, and training may go on), aborted (another rank threw: it is named).
+    template <class Data, class OnUpdate = detail::IgnoreUpdates>
+        requires data_set<std::remove_reference_t<Data>>
+    FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
+        using Batch = batch_of<std::remove_reference_t<Data>>;
+        static_assert(trainable_on<Model, Batch>,
+                      "unisono::Trainer: the model cannot be called with this data set's batches. Required: model(batch, pass) that adds "
+                      "the gradient of a `const Batch&` and returns its loss, pass being an unisono::Pass&; a model with forward and "
+                      "backward gets one by unisono::WithLoss. Why: that call is what training consists of.");
+        return detail::telling_all(world(), "fit", [&] {
+            detail::Fit fit(session_, data, options, options.start.value_or(position_), on_update);
+            FitReport report = fit.run();
+            position_ = report.position;
+            return report;
+        });
+    }
+
+    /// One update in a loop of the user's own: each batch is a micro-batch that this rank hosts. Collective; every rank
+    /// gives as many as it has: none adds nothing to the update, and an update for which no rank has any does not happen
+    /// (report.micro_batches == 0). Alone, an exception of the model leaves parameters and trainer usable.
+    template <class... Batches>
+    UpdateReport step(const Batches&... batches) {
+        static_assert((trainable_on<Model, Batches> && ... && true),
+                      "unisono::Trainer: the model cannot be called with this batch. Required: model(batch, pass).");
+        static_assert(!Policies::Weighing::needs_samples || (counts_samples<Batches> && ... && true),
+                      "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing policy that declares "
+                      "`needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
+        const UpdateReport report = detail::telling_all(world(), "step", [&] {
+            session_.begin();
+            std::size_t index = 0;
+            (add_own(batches, index++, sizeof...(Batches)), ...);
+            return session_.update(epoch_.number(), own_point_);
+        });
+        session_.stop_if_not_finite(report, "step");
+        return report;
+    }
+
+    /// For a rank that has run out of data in a loop of the user's own: takes part in the others' updates with weight
+    /// zero until all ranks have joined. Returns the updates in which it took part.
+    std::int64_t join() {
+        std::int64_t updates = 0;
+        while (step().micro_batches != 0) ++updates;
+        return updates;
+    }
+
+    /// Names the epoch of the passes of `step`; `fit` does so by itself.
+    void set_epoch(Epoch epoch) { epoch_ = epoch; }
+    /// What learning-rate schedules want to know in a loop of the user's own; `update` is counted by the trainer.
+    void set_schedule(const RatePoint& point) { own_point_ = point; }
+
+    /// All ranks hold the same parameters, to the bit. Collective. \throws error mismatch that names rank and parameter
+    void verify_replicas() {
+        detail::telling_all(world(), "verify_replicas",
+                            [&] { detail::verify_replicas(world(), session_.model(), session_.exchange().flat()); });
+    }
+
+    /// Where the next `fit` goes on.
+    [[nodiscard]] const Position& position() const { return position_; }
+    /// Updates committed so far.
+    [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
+    [[nodiscard]] World& world() const { return session_.world(); }
+    [[nodiscard]] Model& trained() const { return session_.model(); }
+    [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
+    /// The optimizer's state of the elements that this rank updates, in flat order.
+    [[nodiscard]] OptimizerState<Element>& optimizer_state() { return session_.exchange().state(); }
+    /// The elements that this rank updates, in flat order.
+    [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
+
+private:
+    template <class Batch>
+    void add_own(const Batch& batch, std::size_t index, std::size_t count) {
+        const auto ranks = static_cast<std::uint64_t>(world().size());
+        const PassFacts facts{.seed = 0,
+                              .epoch = static_cast<std::uint64_t>(epoch_.number()),
+                              .update = session_.exchange().applied(),
+                              .replica = index * ranks + static_cast<std::uint64_t>(world().rank()),
+                              .replicas = count * ranks};
+        session_.add(batch, static_cast<double>(samples_of(batch)), facts, index + 1 == count);
+    }
+
+    detail::Session<World, Model, Policies> session_;
+    Position position_ = {};
+    Epoch epoch_ = Epoch{0};
+    RatePoint own_point_ = {};
+};
+
+template <class World, class Model, class... Given>
+Trainer(World&, Model&, Given...) -> Trainer<World, Model, Given...>;
+
+UNISONO_NAMESPACE_END

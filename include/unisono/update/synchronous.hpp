@@ -1,0 +1,35 @@
+#pragma once
+
+/// \file
+/// All ranks together, at every update.
+
+#include "unisono/update/update.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// An update commits after every bucket and every guard agreed on all ranks, or does not happen. The parameters are equal
+/// on all ranks after each. Source: synchronous SGD with all-reduce (Das et al. 2016; Goyal et al. 2017).
+struct Synchronous {
+    static constexpr std::string_view name = "synchronous";
+    static constexpr Family family = Family::update;
+    static constexpr bool agrees = true;
+    static constexpr bool needs_owner = false;
+    friend bool operator==(const Synchronous&, const Synchronous&) = default;
+
+    template <update_exchange Exchange>
+    Verdict run(Exchange& exchange) const {
+        exchange.start();
+        const Verdict verdict = exchange.agree();
+        exchange.finish();
+        if (verdict == Verdict::commit) {
+            exchange.apply();
+            exchange.publish();
+        } else {
+            exchange.discard();
+        }
+        return verdict;
+    }
+};
+static_assert(update_policy<Synchronous>);
+
+UNISONO_NAMESPACE_END
