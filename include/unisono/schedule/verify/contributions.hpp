@@ -1,0 +1,177 @@
+#pragma once
+
+/// \file
+/// Symbolic values: which ranks' contributions to which block a piece of memory holds. Exact: sets of ranks are arcs of
+/// the circle of ranks where they can be (two numbers), else bit sets kept once each, so that equal sets have equal names
+/// and most unions cost a few instructions.
+
+#include "unisono/schedule/schedule.hpp"
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule::detail {
+
+/// The sum over `who` of their contributions to `block`. who == 0: nothing was written here yet.
+struct Value {
+    std::uint32_t block = 0;
+    std::uint32_t who = 0;
+    friend bool operator==(const Value&, const Value&) = default;
+};
+
+class ContributionSets {
+public:
+    using Id = std::uint32_t; ///< 0: empty; start and count of an arc; or a bit set's number behind `pooled`
+    static constexpr int most_ranks = 32767;
+
+    explicit ContributionSets(int world)
+        : world_(static_cast<std::uint32_t>(world)), words_((static_cast<std::size_t>(world) + 63) / 64) {}
+
+    [[nodiscard]] static Id one(int rank) { return arc(static_cast<std::uint32_t>(rank), 1); }
+    [[nodiscard]] Id all() const { return arc(0, world_); }
+
+    /// The union; `twice` is set if the two have a rank in common.
+    Id merge(Id a, Id b, bool& twice) {
+        if (a == 0 || b == 0) return a | b;
+        if (((a | b) & pooled) == 0) {
+            const std::uint32_t total = count_of(a) + count_of(b);
+            if (total <= world_) {
+                if (end_of(a) == start_of(b)) return total == world_ ? all() : arc(start_of(a), total);
+                if (end_of(b) == start_of(a)) return total == world_ ? all() : arc(start_of(b), total);
+            }
+        }
+        if (a == last_a_ && b == last_b_) return twice |= last_.second, last_.first;
+        const auto [known, is_new] = unions_.try_emplace((std::uint64_t{a} << 32) | b);
+        if (is_new) known->second = merge_bits(a, b);
+        last_a_ = a, last_b_ = b, last_ = known->second;
+        return twice |= last_.second, last_.first;
+    }
+
+    /// Ranks in one but not in the other, in words, for messages.
+    [[nodiscard]] std::string describe_missing(Id whole, Id part) const {
+        std::vector<std::uint64_t> bits(words_), other(words_);
+        add_to(bits, whole), add_to(other, part);
+        std::string text;
+        std::size_t count = 0;
+        for (std::uint32_t rank = 0; rank < world_; ++rank) {
+            if (!test(bits, rank) || test(other, rank)) continue;
+            if (++count <= 8) text += (count == 1 ? "" : ", ") + std::to_string(rank);
+        }
+        if (count > 8) text += " and " + std::to_string(count - 8) + " more";
+        return (count == 1 ? "rank " : "ranks ") + (count == 0 ? std::string("none") : text);
+    }
+    /// Ranks in both.
+    [[nodiscard]] std::string describe_common(Id a, Id b) {
+        std::vector<std::uint64_t> bits(words_), other(words_);
+        add_to(bits, a), add_to(other, b);
+        for (std::size_t word = 0; word < words_; ++word) bits[word] &= other[word];
+        return describe_missing(intern(std::move(bits)), 0);
+    }
+
+private:
+    static constexpr Id pooled = 0x8000'0000u;
+    static Id arc(std::uint32_t start, std::uint32_t count) { return (start << 16) | count; }
+    static std::uint32_t start_of(Id id) { return id >> 16; }
+    static std::uint32_t count_of(Id id) { return id & 0xffffu; }
+    [[nodiscard]] std::uint32_t end_of(Id id) const {
+        const std::uint32_t end = start_of(id) + count_of(id);
+        return end >= world_ ? end - world_ : end;
+    }
+    static bool test(const std::vector<std::uint64_t>& bits, std::uint32_t rank) {
+        return ((bits[rank / 64] >> (rank % 64)) & 1u) != 0;
+    }
+
+    void add_to(std::vector<std::uint64_t>& bits, Id id) const {
+        if ((id & pooled) != 0) {
+            const std::size_t at = (id & ~pooled) * words_;
+            for (std::size_t word = 0; word < words_; ++word) bits[word] |= pool_[at + word];
+            return;
+        }
+        for (std::uint32_t i = 0, rank = start_of(id); i < count_of(id); ++i, rank = rank + 1 == world_ ? 0 : rank + 1)
+            bits[rank / 64] |= std::uint64_t{1} << (rank % 64);
+    }
+
+    std::pair<Id, bool> merge_bits(Id a, Id b) {
+        std::vector<std::uint64_t> bits(words_), other(words_);
+        add_to(bits, a), add_to(other, b);
+        bool twice = false;
+        for (std::size_t word = 0; word < words_; ++word) {
+            twice |= (bits[word] & other[word]) != 0;
+            bits[word] |= other[word];
+        }
+        return {intern(std::move(bits)), twice};
+    }
+
+    /// The one name of a set: an arc if it is one.
+    Id intern(std::vector<std::uint64_t> bits) {
+        std::uint32_t count = 0, starts = 0, start = 0;
+        for (std::uint32_t rank = 0; rank < world_; ++rank) {
+            if (!test(bits, rank)) continue;
+            ++count;
+            if (!test(bits, rank == 0 ? world_ - 1 : rank - 1)) ++starts, start = rank;
+        }
+        if (count == 0) return 0;
+        if (count == world_) return all();
+        if (starts == 1) return arc(start, count);
+        std::uint64_t hash = 0;
+        for (const std::uint64_t word : bits) hash = (hash ^ word) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
+        auto& candidates = by_hash_[hash];
+        for (const Id candidate : candidates) {
+            bool same = true;
+            for (std::size_t word = 0; word < words_ && same; ++word)
+                same = pool_[(candidate & ~pooled) * words_ + word] == bits[word];
+            if (same) return candidate;
+        }
+        const Id id = pooled | static_cast<Id>(pool_.size() / words_);
+        pool_.insert(pool_.end(), bits.begin(), bits.end());
+        candidates.push_back(id);
+        return id;
+    }
+
+    std::uint32_t world_;
+    std::size_t words_;
+    std::vector<std::uint64_t> pool_;
+    std::unordered_map<std::uint64_t, std::vector<Id>> by_hash_;
+    std::unordered_map<std::uint64_t, std::pair<Id, bool>> unions_;
+    Id last_a_ = 0, last_b_ = 0;
+    std::pair<Id, bool> last_ = {};
+};
+
+/// What a rank's output must hold in the end.
+struct Expected {
+    Collective collective;
+    int root;
+    Value operator()(const ContributionSets& sets, int rank, std::uint32_t block) const {
+        switch (collective) {
+        case Collective::all_gather:
+        case Collective::gather: return {block, ContributionSets::one(static_cast<int>(block))};
+        case Collective::broadcast:
+        case Collective::scatter: return {block, ContributionSets::one(root)};
+        case Collective::all_to_all:
+            return {static_cast<std::uint32_t>(rank), ContributionSets::one(static_cast<int>(block))};
+        default: return {block, sets.all()};
+        }
+    }
+};
+
+/// Says how a value differs from what it should be; `name` says where it lies.
+inline std::string describe_difference(const ContributionSets& sets, const std::string& name, const Value& found,
+                                       const Value& expected) {
+    if (found.who == 0) return name + " was never written";
+    if (found.block != expected.block)
+        return name + " holds block " + std::to_string(found.block) + ", expected block " + std::to_string(expected.block);
+    const std::string missing = sets.describe_missing(expected.who, found.who);
+    const std::string surplus = sets.describe_missing(found.who, expected.who);
+    std::string text = name + " differs:";
+    if (missing != "ranks none") text += " it lacks the contribution of " + missing;
+    if (surplus != "ranks none") text += " it holds that of " + surplus;
+    return text;
+}
+
+} // namespace schedule::detail
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,131 @@
+#pragma once
+
+/// \file
+/// The symbolic memory of all ranks for the proof of message schedules: input, output and scratch as cells of one block,
+/// and the rules about what may be read and written.
+
+#include "unisono/schedule/verify/contributions.hpp"
+#include "unisono/schedule/verify/program.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule::detail {
+
+class SymbolicMemory {
+public:
+    static constexpr std::uint32_t nothing = 0; ///< no round has this number
+    struct Cell {
+        Value value;
+        std::uint32_t received = 0;            ///< number of the round of a rank that receives into it
+        std::uint32_t run_slot = 0, run_block = 0; ///< scratch: the packed run that it was written as part of
+    };
+
+    /// All inputs hold their rank's contribution, the rest holds nothing.
+    SymbolicMemory(const Program& program, bool in_place, Journal& journal)
+        : program_(program), journal_(journal), in_place_(in_place), blocks_(program.blocks),
+          scratch_at_(program.ranks.size()), reach_(program.ranks.size()) {
+        input_.resize(program.ranks.size() * blocks_);
+        if (!in_place) output_.resize(program.ranks.size() * blocks_);
+        std::size_t slots = 0;
+        for (int rank = 0; rank < program.world; ++rank) {
+            scratch_at_[index(rank)] = slots;
+            slots += program.at(rank).scratch_slots;
+            for (std::uint32_t block = 0; block < blocks_; ++block) {
+                const Value own{block, ContributionSets::one(rank)};
+                if (program.has_input(rank, block)) cell(rank, Buffer::input, block).value = own;
+                if (program.collective == Collective::broadcast && rank == program.root)
+                    cell(rank, Buffer::output, block).value = own;
+            }
+        }
+        scratch_.resize(slots);
+    }
+
+    Cell& cell(int rank, Buffer where, std::uint32_t block) {
+        const std::size_t at = index(rank) * blocks_ + block;
+        return where == Buffer::output && !in_place_ ? output_[at] : input_[at];
+    }
+    /// The i-th block of a range that was found valid.
+    Cell& cell(int rank, const Blocks& range, std::uint32_t i) {
+        return range.where == Buffer::scratch ? scratch_[scratch_at_[index(rank)] + range.slot + range.ahead + i]
+                                              : cell(rank, range.where, range.first + i);
+    }
+    static bool same_run(const Cell& at, const Blocks& range) {
+        return range.where != Buffer::scratch || (at.run_slot == range.slot && at.run_block == range.first - range.ahead);
+    }
+
+    /// From now on, what is received belongs to round number `stamp`.
+    void begin_round(std::uint32_t stamp) { stamp_ = stamp; }
+    [[nodiscard]] bool is_received(const Cell& at) const { return at.received == stamp_; }
+
+    bool check_range(int rank, const Blocks& range, bool writes, bool say) {
+        const auto refuse = [&](const std::string& text) {
+            if (say) journal_.fail(text);
+            return false;
+        };
+        if (program_.single_blocks && range.count > 1) return refuse("has several blocks although single_blocks is claimed");
+        if (range.where == Buffer::posted) return refuse("posted memory is for mapped schedules");
+        if (range.count == 0) return true;
+        if (std::uint64_t{range.first} + range.count > blocks_)
+            return refuse("block " + std::to_string(range.first + range.count - 1) + " does not exist, there are " + std::to_string(blocks_));
+        if (writes && range.where == Buffer::input) return refuse("writes to the input");
+        if (range.where == Buffer::scratch) {
+            const std::uint32_t slots = program_.at(rank).scratch_slots;
+            if (range.ahead > range.first || std::uint64_t{range.slot} + range.ahead + range.count > slots)
+                return refuse("leaves the scratch memory of " + std::to_string(slots) + " slots");
+            return true;
+        }
+        for (std::uint32_t i = 0; i < range.count; ++i) {
+            const std::uint32_t block = range.first + i;
+            if (range.where == Buffer::input && !program_.has_input(rank, block))
+                return refuse("this rank is given no input block " + std::to_string(block));
+            if (range.where == Buffer::output && !program_.has_output(rank, block))
+                return refuse("this rank has no output block " + std::to_string(block));
+        }
+        return true;
+    }
+
+
+    Value read(const Cell& from, const Blocks& range, std::uint32_t i, const Cell* own_target = nullptr) {
+        if (from.received == stamp_ && &from != own_target)
+            journal_.fail("reads block " + std::to_string(range.first + i) + " while another step of the round receives into it");
+        if (from.value.who == 0 || !same_run(from, range)) {
+            journal_.fail("reads block " + std::to_string(range.first + i) + " from " + std::string(name_of(range.where)) +
+                 " before it is written there");
+            return {};
+        }
+        return from.value;
+    }
+
+    /// Prepares scratch for a write: what other runs keep where this one may lie is lost, as blocks have any size.
+    void overwrite(int rank, const Blocks& range) {
+        if (range.where != Buffer::scratch || range.count == 0) return;
+        std::uint32_t& reach = reach_[index(rank)];
+        const std::uint32_t end = range.slot + range.ahead + range.count;
+        if (range.ahead + range.count - 1 > reach) reach = range.ahead + range.count - 1;
+        const std::uint32_t slots = program_.at(rank).scratch_slots;
+        for (std::uint32_t slot = range.slot; slot < slots && slot < end + reach; ++slot) {
+            Cell& at = scratch_[scratch_at_[index(rank)] + slot];
+            if (!same_run(at, range) && at.run_slot < end) at.value = {};
+        }
+    }
+    void write(Cell& to, const Blocks& range, const Value& value) {
+        to.value = value;
+        if (range.where == Buffer::scratch) to.run_slot = range.slot, to.run_block = range.first - range.ahead;
+    }
+
+private:
+    static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+
+    const Program& program_;
+    Journal& journal_;
+    bool in_place_;
+    std::uint32_t blocks_;
+    std::uint32_t stamp_ = nothing;
+    std::vector<Cell> input_, output_, scratch_;
+    std::vector<std::size_t> scratch_at_;
+    std::vector<std::uint32_t> reach_; ///< of each rank: how far its longest scratch run goes beyond its first slot
+};
+
+} // namespace schedule::detail
+
+UNISONO_NAMESPACE_END
