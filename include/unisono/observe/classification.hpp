@@ -1,0 +1,179 @@
+#pragma once
+
+/// \file
+/// Metrics of classifiers. All count in integers, so that merging is exact.
+
+#include "unisono/observe/metric.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The share of right predictions; NaN before the first.
+class AccuracyMetric {
+public:
+    static constexpr std::string_view name = "accuracy";
+    void add(bool right) {
+        right_ += right ? 1 : 0;
+        ++all_;
+    }
+    /// Classes as numbers or names.
+    template <class Class>
+        requires std::equality_comparable<Class>
+    void add(const Class& predicted, const Class& actual) {
+        add(predicted == actual);
+    }
+    void merge(const AccuracyMetric& other) {
+        right_ += other.right_;
+        all_ += other.all_;
+    }
+    [[nodiscard]] std::uint64_t right() const { return right_; }
+    [[nodiscard]] std::uint64_t all() const { return all_; }
+    [[nodiscard]] double value() const { return static_cast<double>(right_) / static_cast<double>(all_); }
+
+private:
+    std::uint64_t right_ = 0;
+    std::uint64_t all_ = 0;
+};
+
+/// The harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN); 0 where nothing is positive.
+class F1Metric {
+public:
+    static constexpr std::string_view name = "f1";
+    void add(bool predicted, bool actual) {
+        true_positives_ += predicted && actual ? 1 : 0;
+        false_positives_ += predicted && !actual ? 1 : 0;
+        false_negatives_ += !predicted && actual ? 1 : 0;
+    }
+    void merge(const F1Metric& other) {
+        true_positives_ += other.true_positives_;
+        false_positives_ += other.false_positives_;
+        false_negatives_ += other.false_negatives_;
+    }
+    [[nodiscard]] double precision() const { return ratio(true_positives_, true_positives_ + false_positives_); }
+    [[nodiscard]] double recall() const { return ratio(true_positives_, true_positives_ + false_negatives_); }
+    [[nodiscard]] double value() const {
+        return ratio(2 * true_positives_, 2 * true_positives_ + false_positives_ + false_negatives_);
+    }
+
+private:
+    static double ratio(std::uint64_t part, std::uint64_t whole) {
+        return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+    }
+    std::uint64_t true_positives_ = 0;
+    std::uint64_t false_positives_ = 0;
+    std::uint64_t false_negatives_ = 0;
+};
+
+namespace detail {
+
+__extension__ using Wide = unsigned __int128;
+
+/// Groups of equal scores, fed from the lowest score up: the area under the ROC curve is the share of (positive, negative)
+/// pairs in which the positive one scores higher, ties counted half (Mann & Whitney 1947).
+class RankedPairs {
+public:
+    void add(std::uint64_t positives, std::uint64_t negatives) {
+        // Twice the won pairs, so that a tie is a whole number.
+        won_twice_ += Wide{positives} * (Wide{2} * negatives_ + negatives);
+        positives_ += positives;
+        negatives_ += negatives;
+    }
+    /// NaN unless there are samples of both classes.
+    [[nodiscard]] double area() const {
+        const auto pairs = Wide{positives_} * negatives_;
+        return static_cast<double>(won_twice_) / 2 / static_cast<double>(pairs);
+    }
+
+private:
+    Wide won_twice_ = 0;
+    std::uint64_t positives_ = 0;
+    std::uint64_t negatives_ = 0;
+};
+
+} // namespace detail
+
+/// The area under the ROC curve, exact. Keeps every score: 16 bytes a sample while it travels.
+class AucMetric {
+public:
+    static constexpr std::string_view name = "auc";
+    void add(double score, bool positive) {
+        if (score != score) refuse_input("AucMetric: a score is NaN; expected a number");
+        samples_.emplace_back(score, positive);
+    }
+    void merge(const AucMetric& other) {
+        const std::size_t count = other.samples_.size(); // `other` may be this one
+        samples_.reserve(samples_.size() + count);
+        for (std::size_t i = 0; i < count; ++i) samples_.push_back(other.samples_[i]);
+    }
+    [[nodiscard]] std::size_t size() const { return samples_.size(); }
+    [[nodiscard]] double value() const {
+        auto sorted = samples_;
+        std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+        detail::RankedPairs pairs;
+        for (std::size_t i = 0; i < sorted.size();) {
+            std::uint64_t positives = 0;
+            const std::size_t begin = i;
+            for (; i < sorted.size() && sorted[i].first == sorted[begin].first; ++i)
+                positives += sorted[i].second ? 1 : 0;
+            pairs.add(positives, i - begin - positives);
+        }
+        return pairs.area();
+    }
+
+    void save(std::vector<double>& out) const {
+        out.reserve(out.size() + 2 * samples_.size());
+        for (const auto& [score, positive] : samples_) {
+            out.push_back(score);
+            out.push_back(positive ? 1 : 0);
+        }
+    }
+    void load(std::span<const double> in) {
+        if (in.size() % 2 != 0) refuse_input("AucMetric: the state has an odd number of values");
+        samples_.clear();
+        for (std::size_t i = 0; i < in.size(); i += 2) add(in[i], in[i + 1] != 0);
+    }
+
+private:
+    std::vector<std::pair<double, bool>> samples_;
+};
+
+/// The area under the ROC curve of scores in [0, 1] that are rounded down to one of `Bins` equal bins (others count as 0 or
+/// 1). 16 bytes a bin, however many samples.
+template <std::size_t Bins = 1024>
+class BinnedAucMetric {
+    static_assert(Bins > 0);
+
+public:
+    static constexpr std::string_view name = "auc";
+    void add(double score, bool positive) {
+        if (score != score) refuse_input("BinnedAucMetric: a score is NaN; expected a number");
+        const double scaled = std::floor(std::clamp(score, 0.0, 1.0) * static_cast<double>(Bins));
+        const std::size_t bin = std::min(static_cast<std::size_t>(scaled), Bins - 1);
+        ++(positive ? positives_ : negatives_)[bin];
+    }
+    void merge(const BinnedAucMetric& other) {
+        for (std::size_t b = 0; b < Bins; ++b) {
+            positives_[b] += other.positives_[b];
+            negatives_[b] += other.negatives_[b];
+        }
+    }
+    [[nodiscard]] double value() const {
+        detail::RankedPairs pairs;
+        for (std::size_t b = 0; b < Bins; ++b) pairs.add(positives_[b], negatives_[b]);
+        return pairs.area();
+    }
+
+private:
+    std::array<std::uint64_t, Bins> positives_ = {};
+    std::array<std::uint64_t, Bins> negatives_ = {};
+};
+
+static_assert(mergeable_metric<AccuracyMetric> && mergeable_metric<F1Metric>);
+static_assert(mergeable_metric<AucMetric> && mergeable_metric<BinnedAucMetric<>>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,117 @@
+#pragma once
+
+/// \file
+/// A sum of doubles without rounding errors, so that no split over ranks and no order can change it.
+
+#include "unisono/core/config.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Adds doubles in a fixed-point number that is wide enough for all of them; `value()` is the exact sum, rounded once to
+/// nearest (ties to even). Merging and any order of adding give the same bits. 568 bytes, trivially copyable.
+/// Cost of an addition: three integer additions. Infinities and NaN are kept aside and win.
+/// Source: Kulisch, Computer Arithmetic and Validity, 2008, chapter 8.
+class ExactSum {
+public:
+    void add(double x) {
+        const auto bits = std::bit_cast<std::uint64_t>(x);
+        const auto exponent = static_cast<unsigned>(bits >> 52) & 0x7ffU;
+        if (exponent == 0x7ffU) {
+            special_ += x; // infinities of both signs make NaN
+            return;
+        }
+        const std::uint64_t fraction = bits & 0xfffffffffffffU;
+        const std::uint64_t significand = exponent == 0 ? fraction : fraction | 0x10000000000000U;
+        const unsigned shift = exponent == 0 ? 0 : exponent - 1; // in units of 2^-1074
+        const std::size_t at = shift / 32;
+        // The significand moved by 0 to 31 bits spans three limbs of 32 bits.
+        const std::uint64_t low = (significand & 0xffffffffU) << (shift % 32);
+        const std::uint64_t high = (significand >> 32) << (shift % 32);
+        const auto first = static_cast<std::int64_t>(low & 0xffffffffU);
+        const auto second = static_cast<std::int64_t>((low >> 32) + (high & 0xffffffffU));
+        const auto third = static_cast<std::int64_t>(high >> 32);
+        const std::int64_t sign = bits >> 63 != 0 ? -1 : 1;
+        limbs_[at] += sign * first;
+        limbs_[at + 1] += sign * second;
+        limbs_[at + 2] += sign * third;
+        if (++pending_ == most_pending) carry();
+    }
+
+    /// Adds a * b exactly, unless the product underflows.
+    void add_product(double a, double b) {
+        const double product = a * b;
+        add(product);
+        if (std::isfinite(product)) add(__builtin_fma(a, b, -product));
+    }
+
+    void merge(const ExactSum& other) {
+        ExactSum carried = other;
+        carried.carry();
+        carry();
+        for (std::size_t i = 0; i < limb_count; ++i) limbs_[i] += carried.limbs_[i];
+        special_ += other.special_;
+        carry();
+    }
+
+    [[nodiscard]] double value() const {
+        if (special_ != 0 || special_ != special_) return special_;
+        ExactSum magnitude = *this;
+        magnitude.carry();
+        const bool negative = magnitude.limbs_[limb_count - 1] < 0; // after the carry all others are not
+        if (negative) {
+            for (std::int64_t& limb : magnitude.limbs_) limb = -limb;
+            magnitude.carry();
+        }
+        const double rounded = magnitude.round();
+        return negative ? -rounded : rounded;
+    }
+
+private:
+    static constexpr std::size_t limb_count = 69;           // 2098 bits of doubles, and 110 for sums of many
+    static constexpr std::uint32_t most_pending = 1U << 28; // additions until 2^62 could be reached
+
+    /// Brings limbs 0 to the last but one into [0, 2^32); the last takes the sign.
+    void carry() {
+        for (std::size_t i = 0; i + 1 < limb_count; ++i) {
+            limbs_[i + 1] += limbs_[i] >> 32;
+            limbs_[i] &= 0xffffffff;
+        }
+        pending_ = 0;
+    }
+
+    /// Of a carried, not negative number.
+    [[nodiscard]] double round() const {
+        std::size_t top = limb_count;
+        while (top > 0 && limbs_[top - 1] == 0) --top;
+        if (top == 0) return 0;
+        --top;
+        // The highest 64 bits that begin with a one, and whether anything lies below.
+        const auto head = static_cast<std::uint64_t>(limbs_[top]);
+        const int zeros = std::countl_zero(head) - 32; // in a limb of 32 bits
+        const std::uint64_t next = top > 0 ? static_cast<std::uint64_t>(limbs_[top - 1]) : 0;
+        const std::uint64_t after = top > 1 ? static_cast<std::uint64_t>(limbs_[top - 2]) : 0;
+        if (zeros < 0) return std::numeric_limits<double>::infinity(); // more than any double
+        std::uint64_t bits = (head << 32 | next) << zeros;
+        if (zeros != 0) bits |= after >> (32 - zeros);
+        bool rest = (after & ((std::uint64_t{1} << (32 - zeros)) - 1)) != 0;
+        for (std::size_t i = 2; i < top && !rest; ++i) rest = limbs_[top - i - 1] != 0;
+        // Weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, all of them exact in the limbs.
+        const int exponent = static_cast<int>(top) * 32 - 1074 - 32 - zeros;
+        const std::uint64_t low = bits & 0x7ff;
+        std::uint64_t kept = bits >> 11;
+        if (low > 0x400 || (low == 0x400 && (rest || (kept & 1) != 0))) ++kept;
+        return std::ldexp(static_cast<double>(kept), exponent + 11);
+    }
+
+    std::int64_t limbs_[limb_count] = {};
+    double special_ = 0;
+    std::uint32_t pending_ = 0;
+};
+
+UNISONO_NAMESPACE_END

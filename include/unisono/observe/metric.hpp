@@ -1,0 +1,155 @@
+#pragma once
+
+/// \file
+/// Metrics: what a run is judged by, gathered on each rank and merged.
+///
+/// A metric `M` is copyable and has
+/// - `merge(other)`: takes in what another rank's metric saw;
+/// - `value() const`: a number;
+/// and it travels: it is trivially copyable, or has `save(std::vector<double>&) const`, which appends its state, and
+/// `load(std::span<const double>)`, which replaces it. How it is fed (`add(...)`) is between it and its user.
+///
+/// Laws
+/// - A new metric is neutral: merging it changes nothing.
+/// - Merging over any split of the samples gives the value that one rank sees that has them all. Those here keep this to
+///   the bit: they count in integers or sum exactly. The trainer merges in the order of ranks.
+///
+/// Menu: MeanMetric (weighted; losses), SumMetric, MaxMetric, MinMetric, AccuracyMetric, F1Metric (binary), AucMetric
+/// (exact; its state grows with the samples), BinnedAucMetric (fixed state, scores in [0, 1]). Deliberately absent: means of
+/// the ranks' values, which are wrong as soon as ranks have different numbers of samples.
+
+#include "unisono/core/error.hpp"
+#include "unisono/observe/exact_sum.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+template <class M>
+concept saves_itself = requires(M& metric, const M& other, std::vector<double>& out, std::span<const double> in) {
+    other.save(out);
+    metric.load(in);
+};
+
+} // namespace detail
+
+template <class M>
+concept mergeable_metric = std::copyable<M> && (std::is_trivially_copyable_v<M> ||
+                                                detail::saves_itself<M>)&&requires(M& metric, const M& other) {
+    metric.merge(other);
+    { other.value() } -> std::convertible_to<double>;
+};
+
+/// A metric's state as bytes, for a gather; their number may differ between ranks.
+template <mergeable_metric M>
+std::vector<std::byte> metric_bytes(const M& metric) {
+    if constexpr (detail::saves_itself<M>) {
+        std::vector<double> state;
+        metric.save(state);
+        std::vector<std::byte> bytes(state.size() * sizeof(double));
+        if (!bytes.empty()) std::memcpy(bytes.data(), state.data(), bytes.size());
+        return bytes;
+    } else {
+        std::vector<std::byte> bytes(sizeof(M));
+        std::memcpy(bytes.data(), &metric, sizeof(M));
+        return bytes;
+    }
+}
+
+/// Merges the state that `metric_bytes` made on another rank; `metric` must have that one's parameters (bins and the like).
+/// bad_input where the bytes can't be such a state.
+template <mergeable_metric M>
+void merge_bytes(M& metric, std::span<const std::byte> bytes) {
+    M other = metric;
+    if constexpr (detail::saves_itself<M>) {
+        if (bytes.size() % sizeof(double) != 0) {
+            refuse_input("the state of a metric has " + std::to_string(bytes.size()) +
+                         " bytes; expected whole doubles");
+        }
+        std::vector<double> state(bytes.size() / sizeof(double));
+        if (!bytes.empty()) std::memcpy(state.data(), bytes.data(), bytes.size());
+        other.load(state);
+    } else {
+        if (bytes.size() != sizeof(M)) {
+            refuse_input("the state of a metric has " + std::to_string(bytes.size()) + " bytes; expected " +
+                         std::to_string(sizeof(M)));
+        }
+        std::memcpy(static_cast<void*>(&other), bytes.data(), sizeof(M));
+    }
+    metric.merge(other);
+}
+
+/// sum of w * x over sum of w, both exact; NaN before the first sample.
+class MeanMetric {
+public:
+    static constexpr std::string_view name = "mean";
+    void add(double x, double weight = 1) {
+        sum_.add_product(x, weight);
+        weight_.add(weight);
+    }
+    void merge(const MeanMetric& other) {
+        sum_.merge(other.sum_);
+        weight_.merge(other.weight_);
+    }
+    [[nodiscard]] double weight() const { return weight_.value(); }
+    [[nodiscard]] double value() const { return sum_.value() / weight_.value(); }
+
+private:
+    ExactSum sum_;
+    ExactSum weight_;
+};
+
+/// The exact sum, rounded once.
+class SumMetric {
+public:
+    static constexpr std::string_view name = "sum";
+    void add(double x) { sum_.add(x); }
+    void merge(const SumMetric& other) { sum_.merge(other.sum_); }
+    [[nodiscard]] double value() const { return sum_.value(); }
+
+private:
+    ExactSum sum_;
+};
+
+/// The largest; minus infinity before the first. A NaN wins.
+class MaxMetric {
+public:
+    static constexpr std::string_view name = "max";
+    void add(double x) {
+        if (largest_ < x || x != x) largest_ = x;
+    }
+    void merge(const MaxMetric& other) { add(other.largest_); }
+    [[nodiscard]] double value() const { return largest_; }
+
+private:
+    double largest_ = -std::numeric_limits<double>::infinity();
+};
+
+/// The smallest; infinity before the first. A NaN wins.
+class MinMetric {
+public:
+    static constexpr std::string_view name = "min";
+    void add(double x) {
+        if (x < smallest_ || x != x) smallest_ = x;
+    }
+    void merge(const MinMetric& other) { add(other.smallest_); }
+    [[nodiscard]] double value() const { return smallest_; }
+
+private:
+    double smallest_ = std::numeric_limits<double>::infinity();
+};
+
+static_assert(mergeable_metric<MeanMetric> && mergeable_metric<SumMetric>);
+static_assert(mergeable_metric<MaxMetric> && mergeable_metric<MinMetric>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,253 @@
+#pragma once
+
+/// \file
+/// Progress of a training: a bar on a terminal, plain lines elsewhere, nothing on request.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/time.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class ProgressStyle : std::uint8_t {
+    automatic, ///< a bar on a terminal, lines elsewhere
+    bar,
+    lines,
+    off,
+};
+
+/// How progress is shown. `TERM=dumb` counts as no terminal.
+struct Progress {
+    ProgressStyle style = ProgressStyle::automatic;
+    double redraw_seconds = 0.1; ///< the bar is drawn at most so often
+    double line_seconds = 30; ///< without a bar: a line an epoch, and one whenever so much time went by; 0: epochs only
+    int columns = 0;          ///< width of the bar's line; 0: the terminal's
+
+    static constexpr std::string_view name = "Progress";
+    static constexpr Family family = Family::observer;
+    friend bool operator==(const Progress&, const Progress&) = default;
+
+    void check() const {
+        // A year at most: far from overflow in nanoseconds.
+        const auto fits = [](double seconds) { return seconds >= 0 && seconds <= 3.2e7; };
+        if (!fits(redraw_seconds))
+            refuse_input("Progress.redraw_seconds is " + std::to_string(redraw_seconds) + "; expected 0 to 32000000");
+        if (!fits(line_seconds))
+            refuse_input("Progress.line_seconds is " + std::to_string(line_seconds) + "; expected 0 to 32000000");
+        if (columns < 0) refuse_input("Progress.columns is " + std::to_string(columns) + "; expected at least 0");
+    }
+};
+
+/// Where a training is. Counts are of this epoch and over all ranks.
+struct ProgressPoint {
+    std::uint64_t epoch = 0;         ///< from 0
+    std::uint64_t epochs = 1;        ///< of this run: the epoch after the last, when resumed as well
+    std::uint64_t samples = 0;       ///< done
+    std::uint64_t samples_total = 0; ///< 0: unknown
+    double loss = std::numeric_limits<double>::quiet_NaN(); ///< of the last update, or a mean
+};
+
+/// What a reporter writes to, and its clock. `columns()` is 0 where the width is unknown.
+template <class Output>
+concept progress_output = requires(Output& output, std::string_view text) {
+    output.write(text);
+    { output.now() } -> std::same_as<nanoseconds>;
+    { output.is_terminal() } -> std::same_as<bool>;
+    { output.columns() } -> std::same_as<int>;
+};
+
+/// Standard error, so that standard output stays the program's own.
+struct StandardErrorOutput {
+    void write(std::string_view text) {
+        std::fwrite(text.data(), 1, text.size(), stderr);
+        std::fflush(stderr);
+    }
+    nanoseconds now() { return steady_now(); }
+    bool is_terminal() {
+        const char* term = std::getenv("TERM");
+        return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+    }
+    int columns() {
+        winsize size{};
+        return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    }
+};
+
+static_assert(progress_output<StandardErrorOutput>);
+
+/// 75 s as "1:15", 2 days as "48:00:00".
+inline std::string duration_text(double seconds) {
+    if (!(seconds >= 0 && seconds < 3.6e9)) return "?";
+    const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
+    const auto two = [](std::uint64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
+    const std::string rest = two(whole % 60);
+    if (whole < 3600) return std::to_string(whole / 60) + ":" + rest;
+    return std::to_string(whole / 3600) + ":" + two(whole / 60 % 60) + ":" + rest;
+}
+
+/// Shows one training. Only one rank should print; the others pass `prints = false`, which costs nothing.
+/// Cost of `update`: reading a clock, unless something is due.
+template <progress_output Output = StandardErrorOutput>
+class ProgressReporter {
+public:
+    ProgressReporter(const Progress& policy, bool prints, Output output = {})
+        : policy_(policy), output_(std::move(output)), style_(policy.style) {
+        policy_.check();
+        if (!prints) style_ = ProgressStyle::off;
+        if (style_ == ProgressStyle::automatic) {
+            style_ = output_.is_terminal() ? ProgressStyle::bar : ProgressStyle::lines;
+        }
+    }
+    ProgressReporter(const ProgressReporter&) = delete;
+    ProgressReporter& operator=(const ProgressReporter&) = delete;
+    /// Leaves the terminal's cursor at the start of a line, whatever comes next: an error's message for instance.
+    ~ProgressReporter() {
+        if (drawn_) output_.write("\n");
+    }
+
+    [[nodiscard]] ProgressStyle style() const { return style_; }
+
+    /// Before the first update; a resumed training begins in mid-epoch, which the estimate of the time left heeds.
+    void begin(const ProgressPoint& point) {
+        if (style_ == ProgressStyle::off) return;
+        started_ = shown_ = epoch_started_ = output_.now();
+        first_share_ = share(point);
+        epoch_first_ = shown_samples_ = point.samples;
+        speed_ = 0;
+    }
+
+    /// After an update.
+    void update(const ProgressPoint& point) {
+        if (style_ == ProgressStyle::off) return;
+        const bool bar = style_ == ProgressStyle::bar;
+        const double every = bar ? policy_.redraw_seconds : policy_.line_seconds;
+        if (!bar && every == 0) return;
+        const nanoseconds now = output_.now();
+        if (drawn_or_lines() && static_cast<double>(now - shown_) < every * 1e9) return;
+        measure(point, now);
+        if (bar) draw(bar_text(point, now));
+        else output_.write(running_text(point, now) + "\n");
+    }
+
+    /// After an epoch's last update: one line, which stays.
+    void epoch_end(const ProgressPoint& point) {
+        if (style_ == ProgressStyle::off) return;
+        const nanoseconds now = output_.now();
+        const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
+        const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
+        std::string line = head(point) + ": " + count_text(done) + " samples in " + fixed_text(seconds, 1) + " s";
+        if (seconds > 0) line += ", " + speed_text(static_cast<double>(done) / seconds);
+        line += loss_text(point);
+        output_.write((drawn_ ? "\r\x1b[K" + line : line) + "\n");
+        drawn_ = false;
+        epoch_started_ = shown_ = now;
+        epoch_first_ = shown_samples_ = 0;
+    }
+
+private:
+    [[nodiscard]] bool drawn_or_lines() const { return drawn_ || style_ == ProgressStyle::lines; }
+
+    static std::string head(const ProgressPoint& point) {
+        return "epoch " + std::to_string(point.epoch + 1) + "/" +
+               std::to_string(std::max(point.epochs, point.epoch + 1));
+    }
+    static std::string loss_text(const ProgressPoint& point) {
+        if (point.loss != point.loss) return {};
+        char text[48];
+        const int length = std::snprintf(text, sizeof text, ", loss %.4g", point.loss);
+        return std::string(text, static_cast<std::size_t>(length));
+    }
+    static std::string speed_text(double samples_a_second) {
+        if (!(samples_a_second < 1e15)) return "? samples/s";
+        if (samples_a_second < 100) return fixed_text(samples_a_second, 1) + " samples/s";
+        return count_text(static_cast<std::size_t>(samples_a_second)) + " samples/s";
+    }
+
+    /// The part of this epoch that is done; of an epoch of unknown size, none.
+    static double epoch_share(const ProgressPoint& point) {
+        if (point.samples_total == 0) return 0;
+        return std::min(1.0, static_cast<double>(point.samples) / static_cast<double>(point.samples_total));
+    }
+    /// Epochs done.
+    static double share(const ProgressPoint& point) { return static_cast<double>(point.epoch) + epoch_share(point); }
+
+    /// Half of the speed shown is that of the time since the last look, so that it is calm and yet follows.
+    void measure(const ProgressPoint& point, nanoseconds now) {
+        const double seconds = static_cast<double>(now - shown_) * 1e-9;
+        if (seconds > 0 && point.samples >= shown_samples_) {
+            const double recent = static_cast<double>(point.samples - shown_samples_) / seconds;
+            speed_ = speed_ == 0 ? recent : (speed_ + recent) / 2;
+        }
+        shown_ = now;
+        shown_samples_ = point.samples;
+    }
+
+    [[nodiscard]] std::string left_text(const ProgressPoint& point, nanoseconds now) const {
+        const double done = share(point) - first_share_;
+        if (point.samples_total == 0 || !(done > 0)) return {};
+        const double left = std::max(0.0, static_cast<double>(point.epochs) - share(point));
+        return ", " + duration_text(static_cast<double>(now - started_) * 1e-9 * left / done) + " left";
+    }
+
+    [[nodiscard]] std::string percent_text(const ProgressPoint& point) const {
+        if (point.samples_total == 0) return count_text(point.samples) + " samples";
+        const std::string percent = std::to_string(static_cast<int>(epoch_share(point) * 100));
+        return std::string(3 - std::min<std::size_t>(3, percent.size()), ' ') + percent + "%";
+    }
+
+    [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const {
+        return head(point) + ": " + percent_text(point) + ", " + speed_text(speed_) + loss_text(point) +
+               left_text(point, now);
+    }
+
+    /// Fits the line: the bar takes 10 to 40 columns of what the words leave, and goes first where there is too little;
+    /// then the words are cut at the end.
+    [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now) {
+        int columns = policy_.columns != 0 ? policy_.columns : output_.columns();
+        if (columns <= 0) columns = 80;
+        const auto room = static_cast<std::size_t>(columns - 1); // terminals wrap once the last column is written
+        std::string text = running_text(point, now);
+        if (point.samples_total != 0 && text.size() + 13 <= room) {
+            const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
+            const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
+            std::string bar = " [" + std::string(full, '=') + std::string(width - full, ' ') + "]";
+            if (full < width) bar[2 + full] = '>';
+            text.insert(head(point).size() + 1, bar); // after the colon
+        }
+        if (text.size() > room) text.resize(room);
+        return text;
+    }
+
+    void draw(const std::string& text) {
+        output_.write("\r" + text + "\x1b[K");
+        drawn_ = true;
+    }
+
+    Progress policy_;
+    Output output_;
+    ProgressStyle style_;
+    bool drawn_ = false; ///< a bar is on the screen, without a newline
+    nanoseconds started_ = 0, epoch_started_ = 0, shown_ = 0;
+    double first_share_ = 0;
+    double speed_ = 0; ///< samples a second
+    std::uint64_t epoch_first_ = 0, shown_samples_ = 0;
+};
+
+static_assert(policy_of<Progress, Family::observer>);
+
+UNISONO_NAMESPACE_END
