@@ -195,6 +195,23 @@ BOOST_AUTO_TEST_CASE(what_was_held_before_a_restart_is_dropped) {
     BOOST_CHECK_EQUAL(drain(reader).size(), 10u);
 }
 
+BOOST_AUTO_TEST_CASE(a_restart_waits_for_the_batch_that_is_being_read_and_drops_it) {
+    Probe data;
+    data.gate = false;
+    un::Loader reader{data, stream_of(100, 10, 0, false), {.depth = 2}};
+    BOOST_REQUIRE(eventually([&] { return data.inside == 1; }));
+    std::thread opener{[&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+        data.gate = true;
+    }};
+    reader.restart(un::Epoch{0}, 50);
+    BOOST_CHECK(data.gate);
+    opener.join();
+    const auto rest = drain(reader);
+    BOOST_CHECK_EQUAL(rest.size(), 5u);
+    BOOST_CHECK_EQUAL(rest.at(0).at(0), 50u);
+}
+
 BOOST_AUTO_TEST_CASE(items_carry_what_the_stream_says_and_empty_lists_ask_nothing) {
     for (const int depth : {0, 2}) {
         Probe data;

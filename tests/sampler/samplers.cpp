@@ -359,6 +359,18 @@ BOOST_AUTO_TEST_CASE(bad_positions_and_epochs_are_refused) {
     check_contains(refusal([&] { stream.next(); }), {"epoch 0", "no more samples", "restart"});
 }
 
+BOOST_AUTO_TEST_CASE(a_restart_within_a_round_begins_with_the_first_replica) {
+    const un::InterleavedSampler sampler{.replicas = 3};
+    auto stream = sampler.stream(un::shape_of_rank(sampler, 20, 2, 2, 1), un::Epoch{1});
+    auto fresh = stream;
+    const auto expected = drain(fresh);
+    stream.next();
+    stream.next();
+    BOOST_CHECK((stream.position() == un::Position{un::Epoch{1}, 0})); // the round is not done
+    stream.restart(un::Epoch{1});
+    BOOST_CHECK(drain(stream) == expected);
+}
+
 BOOST_AUTO_TEST_CASE(nothing_is_allocated_once_the_stream_is_made) {
     for_each_sampler([&](const auto& sampler, Coverage) {
         auto stream = sampler.stream(un::shape_of_rank(sampler, 1000, 7, 3, 1), un::Epoch{0}, 500);
