@@ -18,14 +18,14 @@ struct AddWeighted {
     accumulator_t<To> weight;
     UNISONO_INLINE void operator()(To& y, const T& x) const {
         const auto product = static_cast<accumulator_t<To>>(weight * static_cast<accumulator_t<To>>(widen(x)));
-        y = static_cast<To>(canonical(widen(y) + product));
+        y = canonical(static_cast<To>(widen(y) + product));
     }
 };
 
 template <class To, class T>
 struct Add {
     UNISONO_INLINE void operator()(To& y, const T& x) const {
-        y = static_cast<To>(canonical(widen(y) + static_cast<accumulator_t<To>>(widen(x))));
+        y = canonical(static_cast<To>(widen(y) + static_cast<accumulator_t<To>>(widen(x))));
     }
 };
 
@@ -33,7 +33,7 @@ template <class To, class T>
 struct StoreWeighted {
     accumulator_t<To> weight;
     UNISONO_INLINE void operator()(To& y, const T& x) const {
-        y = static_cast<To>(canonical(weight * static_cast<accumulator_t<To>>(widen(x))));
+        y = canonical(static_cast<To>(weight * static_cast<accumulator_t<To>>(widen(x))));
     }
 };
 

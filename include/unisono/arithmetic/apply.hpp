@@ -44,6 +44,12 @@ UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays)
     for (std::size_t i = 0; i < count; ++i) functor(arrays[i]...);
 }
 
+template <class Functor, class... T>
+void apply_on(InstructionSet set, const Functor& functor, std::size_t count, T*... arrays) {
+    vectorised(set, [&functor, count, arrays...]()
+                   __attribute__((always_inline)) { apply_loop(Functor(functor), count, arrays...); });
+}
+
 } // namespace detail
 
 /// functor(first[i], rest[i]...) for every i, in no particular order, in place: the functor takes references, const ones
@@ -64,10 +70,7 @@ void apply(const Functor& functor, std::span<First> first, std::span<Rest>... re
                          ", as the first has");
     };
     (check(rest.size()), ...);
-    detail::vectorised(best_instruction_set(),
-                       [&functor, count, a = first.data(), ... b = rest.data()]() __attribute__((always_inline)) {
-                           detail::apply_loop(static_cast<const Functor>(functor), count, a, b...);
-                       });
+    detail::apply_on(best_instruction_set(), functor, count, first.data(), rest.data()...);
 }
 
 UNISONO_NO_CONTRACTION_END

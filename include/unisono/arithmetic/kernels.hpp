@@ -31,21 +31,22 @@ struct Folding {
         return static_cast<Accumulator>(value);
     }
     UNISONO_INLINE static T out(Accumulator value) {
-        if constexpr (built_in) return static_cast<T>(canonical(value));
+        if constexpr (built_in) return canonical(static_cast<T>(value));
         else return value;
     }
 };
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Two sources are folded straight into the targets. More are folded chunk by chunk through a buffer that stays in the
-/// first cache, so that each source and target is a stream that the processor can foresee, however many there are.
+/// Two sources are folded straight into one target or two. The rest goes block by block through an accumulator that
+/// stays in the first cache; a block is short, so that each source and target remains a stream that the processor
+/// fetches ahead, however many there are.
 template <class Op, class T>
 struct Combine {
     using Fold = Folding<Op, T>;
     using Accumulator = typename Fold::Accumulator;
-    static constexpr std::size_t chunk_bytes = sizeof(Accumulator) > 4096 ? sizeof(Accumulator) : 4096;
-    static constexpr std::size_t chunk_elements = chunk_bytes / sizeof(Accumulator);
+    static constexpr std::size_t block_bytes = sizeof(Accumulator) > 512 ? sizeof(Accumulator) : 512;
+    static constexpr std::size_t block_elements = block_bytes / sizeof(Accumulator);
 
     const Op& op;
     const std::byte* const* sources;
@@ -54,24 +55,24 @@ struct Combine {
     std::size_t target_count;
     std::size_t count;
 
-    template <class A, class B, class Out>
-    UNISONO_INLINE void fold(const std::byte* a, const std::byte* b, std::byte* to, std::size_t elements) const {
+    UNISONO_INLINE void two_to_one() const {
         const Op& operation = op;
+        const std::byte* a = sources[0];
+        const std::byte* b = sources[1];
+        std::byte* to = targets[0];
+        const std::size_t elements = count;
         UNISONO_ELEMENTWISE
-        for (std::size_t i = 0; i < elements; ++i) {
-            const Accumulator r = operation(Fold::in(load<A>(a, i)), Fold::in(load<B>(b, i)));
-            if constexpr (std::is_same_v<Out, T>) store<T>(to, i, Fold::out(r));
-            else store<Accumulator>(to, i, r);
-        }
+        for (std::size_t i = 0; i < elements; ++i)
+            store<T>(to, i, Fold::out(operation(Fold::in(load<T>(a, i)), Fold::in(load<T>(b, i)))));
     }
 
-    UNISONO_INLINE void fold_two_to_two() const {
+    UNISONO_INLINE void two_to_two() const {
+        const Op& operation = op;
         const std::byte* a = sources[0];
         const std::byte* b = sources[1];
         std::byte* first = targets[0];
-        std::byte* second = targets[1];
+        std::byte* second = targets[target_count - 1];
         const std::size_t elements = count;
-        const Op& operation = op;
         UNISONO_ELEMENTWISE
         for (std::size_t i = 0; i < elements; ++i) {
             const T r = Fold::out(operation(Fold::in(load<T>(a, i)), Fold::in(load<T>(b, i))));
@@ -80,24 +81,48 @@ struct Combine {
         }
     }
 
-    UNISONO_INLINE void operator()() const {
-        if (source_count == 2 && target_count == 2) return fold_two_to_two();
-        if (source_count == 2 && target_count == 1) return fold<T, T, T>(sources[0], sources[1], targets[0], count);
-        alignas(64) std::byte buffer[chunk_bytes];
-        for (std::size_t begin = 0; begin < count; begin += chunk_elements) {
-            const std::size_t elements = count - begin < chunk_elements ? count - begin : chunk_elements;
+    UNISONO_INLINE void by_blocks() const {
+        const Op& operation = op;
+        alignas(64) std::byte block[block_bytes];
+        for (std::size_t begin = 0; begin < count; begin += block_elements) {
+            const std::size_t elements = count - begin < block_elements ? count - begin : block_elements;
             const std::size_t at = begin * sizeof(T);
-            if (source_count == 2) {
-                fold<T, T, T>(sources[0] + at, sources[1] + at, targets[0] + at, elements);
-            } else {
-                fold<T, T, Accumulator>(sources[0] + at, sources[1] + at, buffer, elements);
-                for (std::size_t s = 2; s + 1 < source_count; ++s)
-                    fold<Accumulator, T, Accumulator>(buffer, sources[s] + at, buffer, elements);
-                fold<Accumulator, T, T>(buffer, sources[source_count - 1] + at, targets[0] + at, elements);
+            const std::byte* first = sources[0] + at;
+            UNISONO_ELEMENTWISE
+            for (std::size_t i = 0; i < elements; ++i) store<Accumulator>(block, i, Fold::in(load<T>(first, i)));
+            for (std::size_t s = 1; s < source_count; ++s) {
+                const std::byte* from = sources[s] + at;
+                UNISONO_ELEMENTWISE
+                for (std::size_t i = 0; i < elements; ++i)
+                    store<Accumulator>(block, i, operation(load<Accumulator>(block, i), Fold::in(load<T>(from, i))));
             }
-            for (std::size_t t = 1; t < target_count; ++t)
-                copy_bytes(targets[t] + at, targets[0] + at, elements * sizeof(T));
+            if constexpr (std::is_same_v<T, Accumulator>) {
+                for (std::size_t t = 0; t < target_count; ++t) {
+                    std::byte* to = targets[t] + at;
+                    UNISONO_ELEMENTWISE
+                    for (std::size_t i = 0; i < elements; ++i) store<T>(to, i, Fold::out(load<Accumulator>(block, i)));
+                }
+            } else {
+                std::byte* to = targets[0] + at;
+                UNISONO_ELEMENTWISE
+                for (std::size_t i = 0; i < elements; ++i) store<T>(to, i, Fold::out(load<Accumulator>(block, i)));
+                for (std::size_t t = 1; t < target_count; ++t) {
+                    std::byte* other = targets[t] + at;
+                    UNISONO_ELEMENTWISE
+                    for (std::size_t i = 0; i < elements; ++i) store<T>(other, i, load<T>(to, i));
+                }
+            }
         }
+    }
+
+    UNISONO_INLINE void operator()() const {
+        if (source_count == 2 && target_count <= 2) {
+            if constexpr (std::is_same_v<T, Accumulator>) { // else conversions dominate: one loop is enough to compile
+                if (target_count == 1) return two_to_one();
+            }
+            return two_to_two();
+        }
+        by_blocks();
     }
 };
 

@@ -7,7 +7,6 @@
 #include "unisono/arithmetic/kernels.hpp"
 #include "unisono/arithmetic/reduction.hpp"
 
-#include <cmath>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -23,7 +22,7 @@ using Wrapping = std::make_unsigned_t<std::common_type_t<T, int>>;
 /// bfloat16 and float16, applied to single elements, go through float.
 template <class Op, class T>
 UNISONO_INLINE constexpr T through_float(const Op& op, T a, T b) {
-    return static_cast<T>(canonical(op(static_cast<float>(a), static_cast<float>(b))));
+    return canonical(static_cast<T>(op(static_cast<float>(a), static_cast<float>(b))));
 }
 
 template <class T>
@@ -150,7 +149,7 @@ Reduction make_reduction(const Op& op) {
 }
 
 template <class Op, element T>
-    requires reduction_operation<Op, T>
+    requires(reduction_operation<Op, T> && !detail::built_in_operation<Op> && !std::same_as<Op, WeightedMean>)
 Reduction make_reduction(const Op&& op) = delete; // the operation would be gone before the collective runs
 
 static_assert(reduction_operation<Sum, float> && reduction_operation<Product, bfloat16>);

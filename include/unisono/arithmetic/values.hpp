@@ -60,5 +60,15 @@ UNISONO_INLINE constexpr T canonical(T value) {
     else return value;
 }
 
+UNISONO_INLINE constexpr bfloat16 canonical(bfloat16 value) {
+    value.bits = static_cast<std::uint16_t>(select((value.bits & 0x7fffu) > 0x7f80u, 0x7fc0u, value.bits));
+    return value;
+}
+
+UNISONO_INLINE constexpr float16 canonical(float16 value) {
+    value.bits = static_cast<std::uint16_t>(select((value.bits & 0x7fffu) > 0x7c00u, 0x7e00u, value.bits));
+    return value;
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -31,7 +31,16 @@ constexpr std::string_view name_of(ElementType type) {
     return names[static_cast<std::size_t>(type)];
 }
 
-// The conversions have no branches, only selections, so that loops over them are vectorised.
+namespace detail {
+
+/// condition ? a : b in bit operations. Conversions choose by it and have no branches, so that loops over them are
+/// vectorised (a compiler will not, on its own, compute both floats and then choose: one might raise an exception flag).
+[[gnu::always_inline]] constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
+    const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
+    return (a & mask) | (b & ~mask);
+}
+
+} // namespace detail
 
 /// bfloat16: the upper half of a float. Conversions round to nearest, ties to even; NaN stays NaN, quiet once narrowed.
 struct bfloat16 {
@@ -62,9 +71,10 @@ struct float16 {
         const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
         const std::uint32_t magnitude = bits & 0x7fffu;
         const float small = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f; // exact
-        const std::uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
-        std::uint32_t wide = magnitude >= 0x400u ? (magnitude << 13) + 0x38000000u : std::bit_cast<std::uint32_t>(small);
-        wide = magnitude >= 0x7c00u ? (magnitude << 13) | 0x7f800000u | quiet : wide;
+        const std::uint32_t finite =
+            detail::select(magnitude >= 0x400u, (magnitude << 13) + 0x38000000u, std::bit_cast<std::uint32_t>(small));
+        const std::uint32_t quiet = detail::select(magnitude > 0x7c00u, 0x400000u, 0u);
+        const std::uint32_t wide = detail::select(magnitude >= 0x7c00u, (magnitude << 13) | 0x7f800000u | quiet, finite);
         return std::bit_cast<float>(sign | wide);
     }
     friend constexpr bool operator==(float16 a, float16 b) { return float(a) == float(b); }
@@ -76,11 +86,12 @@ private:
         const std::uint32_t magnitude = x & 0x7fffffffu;
         const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
         // One unit of 0.5 + y is the least subnormal half: the addition itself rounds y to a multiple of it.
-        const std::uint32_t subnormal =
-            std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude < 0x38800000u ? magnitude : 0u) + 0.5f) - 0x3f000000u;
-        std::uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
-        half = magnitude >= 0x477ff000u ? 0x7c00u : half; // rounds past 65504
-        half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : half;
+        const float little = std::bit_cast<float>(detail::select(magnitude < 0x38800000u, magnitude, 0u));
+        const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(little + 0.5f) - 0x3f000000u;
+        const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+        std::uint32_t half = detail::select(magnitude < 0x38800000u, subnormal, normal);
+        half = detail::select(magnitude >= 0x477ff000u, 0x7c00u, half); // rounds past 65504
+        half = detail::select(magnitude > 0x7f800000u, nan, half);
         return static_cast<std::uint16_t>(sign | half);
     }
 };

@@ -1,0 +1,147 @@
+#pragma once
+
+/// \file
+/// What guards measure: where the first non-finite value lies, and the sum of squares.
+
+#include "unisono/arithmetic/values.hpp"
+#include "unisono/arithmetic/vectorised.hpp"
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What `first_non_finite` gives if all is well.
+inline constexpr std::size_t npos = static_cast<std::size_t>(-1);
+
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// The bits of a floating type, and the exponent's among them: all set in infinities and NaN, and only there.
+template <class T>
+struct Exponent;
+template <>
+struct Exponent<float> {
+    using Bits = std::uint32_t;
+    static constexpr Bits mask = 0x7f800000u;
+};
+template <>
+struct Exponent<double> {
+    using Bits = std::uint64_t;
+    static constexpr Bits mask = 0x7ff0000000000000u;
+};
+template <>
+struct Exponent<bfloat16> {
+    using Bits = std::uint16_t;
+    static constexpr Bits mask = 0x7f80u;
+};
+template <>
+struct Exponent<float16> {
+    using Bits = std::uint16_t;
+    static constexpr Bits mask = 0x7c00u;
+};
+
+template <class T>
+struct FindNonFinite {
+    using Bits = typename Exponent<T>::Bits;
+    static constexpr Bits mask = Exponent<T>::mask;
+    const std::byte* data;
+    std::size_t count;
+    std::size_t* found;
+
+    UNISONO_INLINE void operator()() const {
+        constexpr std::size_t block = 8192 / sizeof(T); // the common case is that all are finite: one test a block
+        for (std::size_t begin = 0; begin < count; begin += block) {
+            const std::size_t elements = count - begin < block ? count - begin : block;
+            const std::byte* at = data + begin * sizeof(T);
+            Bits any = 0;
+            for (std::size_t i = 0; i < elements; ++i)
+                any = static_cast<Bits>(any | ((load<Bits>(at, i) & mask) == mask ? 1u : 0u));
+            if (any == 0) continue;
+            std::size_t i = 0;
+            while ((load<Bits>(at, i) & mask) != mask) ++i;
+            *found = begin + i;
+            return;
+        }
+    }
+};
+
+template <class T>
+struct SumSquares {
+    static constexpr std::size_t lanes = 16;
+    const std::byte* data;
+    std::size_t count;
+    double* sum;
+
+    template <class Wide>
+    UNISONO_INLINE static void add(double* lane, const std::byte* at, std::size_t elements) {
+        for (std::size_t j = 0; j < elements; ++j) {
+            const auto x = static_cast<double>(load<Wide>(at, j));
+            const double square = x * x;
+            lane[j] = lane[j] + square;
+        }
+    }
+
+    UNISONO_INLINE void operator()() const {
+        using Wide = accumulator_t<T>;
+        constexpr std::size_t block = 512;
+        double lane[lanes] = {};
+        [[maybe_unused]] alignas(64) std::byte widened[block * sizeof(Wide)];
+        for (std::size_t begin = 0; begin < count; begin += block) {
+            const std::size_t elements = count - begin < block ? count - begin : block;
+            const std::byte* at = data + begin * sizeof(T);
+            if constexpr (!std::is_same_v<T, Wide>) { // in a loop of its own, which is vectorised
+                UNISONO_ELEMENTWISE
+                for (std::size_t i = 0; i < elements; ++i) store<Wide>(widened, i, widen(load<T>(at, i)));
+                at = widened;
+            }
+            std::size_t i = 0;
+            for (; i + lanes <= elements; i += lanes) add<Wide>(lane, at + i * sizeof(Wide), lanes);
+            add<Wide>(lane, at + i * sizeof(Wide), elements - i);
+        }
+        for (std::size_t width = lanes / 2; width > 0; width /= 2)
+            for (std::size_t j = 0; j < width; ++j) lane[j] = lane[j] + lane[j + width];
+        *sum = canonical(lane[0]);
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+template <class T>
+std::size_t first_non_finite_on(InstructionSet set, std::span<const T> x) {
+    std::size_t found = npos;
+    vectorised(set, FindNonFinite<T>{reinterpret_cast<const std::byte*>(x.data()), x.size(), &found});
+    return found;
+}
+
+template <class T>
+double sum_of_squares_on(InstructionSet set, std::span<const T> x) {
+    double sum = 0;
+    vectorised(set, SumSquares<T>{reinterpret_cast<const std::byte*>(x.data()), x.size(), &sum});
+    return sum;
+}
+
+} // namespace detail
+
+/// The index of the first infinity or NaN in x, or npos. Looks at the exponents' bits, which no compiler's flags can
+/// reason away. Cost: one pass through memory.
+template <class T>
+    requires floating_element<std::remove_const_t<T>>
+std::size_t first_non_finite(std::span<T> x) {
+    return detail::first_non_finite_on<std::remove_const_t<T>>(best_instruction_set(), x);
+}
+
+/// The sum of x[i]^2 in double: 0 for an empty span, infinite or NaN where x is. Each square is rounded once to double (exact
+/// for float and 16-bit elements), added in an order fixed by positions in the span alone: 16 interleaved sums, then pairwise.
+/// The sum over slices so depends in its last bits on where they are cut.
+template <class T>
+    requires floating_element<std::remove_const_t<T>>
+double sum_of_squares(std::span<T> x) {
+    return detail::sum_of_squares_on<std::remove_const_t<T>>(best_instruction_set(), x);
+}
+
+UNISONO_NAMESPACE_END
