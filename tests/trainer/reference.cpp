@@ -1,6 +1,6 @@
 // What PyTorch computed, computed again: the published run to the bit, and DistributedDataParallel with accumulation.
-#include "models.hpp"
 #include "support/reference.hpp"
+#include "models.hpp"
 
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/group/run.hpp"
@@ -47,7 +47,7 @@ std::vector<std::vector<std::vector<float>>> train(const Article& article, int r
         un::RowData<float> data(values, article.size);
         un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}, policies...};
         for (std::int64_t epoch = 0; epoch < article.epochs; ++epoch) {
-            trainer.fit(data, {.epochs = 1, .batch_size = article.batch});
+            trainer.fit(data, {.epochs = 1, .batch_size = article.batch, .progress = false});
             after[static_cast<std::size_t>(world.rank())].push_back(model.weights);
         }
     });
@@ -61,7 +61,8 @@ void check(const Article& article, const std::vector<std::vector<std::vector<flo
             for (std::size_t j = 0; j < article.size; ++j) {
                 const float found = rank[epoch][j];
                 const float expected = article.expected[epoch][j];
-                if (to_the_bit) BOOST_TEST(std::bit_cast<std::uint32_t>(found) == std::bit_cast<std::uint32_t>(expected));
+                if (to_the_bit)
+                    BOOST_TEST(std::bit_cast<std::uint32_t>(found) == std::bit_cast<std::uint32_t>(expected));
                 else BOOST_TEST(std::abs(found - expected) <= 1e-6f * std::max(1.f, std::abs(expected)));
             }
     }
@@ -84,7 +85,9 @@ BOOST_AUTO_TEST_CASE(published_run) {
             check(article, train(article, 1, interleaved, un::Accumulate{.steps = article.world}), i == 0);
             check(article, train(article, 1, interleaved), i == 0);
             if (world % 2 == 0)
-                check(article, train(article, 2, un::InterleavedSampler{.replicas = article.world / 2, .shuffle = false}), i == 0);
+                check(article,
+                      train(article, 2, un::InterleavedSampler{.replicas = article.world / 2, .shuffle = false}),
+                      i == 0);
         }
     }
 }
@@ -103,7 +106,8 @@ void check_ddp(const nlohmann::json& one, const Optimizer& optimizer) {
         un::RowData<double, double> data(x, 4, t);
         un::Trainer trainer{world, model, accumulate, sampler, optimizer};
         for (const auto& row : one["weights_after_epoch"]) {
-            trainer.fit(data, {.epochs = 1, .batch_size = one["batch"].template get<std::int64_t>()});
+            trainer.fit(data,
+                        {.epochs = 1, .batch_size = one["batch"].template get<std::int64_t>(), .progress = false});
             const auto expected = parse_hex_array(row);
             const auto found = model.values();
             for (std::size_t j = 0; j < 4; ++j)
@@ -123,7 +127,8 @@ BOOST_AUTO_TEST_CASE(distributed_data_parallel) {
                                     << ", shuffle " << one["shuffle"]) {
             const auto& options = one["options"];
             if (one["optimizer"] == "SGD")
-                BOOST_CHECK_NO_THROW(check_ddp(one, un::Sgd{.learning_rate = options["lr"], .momentum = options["momentum"]}));
+                BOOST_CHECK_NO_THROW(
+                    check_ddp(one, un::Sgd{.learning_rate = options["lr"], .momentum = options["momentum"]}));
             else
                 BOOST_CHECK_NO_THROW(
                     check_ddp(one, un::AdamW{.learning_rate = options["lr"], .weight_decay = options["weight_decay"]}));

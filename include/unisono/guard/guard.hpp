@@ -40,13 +40,15 @@ enum class OnOffence : std::uint8_t {
 constexpr std::string_view name_of(OnOffence what) { return what == OnOffence::stop ? "stop" : "skip"; }
 
 template <class G>
-concept guard_policy =
-    policy_of<G, Family::guard> && requires(const G& guard, std::span<const float> single, std::span<const double> twice) {
-        { guard.first_offender(single) } -> std::same_as<std::size_t>; ///< index in the span, or no_offender
-        { guard.first_offender(twice) } -> std::same_as<std::size_t>;
-        { guard.on_offence() } -> std::same_as<OnOffence>;
-        { G::inspects } -> std::convertible_to<bool>;
-        { G::needs_agreement } -> std::convertible_to<bool>;
-    };
+concept guard_policy = policy_of<G, Family::guard> &&
+                       requires(const G& guard, std::span<const float> single, std::span<const double> twice) {
+                           {
+                               guard.first_offender(single)
+                           } -> std::same_as<std::size_t>; ///< index in the span, or no_offender
+                           { guard.first_offender(twice) } -> std::same_as<std::size_t>;
+                           { guard.on_offence() } -> std::same_as<OnOffence>;
+                           { G::inspects } -> std::convertible_to<bool>;
+                           { G::needs_agreement } -> std::convertible_to<bool>;
+                       };
 
 UNISONO_NAMESPACE_END

@@ -112,7 +112,10 @@ using parameter_element_t = typename detail::SpansElement<detail::parameters_t<M
 
 template <class M>
 inline constexpr GradientKind gradient_kind_of = [] {
-    if constexpr (requires { { M::gradient_kind } -> std::convertible_to<GradientKind>; }) return GradientKind{M::gradient_kind};
+    if constexpr (requires {
+                      { M::gradient_kind } -> std::convertible_to<GradientKind>;
+                  })
+        return GradientKind{M::gradient_kind};
     else return GradientKind::mean;
 }();
 
@@ -131,15 +134,28 @@ std::string parameter_label(M& m, std::size_t index) {
 
 /// Samples in a batch, where it says so: `batch.samples()`, `batch.rows()`, or its size as a range.
 template <class Batch>
-inline constexpr bool counts_samples = requires(const Batch& batch) { { batch.samples() } -> std::convertible_to<std::size_t>; } ||
-                                       requires(const Batch& batch) { { batch.rows() } -> std::convertible_to<std::size_t>; } ||
-                                       requires(const Batch& batch) { { std::size(batch) } -> std::convertible_to<std::size_t>; };
+inline constexpr bool counts_samples = requires(const Batch& batch) {
+    { batch.samples() } -> std::convertible_to<std::size_t>;
+} || requires(const Batch& batch) {
+    { batch.rows() } -> std::convertible_to<std::size_t>;
+} || requires(const Batch& batch) {
+    { std::size(batch) } -> std::convertible_to<std::size_t>;
+};
 
 template <class Batch>
 constexpr std::size_t samples_of(const Batch& batch) {
-    if constexpr (requires { { batch.samples() } -> std::convertible_to<std::size_t>; }) return static_cast<std::size_t>(batch.samples());
-    else if constexpr (requires { { batch.rows() } -> std::convertible_to<std::size_t>; }) return static_cast<std::size_t>(batch.rows());
-    else if constexpr (requires { { std::size(batch) } -> std::convertible_to<std::size_t>; }) return static_cast<std::size_t>(std::size(batch));
+    if constexpr (requires {
+                      { batch.samples() } -> std::convertible_to<std::size_t>;
+                  })
+        return static_cast<std::size_t>(batch.samples());
+    else if constexpr (requires {
+                           { batch.rows() } -> std::convertible_to<std::size_t>;
+                       })
+        return static_cast<std::size_t>(batch.rows());
+    else if constexpr (requires {
+                           { std::size(batch) } -> std::convertible_to<std::size_t>;
+                       })
+        return static_cast<std::size_t>(std::size(batch));
     else return 1;
 }
 

@@ -17,7 +17,7 @@ struct PassFacts {
     std::uint64_t update = 0;  ///< updates since the trainer was made
     std::uint64_t replica = 0; ///< logical: which of the `replicas` micro-batches of this update
     std::uint64_t replicas = 1;
-    double weight = 1;         ///< by which the trainer will multiply this micro-batch's gradient
+    double weight = 1; ///< by which the trainer will multiply this micro-batch's gradient
 };
 
 /// Given to the model with each micro-batch: `model(batch, pass)`. Not copied, not kept.
@@ -43,8 +43,8 @@ public:
     /// Random numbers of this micro-batch alone: a function of the training's seed, the epoch, the update and the
     /// logical replica, so that a dropout mask does not depend on which rank hosts the replica.
     [[nodiscard]] CounterRandom random() const {
-        return CounterRandom(facts_.seed ^ (facts_.epoch * 0x9e3779b97f4a7c15u), static_cast<std::uint32_t>(facts_.replica),
-                             facts_.update);
+        return CounterRandom(facts_.seed ^ (facts_.epoch * 0x9e3779b97f4a7c15u),
+                             static_cast<std::uint32_t>(facts_.replica), facts_.update);
     }
 
     /// Adds to the tokens of this micro-batch: the unit in which ByTokens weighs. Before the first `ready`.

@@ -21,7 +21,8 @@ UNISONO_NAMESPACE_BEGIN
 template <class M, class Batch>
 concept two_way_model = model<M> && requires(M& m, const Batch& batch) {
     std::span(m.forward(batch));
-    m.backward(batch, std::span<const std::remove_const_t<typename decltype(std::span(m.forward(batch)))::element_type>>{});
+    m.backward(batch,
+               std::span<const std::remove_const_t<typename decltype(std::span(m.forward(batch)))::element_type>>{});
 };
 
 /// `loss(outputs, batch, output_gradients)` returns the loss of the micro-batch and *writes* its gradient by the outputs.

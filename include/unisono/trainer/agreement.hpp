@@ -28,11 +28,11 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64
 
 [[noreturn]] inline void throw_mismatch(std::string_view operation, int rank, const std::string& message) {
     throw agreed_error(Fault{.code = ErrorCode::mismatch,
-                      .rank = rank,
-                      .peer = 0,
-                      .operation = std::string(operation),
-                      .sequence = 0,
-                      .message = message});
+                             .rank = rank,
+                             .peer = 0,
+                             .operation = std::string(operation),
+                             .sequence = 0,
+                             .message = message});
 }
 
 /// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on all ranks
@@ -47,8 +47,8 @@ void agree_on(World& world, std::string_view operation, const std::array<std::st
             const std::int64_t found = all[static_cast<std::size_t>(rank) * N + i];
             if (found == all[i]) continue;
             throw_mismatch(operation, rank,
-                           std::string(names[i]) + " is " + std::to_string(found) + " on rank " + std::to_string(rank) + " and " +
-                               std::to_string(all[i]) + " on rank 0; expected the same on all ranks");
+                           std::string(names[i]) + " is " + std::to_string(found) + " on rank " + std::to_string(rank) +
+                               " and " + std::to_string(all[i]) + " on rank 0; expected the same on all ranks");
         }
     }
 }
@@ -70,7 +70,8 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
         const std::string who = "rank " + std::to_string(rank);
         if (his[0] != all[0])
             throw_mismatch("Trainer", rank,
-                           who + "'s model has " + std::to_string(his[0]) + " parameters and rank 0's " + std::to_string(all[0]));
+                           who + "'s model has " + std::to_string(his[0]) + " parameters and rank 0's " +
+                               std::to_string(all[0]));
         if (his[1] != all[1])
             throw_mismatch("Trainer", rank,
                            who + "'s parameters are " + std::string(name_of(static_cast<ElementType>(his[1]))) +

@@ -2,14 +2,7 @@
 
 /// \file
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
-///
-/// Where the gradient is, in the course of an update (the *image* is one array in flat order):
-///  - one micro-batch on this rank: it stays in the model's own memory, and is summed over the ranks in place;
-///  - several, or a model whose spans do not follow one another: each is added to the image, and the model's memory is
-///    zeroed behind it. So a replica's gradient is formed alone, whichever rank hosts it, and then added.
-/// After each update the model's gradients are zero.
 
-#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
@@ -17,6 +10,7 @@
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/gradient_image.hpp"
 #include "unisono/update/update.hpp"
 
 #include <algorithm>
@@ -42,7 +36,9 @@ struct UpdateSums {
     double offenders = 0; ///< ranks on which the guard found something
 
     static constexpr std::size_t count = 6;
-    [[nodiscard]] std::array<double, count> pack() const { return {divisor, loss, micro_batches, samples, tokens, offenders}; }
+    [[nodiscard]] std::array<double, count> pack() const {
+        return {divisor, loss, micro_batches, samples, tokens, offenders};
+    }
     static UpdateSums unpack(const std::array<double, count>& sums) {
         return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
     }
@@ -71,7 +67,8 @@ public:
 
     template <class Model, class Sharding>
     Exchange(World& world, Model& model, const Context& policies, const Sharding& sharding, const Buckets& buckets)
-        : world_(&world), policies_(policies), flat_(model, buckets), run_(policies_.reducer.start(world)) {
+        : world_(&world), policies_(policies), flat_(model, buckets), gradient_(flat_, world.size() == 1),
+          run_(policies_.reducer.start(world)) {
         const std::size_t bucket_count = flat_.layout().buckets().size();
         std::size_t state_count = 0;
         for (std::size_t b = 0; b < bucket_count; ++b) {
@@ -103,7 +100,6 @@ public:
         state_ = OptimizerState<T>(policies_.optimizer.state(), state_count);
         waiting_.resize(bucket_count);
         operations_.reserve(extents_.size());
-        flat_.zero_gradients();
     }
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
@@ -115,17 +111,14 @@ public:
         sums_ = {};
         offence_ = {};
         next_bucket_ = 0;
-        in_model_ = false;
-        in_image_ = false;
-        multiplier_ = 1;
+        gradient_.begin();
     }
 
     /// Runs the model on one micro-batch. `last`: no other follows on this rank in this update, so that buckets may
     /// travel as soon as the model says that they are ready.
     template <class Model, class Batch>
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
-        if (dirty_) flat_.zero_gradients();
-        dirty_ = true;
+        gradient_.before_pass();
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
         if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
         const bool overlap = last && world_->size() > 1;
@@ -144,9 +137,8 @@ public:
         if constexpr (Context::Guard::inspects) {
             if (!std::isfinite(loss)) note({world_->rank(), 0, true});
         }
-        if (!in_model_) multiplier_ = share.multiplier;
-        in_model_ = true;
-        if (!last) drain_all();
+        if (!gradient_.held()) gradient_.hold(share.multiplier);
+        if (!last) gradient_.drain();
     }
 
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
@@ -181,10 +173,8 @@ public:
     }
 
     void apply() {
-        const bool in_place = !in_image_;
-        double scale = 1 / sums_.divisor;
-        if (world_->size() == 1 && in_place && multiplier_ != 1) scale = multiplier_ / sums_.divisor;
-        const OptimizerStep step{learning_rate_, ++applied_, scale};
+        const bool in_place = gradient_.in_place();
+        const OptimizerStep step{learning_rate_, ++applied_, gradient_.left_over() / sums_.divisor};
         std::size_t state = 0;
         for (const Slice& slice : owned_) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
@@ -193,7 +183,7 @@ public:
             });
         }
         if (in_place && owned_by_some_) flat_.zero_gradients();
-        dirty_ = false;
+        gradient_.clean();
     }
 
     void publish() {
@@ -213,11 +203,12 @@ public:
         if (direct) return;
         for (const OwnedExtent& extent : extents_) {
             if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
-            flat_.visit(extent.slice, [&](const Stretch<T>& to) { std::copy_n(values + to.flat, to.count, to.parameters); });
+            flat_.visit(extent.slice,
+                        [&](const Stretch<T>& to) { std::copy_n(values + to.flat, to.count, to.parameters); });
         }
     }
 
-    void discard() {}
+    void discard() { gradient_.soil(); }
 
     // --- what it is made of ----------------------------------------------------------------------------------------
 
@@ -230,12 +221,10 @@ public:
     [[nodiscard]] const Context& policies() const { return policies_; }
     /// Bytes beside the model's own and the optimizer's: images of gradients and parameters.
     [[nodiscard]] std::size_t image_bytes() const {
-        return ((image_ ? flat_.count() : 0) + (parameter_image_ ? flat_.count() : 0)) * sizeof(T);
+        return gradient_.bytes() + (parameter_image_ ? flat_.count() * sizeof(T) : 0);
     }
 
 private:
-    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache from pass to pass
-
     void join_owned() {
         std::size_t kept = 0;
         for (std::size_t i = 1; i < owned_.size(); ++i) {
@@ -245,10 +234,6 @@ private:
         if (!owned_.empty()) owned_.resize(kept + 1);
     }
 
-    T* image() {
-        if (!image_) image_ = std::make_unique_for_overwrite<T[]>(flat_.count());
-        return image_.get();
-    }
     T* parameter_image() {
         if (!parameter_image_) parameter_image_ = std::make_unique_for_overwrite<T[]>(flat_.count());
         return parameter_image_.get();
@@ -256,11 +241,12 @@ private:
 
     Share share_of(const MicroBatchFacts& micro) const {
         const Share share = policies_.weighing.share(micro);
-        if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) || !std::isfinite(share.divisor))
-            refuse_input("weighing " + std::string(Context::Weighing::name) + ": a micro-batch of " + std::to_string(micro.samples) +
-                         " samples and " + std::to_string(micro.tokens) + " tokens got multiplier " +
-                         std::to_string(share.multiplier) + " and divisor " + std::to_string(share.divisor) +
-                         "; expected finite numbers of at least 0");
+        if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) ||
+            !std::isfinite(share.divisor))
+            refuse_input("weighing " + std::string(Context::Weighing::name) + ": a micro-batch of " +
+                         std::to_string(micro.samples) + " samples and " + std::to_string(micro.tokens) +
+                         " tokens got multiplier " + std::to_string(share.multiplier) + " and divisor " +
+                         std::to_string(share.divisor) + "; expected finite numbers of at least 0");
         return share;
     }
 
@@ -291,73 +277,38 @@ private:
             refuse_input("pass.ready(" + std::to_string(parameter) + ") was called twice in one micro-batch");
         --waiting_[bucket];
         if (next_bucket_ != bucket || waiting_[bucket] != 0) return;
-        if (!in_model_) {
+        if (!gradient_.held()) {
             micro_->tokens = pass_->tokens();
-            multiplier_ = share_of(*micro_).multiplier;
-            in_model_ = true;
+            gradient_.hold(share_of(*micro_).multiplier);
         }
         while (next_bucket_ < waiting_.size() && waiting_[next_bucket_] == 0) start_bucket(next_bucket_++);
     }
 
-    /// Adds the model's gradients of a slice to the image, and zeroes them.
-    void drain(const Slice& slice) {
-        T* const to = image();
-        flat_.visit(slice, [&](const Stretch<T>& stretch) {
-            for (std::size_t at = 0; at < stretch.count; at += chunk) {
-                const std::size_t n = std::min(chunk, stretch.count - at);
-                const std::span<T> sum(to + stretch.flat + at, n);
-                const std::span<const T> one(stretch.gradients + at, n);
-                if (in_image_) accumulate(sum, one, multiplier_);
-                else accumulate_first(sum, one, multiplier_);
-                std::fill_n(stretch.gradients + at, n, T{});
-            }
-        });
-    }
-    void drain_all() {
-        drain({0, flat_.count()});
-        in_image_ = true;
-        in_model_ = false;
-        dirty_ = false;
-    }
-
-    /// Makes a bucket's gradient ready to travel: looks at it, and begins to sum it.
+    /// Makes a bucket's gradient ready to travel, looks at it, and begins to sum it.
     void start_bucket(std::size_t b) {
         const Slice bucket = flat_.bucket(b);
-        const bool alone = world_->size() == 1;
-        const bool direct = !in_image_ && (alone || flat_.contiguous());
-        T* values = nullptr;
-        if (direct) {
-            if (!in_model_ && dirty_) flat_.visit(bucket, [](const Stretch<T>& s) { std::fill_n(s.gradients, s.count, T{}); });
-            if (in_model_ && multiplier_ != 1 && !alone)
-                flat_.visit(bucket, [&](const Stretch<T>& s) { scale(std::span<T>(s.gradients, s.count), multiplier_); });
-            if (flat_.contiguous()) values = flat_.stretches().front().gradients;
-        } else {
-            values = image();
-            if (in_model_) drain(bucket);
-            else if (!in_image_) std::fill_n(values + bucket.first, bucket.count, T{});
-        }
+        T* const values = gradient_.settle(bucket, b + 1 == waiting_.size());
         if constexpr (Context::Guard::inspects) {
             if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
-            else flat_.visit(bucket, [&](const Stretch<T>& s) { inspect(s); });
+            else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
-        if (b + 1 == waiting_.size() && !direct) {
-            in_image_ = true;
-            if (in_model_) dirty_ = false;
-            in_model_ = false;
+        if (world_->size() == 1) return;
+        for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e) {
+            const Slice& slice = extents_[e].slice;
+            operations_.push_back(
+                run_.reduce(*world_, std::span<T>(values + slice.first, slice.count), extents_[e].owner));
         }
-        if (alone) return;
-        for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e)
-            operations_.push_back(run_.reduce(*world_, std::span<T>(values + extents_[e].slice.first, extents_[e].slice.count),
-                                              extents_[e].owner));
     }
 
     void inspect(const Stretch<T>& stretch) {
         const std::size_t found = policies_.guard.first_offender(std::span<const T>(stretch.gradients, stretch.count));
-        if (found == no_offender) [[likely]] return;
+        if (found == no_offender) [[likely]]
+            return;
         note({world_->rank(), flat_.layout().element_at(stretch.flat + found).parameter, false});
     }
     void note(const Offence& found) {
-        if (offence_.rank < 0 || (!found.loss && (offence_.loss || found.parameter < offence_.parameter))) offence_ = found;
+        if (offence_.rank < 0 || (!found.loss && (offence_.loss || found.parameter < offence_.parameter)))
+            offence_ = found;
     }
 
     void agree_on_offence() {
@@ -372,34 +323,31 @@ private:
     }
 
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool in_place, const OptimizerStep& step) {
+        constexpr std::size_t chunk = GradientImage<T>::chunk;
+        T* const gradients = gradient_.at(stretch);
         for (std::size_t at = 0; at < stretch.count; at += chunk) {
             const std::size_t n = std::min(chunk, stretch.count - at);
-            T* const gradients = in_place ? stretch.gradients + at : image_.get() + stretch.flat + at;
             policies_.optimizer.update(state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
-                                       std::span<const T>(gradients, n), step);
-            if (in_place) std::fill_n(gradients, n, T{});
+                                       std::span<const T>(gradients + at, n), step);
+            if (in_place) std::fill_n(gradients + at, n, T{});
         }
     }
 
     World* world_;
     Context policies_;
     FlatModel<T> flat_;
+    GradientImage<T> gradient_;
     decltype(std::declval<const Context&>().reducer.start(std::declval<World&>())) run_;
-    std::vector<OwnedExtent> extents_;        ///< by bucket
-    std::vector<std::size_t> extents_begin_;  ///< of each bucket, and the end
-    std::vector<Slice> owned_;                ///< what this rank updates, in flat order: also the order of the state
-    bool owned_by_some_ = false;              ///< there are owners
+    std::vector<OwnedExtent> extents_;       ///< by bucket
+    std::vector<std::size_t> extents_begin_; ///< of each bucket, and the end
+    std::vector<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
+    bool owned_by_some_ = false;             ///< there are owners
     OptimizerState<T> state_;
-    std::unique_ptr<T[]> image_;
     std::unique_ptr<T[]> parameter_image_;
     std::vector<Operation> operations_;
 
     UpdateSums sums_;
     Offence offence_;
-    bool in_model_ = false; ///< the model's memory holds a gradient of this update
-    bool in_image_ = false; ///< the image does
-    bool dirty_ = false;    ///< the model's memory may be other than zero
-    double multiplier_ = 1; ///< of what is in the model's memory
     double learning_rate_ = 0;
     std::uint64_t applied_ = 0;
     std::size_t next_bucket_ = 0;

@@ -4,6 +4,7 @@
 /// The training loop: epochs, rounds, windows, updates.
 
 #include "unisono/data/loader.hpp"
+#include "unisono/observe/progress.hpp"
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/session.hpp"
 
@@ -30,52 +31,77 @@ bool goes_on(OnUpdate& on_update, const UpdateReport& report) {
     }
 }
 
+/// What shows the progress of one `fit`: an observer's own run, or the library's reporter for `Progress`.
+template <class Observer>
+auto start_observer(const Observer& observer, bool prints) {
+    if constexpr (requires { observer.start(prints); }) return observer.start(prints);
+    else return ProgressReporter<>(observer, prints);
+}
+
 /// One call of `fit`.
 template <class Session, class Data, class OnUpdate>
 class Fit {
 public:
-    Fit(Session& session, Data& data, const FitOptions& options, const Position& start, OnUpdate& on_update)
-        : session_(session), data_(data), options_(options), start_(start), on_update_(on_update),
+    /// `position`: where to begin; it moves with each update, also if one throws.
+    Fit(Session& session, Data& data, const FitOptions& options, Position& position, OnUpdate& on_update)
+        : session_(session), data_(data), options_(options), position_(position), first_epoch_(position.epoch.number()),
+          on_update_(on_update),
           window_(session.policies().accumulation.window(session.policies().sampler.replicas_per_rank())) {}
 
     FitReport run() {
         auto& world = session_.world();
         const auto& policies = session_.policies();
         const auto size = static_cast<std::size_t>(data_.size());
-        const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, options_, size, world.size(), world.rank());
-        auto stream = policies.sampler.stream(shape, start_.epoch);
+        const SamplerShape shape =
+            shape_of_fit(policies.sampler, policies.accumulation, options_, size, world.size(), world.rank());
+        auto stream = policies.sampler.stream(shape, position_.epoch);
         plan_ = plan_training(stream, policies.accumulation, shape, options_, world.size());
         agree_on(world, "fit",
-                 std::array<std::string_view, 7>{"data.size()", "FitOptions.batch_size", "FitOptions.epochs", "the first epoch",
-                                                 "the first sample", "the micro-batches of an epoch", "the replicas of a rank"},
-                 std::array<std::int64_t, 7>{shape.data_size, shape.batch_size, options_.epochs, start_.epoch.number(),
-                                             start_.samples, plan_.rounds_per_epoch, shape.hosted});
-        if (start_.samples != 0) stream.restart(start_.epoch, start_.samples);
-        if (plan_.updates_per_epoch > 0) point_.updates_total = session_.exchange().applied() + updates_to_come(stream.rounds());
+                 std::array<std::string_view, 7>{"data.size()", "FitOptions.batch_size", "FitOptions.epochs",
+                                                 "the first epoch", "the first sample", "the micro-batches of an epoch",
+                                                 "the replicas of a rank"},
+                 std::array<std::int64_t, 7>{shape.data_size, shape.batch_size, options_.epochs,
+                                             position_.epoch.number(), position_.samples, plan_.rounds_per_epoch,
+                                             shape.hosted});
+        if (position_.samples != 0) stream.restart(position_.epoch, position_.samples);
+        if (plan_.updates_per_epoch > 0)
+            point_.updates_total = session_.exchange().applied() + updates_to_come(stream.rounds());
         point_.global_batch = static_cast<std::uint64_t>(plan_.samples_per_update);
-        Loader loader(data_, std::move(stream), LoaderOptions{.depth = options_.read_ahead, .timeout = world.timeout()});
-        Epoch epoch = start_.epoch;
+        Loader loader(data_, std::move(stream),
+                      LoaderOptions{.depth = options_.read_ahead, .timeout = world.timeout()});
+        auto observer = start_observer(policies.observer, options_.progress && world.rank() == 0);
+        observer.begin(point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
+        Epoch epoch = position_.epoch;
         report_.epochs.reserve(static_cast<std::size_t>(options_.epochs));
         for (std::int64_t done = 0; done < options_.epochs && !report_.stopped; ++done) {
             if (done != 0) loader.restart(epoch);
-            run_epoch(loader, epoch);
+            run_epoch(loader, epoch, observer);
             epoch = epoch.next();
         }
         broadcast_buffers(world, session_.model());
+        report_.position = position_;
         return std::move(report_);
     }
 
     [[nodiscard]] const TrainingPlan& plan() const { return plan_; }
-    [[nodiscard]] const Position& position() const { return report_.position; }
 
 private:
     std::uint64_t updates_to_come(std::int64_t rounds_left) const {
         const std::int64_t first = (rounds_left + plan_.rounds_per_update - 1) / plan_.rounds_per_update;
-        return static_cast<std::uint64_t>(std::min(first, plan_.updates_per_epoch) + (options_.epochs - 1) * plan_.updates_per_epoch);
+        return static_cast<std::uint64_t>(std::min(first, plan_.updates_per_epoch) +
+                                          (options_.epochs - 1) * plan_.updates_per_epoch);
     }
 
-    template <class Loader>
-    void run_epoch(Loader& loader, Epoch epoch) {
+    ProgressPoint point_of(std::int64_t epoch, std::int64_t samples, double loss) const {
+        return {.epoch = static_cast<std::uint64_t>(epoch),
+                .epochs = static_cast<std::uint64_t>(first_epoch_ + options_.epochs),
+                .samples = static_cast<std::uint64_t>(samples),
+                .samples_total = static_cast<std::uint64_t>(plan_.shape.data_size),
+                .loss = loss};
+    }
+
+    template <class Loader, class Observer>
+    void run_epoch(Loader& loader, Epoch epoch, Observer& observer) {
         report_.epochs.push_back({.epoch = epoch.number()});
         double weighted_loss = 0;
         session_.begin();
@@ -83,7 +109,8 @@ private:
         for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
             const MicroBatch& micro = item->entry;
             const bool due = micro.ends_round && due_after(micro);
-            if (item->batch) session_.add(*item->batch, static_cast<double>(micro.samples.size()), facts_of(micro, epoch), due);
+            if (item->batch)
+                session_.add(*item->batch, static_cast<double>(micro.samples.size()), facts_of(micro, epoch), due);
             if (!micro.ends_round) continue;
             window_.add(totals_of(micro));
             if (!(counts_tokens ? window_.closed() || (micro.ends_epoch && window_.due_at_end()) : due)) {
@@ -94,9 +121,12 @@ private:
             session_.stop_if_not_finite(update, "fit");
             EpochReport& sums = report_.epochs.back();
             (update.committed ? sums.updates : sums.skipped) += 1;
-            sums.samples += update.samples;
-            weighted_loss += update.loss * static_cast<double>(update.samples);
-            report_.position = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
+            if (update.committed) {
+                sums.samples += update.samples;
+                weighted_loss += update.loss * static_cast<double>(update.samples);
+            }
+            position_ = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
+            observer.update(point_of(epoch.number(), micro.resume.samples, update.loss));
             if (!goes_on(on_update_, update)) report_.stopped = true;
             session_.begin();
             window_.reset();
@@ -105,10 +135,13 @@ private:
         }
         EpochReport& sums = report_.epochs.back();
         sums.loss = sums.samples > 0 ? weighted_loss / static_cast<double>(sums.samples) : 0;
-        if (!report_.stopped) report_.position = {epoch.next(), 0};
+        if (report_.stopped) return;
+        position_ = {epoch.next(), 0};
+        observer.epoch_end(point_of(epoch.number(), plan_.shape.data_size, sums.loss));
     }
 
-    static constexpr bool counts_tokens = std::remove_cvref_t<decltype(std::declval<Session&>().policies().accumulation)>::counts_tokens;
+    static constexpr bool counts_tokens =
+        std::remove_cvref_t<decltype(std::declval<Session&>().policies().accumulation)>::counts_tokens;
 
     /// An update follows this round, as far as can be told before its tokens are counted.
     bool due_after(const MicroBatch& micro) const {
@@ -135,13 +168,15 @@ private:
                 .epoch = static_cast<std::uint64_t>(epoch.number()),
                 .update = session_.exchange().applied(),
                 .replica = static_cast<std::uint64_t>(rounds * plan_.shape.replicas + micro.replica),
-                .replicas = static_cast<std::uint64_t>(plan_.shape.replicas * std::max<std::int64_t>(1, plan_.rounds_per_update))};
+                .replicas = static_cast<std::uint64_t>(plan_.shape.replicas *
+                                                       std::max<std::int64_t>(1, plan_.rounds_per_update))};
     }
 
     Session& session_;
     Data& data_;
     const FitOptions& options_;
-    Position start_;
+    Position& position_;
+    std::int64_t first_epoch_;
     OnUpdate& on_update_;
     decltype(std::declval<Session&>().policies().accumulation.window(1)) window_;
     TrainingPlan plan_;

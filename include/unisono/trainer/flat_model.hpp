@@ -47,7 +47,8 @@ public:
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             if (parameters[i].size() != gradients[i].size())
                 refuse_input(parameter_label(source, i) + " has " + std::to_string(parameters[i].size()) +
-                             " elements and its gradient " + std::to_string(gradients[i].size()) + "; expected as many");
+                             " elements and its gradient " + std::to_string(gradients[i].size()) +
+                             "; expected as many");
             shapes.push_back(shape_of(parameters[i]));
         }
         layout_ = Layout(shapes, buckets);

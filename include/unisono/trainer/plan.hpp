@@ -16,13 +16,13 @@ UNISONO_NAMESPACE_BEGIN
 
 /// What `fit` is asked to do. Equal on all ranks.
 struct FitOptions {
-    std::int64_t epochs = 1;              ///< epochs of this call; the rest of a resumed epoch counts as one
-    std::int64_t batch_size = 0;          ///< samples of a replica's micro-batch; 0: derived from global_batch_size
-    std::int64_t global_batch_size = 0;   ///< samples of a full update over all ranks; 0: whatever results
-    std::optional<Position> start = {};   ///< by default where the last `fit` of this trainer ended
-    std::uint64_t seed = 0;               ///< of the random numbers that a pass offers to the model
-    int read_ahead = 0;                   ///< batches that a thread of each rank reads ahead; 0: no thread
-    bool progress = true;                 ///< rank 0 reports progress, where the trainer has an observer that does
+    std::int64_t epochs = 1;            ///< epochs of this call; the rest of a resumed epoch counts as one
+    std::int64_t batch_size = 0;        ///< samples of a replica's micro-batch; 0: derived from global_batch_size
+    std::int64_t global_batch_size = 0; ///< samples of a full update over all ranks; 0: whatever results
+    std::optional<Position> start = {}; ///< by default where the last `fit` of this trainer ended
+    std::uint64_t seed = 0;             ///< of the random numbers that a pass offers to the model
+    int read_ahead = 0;                 ///< batches that a thread of each rank reads ahead; 0: no thread
+    bool progress = true;               ///< rank 0 reports progress, where the trainer has an observer that does
 };
 
 /// How the micro-batches of an update are spread.
@@ -32,7 +32,7 @@ struct TrainingPlan {
     std::int64_t rounds_per_update = 1;  ///< 0: depends on the data (a target of tokens)
     std::int64_t samples_per_update = 0; ///< a full one, over all ranks; 0: depends on the data
     std::int64_t rounds_per_epoch = 0;
-    std::int64_t updates_per_epoch = 0;  ///< of a full epoch; 0: depends on the data
+    std::int64_t updates_per_epoch = 0; ///< of a full epoch; 0: depends on the data
 
     /// Micro-batches of one rank in a full update.
     [[nodiscard]] std::int64_t hosted() const { return shape.hosted * rounds_per_update; }
@@ -54,7 +54,8 @@ std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, st
             window.add(round);
         }
         refuse_input(std::string(Accumulation::name) + ": an update would take more than " + std::to_string(most) +
-                     " micro-batches of each replica (" + std::to_string(round_samples) + " samples a round); expected fewer");
+                     " micro-batches of each replica (" + std::to_string(round_samples) +
+                     " samples a round); expected fewer");
     }
 }
 
@@ -68,8 +69,8 @@ std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accum
     const std::int64_t unit = stream.global_batch() * rounds;
     if (rounds == 0 || global_batch % unit != 0)
         refuse_input("FitOptions.global_batch_size is " + std::to_string(global_batch) + "; expected a multiple of " +
-                     std::to_string(unit) + " (" + std::to_string(world) + " ranks x " + std::to_string(hosted * rounds) +
-                     " micro-batches each), so that batch_size can be derived");
+                     std::to_string(unit) + " (" + std::to_string(world) + " ranks x " +
+                     std::to_string(hosted * rounds) + " micro-batches each), so that batch_size can be derived");
     return global_batch / unit;
 }
 
@@ -79,7 +80,8 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
                           std::size_t data_size, int world, int rank) {
     const auto size = static_cast<std::int64_t>(data_size);
     if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
-    if (options.epochs < 1) refuse_input("FitOptions.epochs is " + std::to_string(options.epochs) + "; expected at least 1");
+    if (options.epochs < 1)
+        refuse_input("FitOptions.epochs is " + std::to_string(options.epochs) + "; expected at least 1");
     if (options.batch_size < 0)
         refuse_input("FitOptions.batch_size is " + std::to_string(options.batch_size) + "; expected at least 1");
     if (options.global_batch_size < 0)
@@ -111,7 +113,8 @@ TrainingPlan plan_training(const Stream& stream, const Accumulation& accumulatio
     if (options.global_batch_size != 0 && options.global_batch_size != plan.samples_per_update)
         refuse_input("FitOptions.global_batch_size is " + std::to_string(options.global_batch_size) + "; expected " +
                      std::to_string(plan.samples_per_update) + ": " + std::to_string(world) + " ranks x " +
-                     std::to_string(plan.hosted()) + " micro-batches each, of batch_size " + std::to_string(shape.batch_size));
+                     std::to_string(plan.hosted()) + " micro-batches each, of batch_size " +
+                     std::to_string(shape.batch_size));
     plan.updates_per_epoch = plan.rounds_per_epoch / plan.rounds_per_update;
     if (const std::int64_t rest = plan.rounds_per_epoch % plan.rounds_per_update; rest != 0) {
         auto window = accumulation.window(shape.hosted);

@@ -66,19 +66,20 @@ struct PolicyOf {
 };
 template <Family Which, class Default, class First, class... Rest>
 struct PolicyOf<Which, Default, First, Rest...> {
-    using type = typename std::conditional_t<family_index<First>() == static_cast<int>(Which), std::type_identity<First>,
-                                             PolicyOf<Which, Default, Rest...>>::type;
+    using type = typename std::conditional_t<family_index<First>() == static_cast<int>(Which),
+                                             std::type_identity<First>, PolicyOf<Which, Default, Rest...>>::type;
 };
 
 /// Names the offending type in the compiler's diagnostic.
 template <class Found>
 struct TrainerArgument {
     static constexpr bool good = policy<Found> || std::is_same_v<Found, Buckets>;
-    static_assert(good,
-                  "unisono::Trainer: found an argument that is no policy (its type is the argument of TrainerArgument<...>). "
-                  "Required: after the group and the model only policies, that is copyable and comparable values with "
-                  "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. "
-                  "Why: each argument fills the place of its family, so the trainer must know which that is.");
+    static_assert(
+        good,
+        "unisono::Trainer: found an argument that is no policy (its type is the argument of TrainerArgument<...>). "
+        "Required: after the group and the model only policies, that is copyable and comparable values with "
+        "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. "
+        "Why: each argument fills the place of its family, so the trainer must know which that is.");
 };
 
 /// Two policies of one family.
@@ -86,15 +87,17 @@ template <class... Given>
 struct TrainerArguments {
     static constexpr bool known = (TrainerArgument<Given>::good && ... && true);
 
-    static_assert(given_of<Family::sampler, Given...> <= 1,
-                  "unisono::Trainer: found two samplers. Required: at most one. Why: a sample goes to a replica by one rule.");
+    static_assert(
+        given_of<Family::sampler, Given...> <= 1,
+        "unisono::Trainer: found two samplers. Required: at most one. Why: a sample goes to a replica by one rule.");
     static_assert(given_of<Family::accumulation, Given...> <= 1,
                   "unisono::Trainer: found two accumulation policies. Required: at most one. "
                   "Why: one rule says how many micro-batches make an update.");
     static_assert(given_of<Family::reducer, Given...> <= 1,
                   "unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.");
-    static_assert(given_of<Family::guard, Given...> <= 1,
-                  "unisono::Trainer: found two guards. Required: at most one. Why: one verdict decides about an update.");
+    static_assert(
+        given_of<Family::guard, Given...> <= 1,
+        "unisono::Trainer: found two guards. Required: at most one. Why: one verdict decides about an update.");
     static_assert(given_of<Family::update, Given...> <= 1,
                   "unisono::Trainer: found two update policies. Required: at most one. "
                   "Why: one rule says when parameters change.");
@@ -109,8 +112,9 @@ struct TrainerArguments {
     static_assert(given_of<Family::weighing, Given...> <= 1,
                   "unisono::Trainer: found two weighing policies. Required: at most one. "
                   "Why: a micro-batch has one weight.");
-    static_assert(given_of<Family::observer, Given...> <= 1,
-                  "unisono::Trainer: found two observers. Required: at most one. Why: one of them writes to the terminal.");
+    static_assert(
+        given_of<Family::observer, Given...> <= 1,
+        "unisono::Trainer: found two observers. Required: at most one. Why: one of them writes to the terminal.");
     static_assert(given_of<Family::compression, Given...> == 0,
                   "unisono::Trainer: found a compression policy. Required: none. "
                   "Why: this version's trainer sends gradients as they are, and would ignore it.");
@@ -158,14 +162,16 @@ struct CompatiblePolicies {
                   "unisono::Trainer: found a policy that declares `gives_owners`, with a reducer that does not declare "
                   "`reduces_to_owners`. Required: a reducer that does. "
                   "Why: the sum of the gradients must arrive at the rank that updates the slice.");
-    static_assert(Rules::owner_where_needed,
-                  "unisono::Trainer: found an update that declares `needs_owner`, but neither the reducer nor the sharding "
-                  "declares `gives_owners`. Required: one that does, for instance ParameterServerReducer. "
-                  "Why: without lockstep, ranks that all update the same slice would drift apart.");
-    static_assert(Rules::agreement_where_needed,
-                  "unisono::Trainer: found a policy that declares `needs_agreement`, with an update that does not declare "
-                  "`agrees`. Required: an update that does, for instance Synchronous. "
-                  "Why: otherwise one rank would leave out an update that another applies.");
+    static_assert(
+        Rules::owner_where_needed,
+        "unisono::Trainer: found an update that declares `needs_owner`, but neither the reducer nor the sharding "
+        "declares `gives_owners`. Required: one that does, for instance ParameterServerReducer. "
+        "Why: without lockstep, ranks that all update the same slice would drift apart.");
+    static_assert(
+        Rules::agreement_where_needed,
+        "unisono::Trainer: found a policy that declares `needs_agreement`, with an update that does not declare "
+        "`agrees`. Required: an update that does, for instance Synchronous. "
+        "Why: otherwise one rank would leave out an update that another applies.");
     static_assert(Rules::parameters_stay_whole,
                   "unisono::Trainer: found an optimizer that declares `whole_parameters`, with a policy that declares "
                   "`gives_owners`. Required: every rank owns everything, for instance Replicated with RingReducer. "

@@ -12,10 +12,10 @@ UNISONO_NAMESPACE_BEGIN
 
 /// One update, as all ranks saw it.
 struct UpdateReport {
-    bool committed = false;         ///< parameters changed; otherwise nothing did
-    double loss = 0;                ///< over all micro-batches of all ranks, weighted as the gradients are
+    bool committed = false; ///< parameters changed; otherwise nothing did
+    double loss = 0;        ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
-    std::uint64_t number = 0;       ///< updates committed so far, this one included
+    std::uint64_t number = 0; ///< updates committed so far, this one included
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< of all ranks, repeated ones included
@@ -24,9 +24,9 @@ struct UpdateReport {
 
 struct EpochReport {
     std::int64_t epoch = 0;
-    double loss = 0;              ///< mean over the epoch's updates, each counting by its samples
-    std::int64_t updates = 0;     ///< committed
-    std::int64_t skipped = 0;     ///< left out by the guard
+    double loss = 0;          ///< mean over the epoch's updates, each counting by its samples
+    std::int64_t updates = 0; ///< committed
+    std::int64_t skipped = 0; ///< left out by the guard
     std::int64_t samples = 0;
 };
 

@@ -17,7 +17,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The policies that an exchange works with, and the types it is made of.
-template <class WorldType, class ElementType, class ReducerType, class GuardType, class OptimizerType, class WeighingType>
+template <class WorldType, class ElementType, class ReducerType, class GuardType, class OptimizerType,
+          class WeighingType>
 struct ExchangeContext {
     using World = WorldType;
     using Element = ElementType;
@@ -40,13 +41,15 @@ public:
     using Context = ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Guard,
                                     typename Policies::Optimizer, typename Policies::Weighing>;
 
-    Session(World& world, Model& model, Policies policies) : world_(&world), model_(&model), policies_(std::move(policies)) {
+    Session(World& world, Model& model, Policies policies)
+        : world_(&world), model_(&model), policies_(std::move(policies)) {
         telling_all(world, "Trainer", [&] {
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
             policies_.learning_rate.check();
             exchange_ = std::make_unique<Exchange<Context>>(
-                world, model, Context{policies_.reducer, policies_.guard, policies_.optimizer, policies_.weighing_policy},
+                world, model,
+                Context{policies_.reducer, policies_.guard, policies_.optimizer, policies_.weighing_policy},
                 policies_.sharding, policies_.buckets);
             agree_on_shapes(world, model, exchange_->flat());
             broadcast_parameters(world, exchange_->flat());
@@ -75,8 +78,9 @@ public:
         point.update = exchange_->applied();
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
         if (!(rate >= 0) || !std::isfinite(rate))
-            refuse_input(std::string(Policies::LearningRate::name) + ": the rate of update " + std::to_string(point.update) +
-                         " is " + std::to_string(rate) + "; expected a finite number of at least 0");
+            refuse_input(std::string(Policies::LearningRate::name) + ": the rate of update " +
+                         std::to_string(point.update) + " is " + std::to_string(rate) +
+                         "; expected a finite number of at least 0");
         exchange_->set_learning_rate(rate);
         const Verdict verdict = policies_.update.run(*exchange_);
         const UpdateSums& sums = exchange_->sums();
@@ -98,16 +102,17 @@ public:
             if (report.committed || exchange_->offence().rank < 0) return;
             if (policies_.guard.on_offence() == OnOffence::skip) return;
             const Offence& offence = exchange_->offence();
-            throw agreed_error(Fault{.code = ErrorCode::not_finite,
-                              .rank = offence.rank,
-                              .peer = -1,
-                              .operation = std::string(operation),
-                              .sequence = 0,
-                              .message = (offence.loss ? std::string("the loss")
-                                                       : "the gradient of " + parameter_label(*model_, offence.parameter)) +
-                                         " is NaN or infinite on rank " + std::to_string(offence.rank) + ", in update " +
-                                         std::to_string(exchange_->applied() + 1) +
-                                         "; the parameters are as they were before it, on all ranks"});
+            throw agreed_error(
+                Fault{.code = ErrorCode::not_finite,
+                      .rank = offence.rank,
+                      .peer = -1,
+                      .operation = std::string(operation),
+                      .sequence = 0,
+                      .message = (offence.loss ? std::string("the loss")
+                                               : "the gradient of " + parameter_label(*model_, offence.parameter)) +
+                                 " is NaN or infinite on rank " + std::to_string(offence.rank) + ", in update " +
+                                 std::to_string(exchange_->applied() + 1) +
+                                 "; the parameters are as they were before it, on all ranks"});
         }
     }
 

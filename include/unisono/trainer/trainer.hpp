@@ -23,11 +23,14 @@
 #include "unisono/accumulation/none.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/model/weighing.hpp"
+#include "unisono/observe/progress.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/reducer/native.hpp"
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/sharding/replicated.hpp"
+#include "unisono/trainer/describe.hpp"
+#include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/session.hpp"
@@ -53,27 +56,33 @@ struct TrainerPolicies {
     using Optimizer = typename PolicyOf<Family::optimizer, Sgd, Given...>::type;
     using LearningRate = typename PolicyOf<Family::learning_rate, ConstantRate, Given...>::type;
     using Weighing = typename PolicyOf<Family::weighing, ReplicasAlike, Given...>::type;
+    using Observer = typename PolicyOf<Family::observer, Progress, Given...>::type;
 
     static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
     static_assert(accumulation_policy<Accumulation>,
                   "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one");
     static_assert(guard_policy<Guard>, "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one");
-    static_assert(update_policy<Update>, "unisono::Trainer: the update policy lacks what update/update.hpp asks of one");
-    static_assert(sharding_policy<Sharding>, "unisono::Trainer: the sharding lacks what sharding/sharding.hpp asks of one");
-    static_assert(optimizer_policy<Optimizer>, "unisono::Trainer: the optimizer lacks what optimizer/optimizer.hpp asks of one");
+    static_assert(update_policy<Update>,
+                  "unisono::Trainer: the update policy lacks what update/update.hpp asks of one");
+    static_assert(sharding_policy<Sharding>,
+                  "unisono::Trainer: the sharding lacks what sharding/sharding.hpp asks of one");
+    static_assert(optimizer_policy<Optimizer>,
+                  "unisono::Trainer: the optimizer lacks what optimizer/optimizer.hpp asks of one");
     static_assert(learning_rate_policy<LearningRate>,
                   "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
-    static_assert(weighing<Weighing>, "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    static constexpr bool good = TrainerArguments<Given...>::good && sampler_policy<Sampler> && accumulation_policy<Accumulation> &&
-                                 guard_policy<Guard> && update_policy<Update> && sharding_policy<Sharding> &&
-                                 optimizer_policy<Optimizer> && learning_rate_policy<LearningRate> && weighing<Weighing> &&
+    static_assert(weighing<Weighing>,
+                  "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
+    static constexpr bool good = TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
+                                 accumulation_policy<Accumulation> && guard_policy<Guard> && update_policy<Update> &&
+                                 sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
+                                 learning_rate_policy<LearningRate> && weighing<Weighing> &&
                                  CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
 
     explicit TrainerPolicies(std::tuple<Given...> given)
         : sampler(take<Sampler>(given)), accumulation(take<Accumulation>(given)), reducer(take<Reducer>(given)),
           guard(take<Guard>(given)), update(take<Update>(given)), sharding(take<Sharding>(given)),
-          optimizer(take<Optimizer>(given)), learning_rate(take<LearningRate>(given)), weighing_policy(take<Weighing>(given)),
-          buckets(take<Buckets>(given)) {}
+          optimizer(take<Optimizer>(given)), learning_rate(take<LearningRate>(given)),
+          weighing_policy(take<Weighing>(given)), observer(take<Observer>(given)), buckets(take<Buckets>(given)) {}
 
     Sampler sampler;
     Accumulation accumulation;
@@ -84,6 +93,7 @@ struct TrainerPolicies {
     Optimizer optimizer;
     LearningRate learning_rate;
     Weighing weighing_policy;
+    Observer observer;
     Buckets buckets;
 };
 
@@ -97,17 +107,20 @@ struct TrainerPolicies {
 /// rank hosts more than one micro-batch an update or the model's memory is in pieces.
 template <class World, class Model, class... Given>
 class Trainer {
-    static_assert(model<Model>,
-                  "unisono::Trainer: found a second argument that is no model. Required: parameters() and gradients(), each a span "
-                  "or a range of spans of one floating type. Why: the trainer must know what it trains; see model/model.hpp.");
+    static_assert(
+        model<Model>,
+        "unisono::Trainer: found a second argument that is no model. Required: parameters() and gradients(), each a "
+        "span "
+        "or a range of spans of one floating type. Why: the trainer must know what it trains; see model/model.hpp.");
     using Policies = detail::TrainerPolicies<Given...>;
     static_assert(Policies::good, "unisono::Trainer: the policies do not go together; the message above says why");
 
 public:
     using Element = parameter_element_t<Model>;
-    static_assert(optimizer_element<Element>,
-                  "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
-                  "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float.");
+    static_assert(
+        optimizer_element<Element>,
+        "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
+        "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float.");
     static_assert(reducer_policy<typename Policies::Reducer, World>,
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
@@ -126,14 +139,14 @@ public:
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         using Batch = batch_of<std::remove_reference_t<Data>>;
         static_assert(trainable_on<Model, Batch>,
-                      "unisono::Trainer: the model cannot be called with this data set's batches. Required: model(batch, pass) that adds "
-                      "the gradient of a `const Batch&` and returns its loss, pass being an unisono::Pass&; a model with forward and "
+                      "unisono::Trainer: the model cannot be called with this data set's batches. Required: "
+                      "model(batch, pass) that adds "
+                      "the gradient of a `const Batch&` and returns its loss, pass being an unisono::Pass&; a model "
+                      "with forward and "
                       "backward gets one by unisono::WithLoss. Why: that call is what training consists of.");
         return detail::telling_all(world(), "fit", [&] {
-            detail::Fit fit(session_, data, options, options.start.value_or(position_), on_update);
-            FitReport report = fit.run();
-            position_ = report.position;
-            return report;
+            if (options.start) position_ = *options.start;
+            return detail::Fit(session_, data, options, position_, on_update).run();
         });
     }
 
@@ -145,7 +158,8 @@ public:
         static_assert((trainable_on<Model, Batches> && ... && true),
                       "unisono::Trainer: the model cannot be called with this batch. Required: model(batch, pass).");
         static_assert(!Policies::Weighing::needs_samples || (counts_samples<Batches> && ... && true),
-                      "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing policy that declares "
+                      "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
+                      "policy that declares "
                       "`needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
         const UpdateReport report = detail::telling_all(world(), "step", [&] {
             session_.begin();
@@ -163,6 +177,71 @@ public:
         std::int64_t updates = 0;
         while (step().micro_batches != 0) ++updates;
         return updates;
+    }
+
+    /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them: the same metrics on
+    /// every rank, and the same values as one rank would find (MeanMetric and the like are exact). Give new ones:
+    ///     auto [loss, accuracy] = trainer.evaluate(data, {.batch_size = 64}, MeanMetric{}, AccuracyMetric{});
+    /// The model has `evaluate(batch, metrics&...)`; or give a callable before the metrics: feed(model, batch, metrics&...).
+    /// Collective. Buffers are first made those of rank 0. Errors: bad_input for empty data, mismatch, aborted.
+    template <class Data, mergeable_metric... Metrics>
+        requires data_set<std::remove_reference_t<Data>>
+    std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
+        using Batch = batch_of<std::remove_reference_t<Data>>;
+        static_assert(
+            requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); },
+            "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these metrics. "
+            "Required: that function, or a callable feed(model, batch, metrics&...) before the metrics. Why: only the "
+            "model knows what to compare.");
+        return evaluate(
+            data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
+            std::move(metrics)...);
+    }
+    template <class Data, class Feed, mergeable_metric... Metrics>
+        requires data_set<std::remove_reference_t<Data>> && (!mergeable_metric<Feed>)
+    std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Feed feed, Metrics... metrics) {
+        return detail::telling_all(world(), "evaluate", [&] {
+            const auto shape = evaluation_shape(data, options, "evaluate");
+            detail::for_each_batch(world(), data, shape, options,
+                                   [&](const auto& batch, std::size_t) { feed(session_.model(), batch, metrics...); });
+            (merge_over_ranks(world(), metrics), ...);
+            return std::tuple<Metrics...>(std::move(metrics)...);
+        });
+    }
+
+    /// The outputs of all samples in the order of the data set, each once, on every rank; equally many for each sample.
+    /// The model has `predict(batch)` -> contiguous outputs. Collective. Memory: all outputs twice, for a moment.
+    template <class Data>
+        requires data_set<std::remove_reference_t<Data>>
+    auto predict(Data&& data, const EvaluateOptions& options = {}) {
+        using Batch = batch_of<std::remove_reference_t<Data>>;
+        static_assert(
+            requires(Model& m, const Batch& batch) { m.predict(batch); },
+            "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns the "
+            "outputs of "
+            "the batch's samples, contiguous and in order. Why: the trainer puts them into the data set's order.");
+        using Found = std::remove_cvref_t<decltype(std::declval<Model&>().predict(std::declval<const Batch&>()))>;
+        using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
+        return detail::telling_all(world(), "predict", [&] {
+            const auto shape = evaluation_shape(data, options, "predict");
+            detail::Outputs<E> outputs;
+            detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
+                const auto& found = session_.model().predict(batch);
+                outputs.add(std::span<const E>(found), samples);
+            });
+            return detail::in_data_order(world(), std::move(outputs), shape);
+        });
+    }
+
+    /// The plan in words; local, and different on each rank in what a rank owns. With a data set's size and options, also
+    /// how `fit` would make up its batches.
+    [[nodiscard]] std::string describe() const { return detail::session_text(session_); }
+    [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
+        const auto& p = session_.policies();
+        const auto shape =
+            detail::shape_of_fit(p.sampler, p.accumulation, options, data_size, world().size(), world().rank());
+        return describe() + detail::plan_text(detail::plan_training(p.sampler.stream(shape, Epoch{0}), p.accumulation,
+                                                                    shape, options, world().size()));
     }
 
     /// Names the epoch of the passes of `step`; `fit` does so by itself.
@@ -189,6 +268,16 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
+    template <class Data>
+    SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
+        const SamplerShape shape =
+            detail::evaluation_shape(world(), static_cast<std::size_t>(data.size()), options, who);
+        detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
+                         std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
+        detail::broadcast_buffers(world(), session_.model());
+        return shape;
+    }
+
     template <class Batch>
     void add_own(const Batch& batch, std::size_t index, std::size_t count) {
         const auto ranks = static_cast<std::uint64_t>(world().size());

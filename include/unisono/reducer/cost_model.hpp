@@ -1,0 +1,198 @@
+#pragma once
+
+/// \file
+/// What the summing of so many bytes costs by each schedule: measured, or assumed; saved as text.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/schedule/families.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The schedules between which AutomaticReducer chooses.
+enum class ReducerChoice : std::uint8_t { native, ring, halving_doubling, tree };
+
+inline constexpr std::size_t reducer_choices = 4;
+
+constexpr std::string_view name_of(ReducerChoice choice) {
+    constexpr std::string_view names[] = {"native", "ring", "halving_doubling", "tree"};
+    return names[static_cast<std::size_t>(choice)];
+}
+
+/// Seconds of an all_reduce of 2^(exponent) bytes by each choice, at a few sizes; between them straight lines in the size. A
+/// plain value: trivially copyable, so that ranks can agree on one.
+struct ReducerCosts {
+    static constexpr std::array<int, 6> exponents = {3, 10, 14, 17, 20, 23};
+
+    std::array<std::array<double, exponents.size()>, reducer_choices> seconds = {}; ///< all 0: not measured
+    std::int64_t world = 0;                                                         ///< ranks; 0: not measured
+    friend bool operator==(const ReducerCosts&, const ReducerCosts&) = default;
+
+    [[nodiscard]] bool measured() const { return world != 0; }
+
+    /// Seconds for so many bytes; beyond the largest size measured, in proportion.
+    [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const {
+        const auto& points = seconds[static_cast<std::size_t>(choice)];
+        const auto size = static_cast<double>(bytes);
+        for (std::size_t i = 0; i < points.size(); ++i) {
+            const double here = std::ldexp(1.0, exponents[i]);
+            if (size > here) continue;
+            if (i == 0) return points[0];
+            const double before = std::ldexp(1.0, exponents[i - 1]);
+            return points[i - 1] + (points[i] - points[i - 1]) * (size - before) / (here - before);
+        }
+        return points.back() * size / std::ldexp(1.0, exponents.back());
+    }
+
+    /// The cheapest; of equals the first.
+    [[nodiscard]] ReducerChoice best(std::size_t bytes) const {
+        ReducerChoice found = ReducerChoice::native;
+        for (std::size_t c = 1; c < reducer_choices; ++c)
+            if (estimate(static_cast<ReducerChoice>(c), bytes) < estimate(found, bytes))
+                found = static_cast<ReducerChoice>(c);
+        return found;
+    }
+
+    /// One line for the world, then a line a choice: its name and the seconds at each size, as exact hexadecimal floats.
+    [[nodiscard]] std::string save() const {
+        std::string text = "unisono reducer costs 1, world " + std::to_string(world) + "\n";
+        for (std::size_t c = 0; c < reducer_choices; ++c) {
+            text += std::string(name_of(static_cast<ReducerChoice>(c)));
+            for (const double one : seconds[c]) {
+                char number[40];
+                const int length = std::snprintf(number, sizeof number, " %a", one);
+                text.append(number, static_cast<std::size_t>(length));
+            }
+            text += "\n";
+        }
+        return text;
+    }
+
+    /// What `save` wrote. \throws error bad_input that says which line is wrong
+    [[nodiscard]] static ReducerCosts load(std::string_view text) {
+        ReducerCosts costs;
+        std::size_t line_number = 0;
+        const auto next_line = [&] {
+            const std::size_t end = text.find('\n');
+            std::string line(text.substr(0, end));
+            text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+            ++line_number;
+            return line;
+        };
+        const auto refuse = [&](const std::string& found, const std::string& expected) {
+            refuse_input("reducer costs, line " + std::to_string(line_number) + ": found '" + found + "'; expected " +
+                         expected);
+        };
+        const std::string head = "unisono reducer costs 1, world ";
+        const std::string first = next_line();
+        if (!first.starts_with(head)) refuse(first, "'" + head + "<ranks>'");
+        char* end = nullptr;
+        costs.world = std::strtoll(first.c_str() + head.size(), &end, 10);
+        if (*end != '\0' || costs.world < 1) refuse(first, "at least 1 rank");
+        for (std::size_t c = 0; c < reducer_choices; ++c) {
+            const std::string line = next_line();
+            const std::string name(name_of(static_cast<ReducerChoice>(c)));
+            if (!line.starts_with(name + " "))
+                refuse(line, "'" + name + "' and " + std::to_string(exponents.size()) + " numbers");
+            const char* at = line.c_str() + name.size();
+            for (double& one : costs.seconds[c]) {
+                one = std::strtod(at, &end);
+                if (end == at || !(one > 0) || !std::isfinite(one))
+                    refuse(line, std::to_string(exponents.size()) + " seconds above 0 after the name");
+                at = end;
+            }
+            if (*at != '\0') refuse(line, "nothing after " + std::to_string(exponents.size()) + " numbers");
+        }
+        return costs;
+    }
+};
+
+namespace detail {
+
+/// Rank 0's costs become everyone's, so that all choose alike.
+template <class World>
+void agree_on_costs(World& world, ReducerCosts& costs) {
+    if (world.size() == 1) return;
+    std::array<ReducerCosts, 1> one = {costs};
+    broadcast(world, one, 0);
+    costs = one[0];
+}
+
+template <class World, class Family>
+double seconds_of_all_reduce(World& world, std::vector<float>& values, const Family& family, int repetitions) {
+    all_reduce(world, values, Sum{}, family); // the first makes plans and touches memory
+    barrier(world);
+    const nanoseconds begin = world.endpoint().now();
+    for (int i = 0; i < repetitions; ++i) all_reduce(world, values, Sum{}, family);
+    return static_cast<double>(world.endpoint().now() - begin) * 1e-9 / repetitions;
+}
+
+} // namespace detail
+
+/// Measures all choices at all sizes on these ranks; returns rank 0's times on every rank. Collective. Takes some tens of
+/// milliseconds a gigabyte a second, and 8 MiB a rank while it lasts.
+template <class World>
+ReducerCosts measure_reducers(World& world) {
+    ReducerCosts costs;
+    costs.world = world.size();
+    for (std::size_t i = 0; i < ReducerCosts::exponents.size(); ++i) {
+        const std::size_t bytes = std::size_t{1} << ReducerCosts::exponents[i];
+        const int repetitions = bytes <= 4096 ? 50 : (bytes <= 262144 ? 10 : 3);
+        std::vector<float> values(bytes / sizeof(float));
+        for (std::size_t c = 0; c < reducer_choices; ++c) {
+            double seconds = 0;
+            switch (static_cast<ReducerChoice>(c)) {
+            case ReducerChoice::native:
+                seconds = detail::seconds_of_all_reduce(world, values, NativeSchedule{}, repetitions);
+                break;
+            case ReducerChoice::ring:
+                seconds = detail::seconds_of_all_reduce(world, values, RingSchedule{}, repetitions);
+                break;
+            case ReducerChoice::halving_doubling:
+                seconds = detail::seconds_of_all_reduce(world, values, HalvingDoublingSchedule{}, repetitions);
+                break;
+            case ReducerChoice::tree:
+                seconds = detail::seconds_of_all_reduce(world, values, TreeSchedule{}, repetitions);
+                break;
+            }
+            costs.seconds[c][i] = std::max(seconds, 1e-12); // a clock may be coarse
+        }
+    }
+    detail::agree_on_costs(world, costs);
+    return costs;
+}
+
+/// What is assumed without measuring: 1 us a round and 10 GB/s, the textbook's alpha-beta model (Thakur et al. 2005);
+/// `native` as the cheapest of the others, so that it wins, as it does where the transport maps memory.
+inline ReducerCosts assumed_reducer_costs(int world) {
+    ReducerCosts costs;
+    costs.world = world;
+    constexpr double alpha = 1e-6;
+    constexpr double beta = 1e-10;
+    const auto p = static_cast<double>(world);
+    const double rounds = std::ceil(std::log2(std::max(2.0, p)));
+    for (std::size_t i = 0; i < ReducerCosts::exponents.size(); ++i) {
+        const double bytes = std::ldexp(1.0, ReducerCosts::exponents[i]);
+        const double ring = 2 * (p - 1) * alpha + 2 * (p - 1) / p * bytes * beta + 1e-12;
+        const double halving = 2 * rounds * alpha + 2 * (p - 1) / p * bytes * beta * 1.1 + 1e-12;
+        const double tree = 2 * rounds * (alpha + bytes * beta) + 1e-12;
+        const std::array<double, reducer_choices> all = {std::min({ring, halving, tree}), ring, halving, tree};
+        for (std::size_t c = 0; c < reducer_choices; ++c) costs.seconds[c][i] = all[c];
+    }
+    return costs;
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,147 @@
+#pragma once
+
+/// \file
+/// Judging a model on all ranks: each sample exactly once, metrics merged, predictions in the data set's order.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/data/loader.hpp"
+#include "unisono/observe/metric.hpp"
+#include "unisono/sampler/evaluation.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct EvaluateOptions {
+    std::int64_t batch_size = 256; ///< samples of a rank's batch, at most; cut to the size of the data
+    int read_ahead = 0;            ///< batches that a thread of each rank reads ahead; 0: no thread
+};
+
+namespace detail {
+
+template <mergeable_metric M>
+M metric_from_bytes(const M& like, std::span<const std::byte> bytes) {
+    M other = like;
+    if constexpr (saves_itself<M>) {
+        std::vector<double> state(bytes.size() / sizeof(double));
+        if (!bytes.empty()) std::memcpy(state.data(), bytes.data(), bytes.size());
+        other.load(state);
+    } else {
+        std::memcpy(static_cast<void*>(&other), bytes.data(), sizeof(M));
+    }
+    return other;
+}
+
+/// All ranks' bytes, rank after rank, on every rank; `counts` gets how many each gave.
+template <class World, class T>
+std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<std::size_t>& counts) {
+    const std::array<std::uint64_t, 1> own = {mine.size()};
+    std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
+    all_gather(world, own, sizes);
+    counts.assign(sizes.begin(), sizes.end());
+    std::size_t total = 0;
+    for (const std::size_t count : counts) total += count;
+    std::vector<T> all(total);
+    if (total != 0) all_gather(world, mine, all, counts);
+    return all;
+}
+
+} // namespace detail
+
+/// metric = all ranks' metrics, merged in the order of ranks; the same on every rank. Collective.
+/// Cost: two all_gathers, of 8 bytes and of the metric's state a rank.
+template <class World, mergeable_metric M>
+void merge_over_ranks(World& world, M& metric) {
+    if (world.size() == 1) return;
+    std::vector<std::size_t> counts;
+    const std::vector<std::byte> all = detail::gather_all(world, metric_bytes(metric), counts);
+    std::span<const std::byte> rest(all);
+    M merged = detail::metric_from_bytes(metric, rest.first(counts[0]));
+    for (std::size_t rank = 1; rank < counts.size(); ++rank) {
+        rest = rest.subspan(counts[rank - 1]);
+        merged.merge(detail::metric_from_bytes(metric, rest.first(counts[rank])));
+    }
+    metric = std::move(merged);
+}
+
+namespace detail {
+
+template <class World>
+SamplerShape evaluation_shape(const World& world, std::size_t data_size, const EvaluateOptions& options,
+                              const char* who) {
+    if (data_size == 0) refuse_input(std::string(who) + ": the data set is empty (size() is 0)");
+    if (options.batch_size < 1)
+        refuse_input("EvaluateOptions.batch_size is " + std::to_string(options.batch_size) + "; expected at least 1");
+    const auto size = static_cast<std::int64_t>(data_size);
+    return shape_of_rank(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
+}
+
+/// Calls visit(batch, samples) for each of this rank's batches.
+template <class World, class Data, class Visit>
+void for_each_batch(World& world, Data& data, const SamplerShape& shape, const EvaluateOptions& options, Visit visit) {
+    Loader loader(data, EvaluationSampler{}.stream(shape, Epoch{0}),
+                  LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
+    for (auto* item = loader.next(); item != nullptr; item = loader.next())
+        if (item->batch) visit(*item->batch, item->entry.samples.size());
+}
+
+/// One rank's outputs, and how many there are of each sample (0 without samples).
+template <class E>
+struct Outputs {
+    std::vector<E> values = {};
+    std::size_t width = 0;
+
+    void add(std::span<const E> found, std::size_t samples) {
+        if (found.size() % samples != 0 || (width != 0 && found.size() != width * samples))
+            refuse_input("predict: the model gave " + std::to_string(found.size()) + " outputs for " +
+                         std::to_string(samples) + " samples; expected " +
+                         (width != 0 ? std::to_string(width * samples) : "a multiple of the samples"));
+        width = found.size() / samples;
+        values.insert(values.end(), found.begin(), found.end());
+    }
+};
+
+/// The outputs of all ranks in the order of the data set.
+template <class World, class E>
+std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& shape) {
+    if (world.size() == 1) return std::move(mine.values);
+    std::array<std::int64_t, 1> width = {static_cast<std::int64_t>(mine.width)};
+    all_reduce(world, width, Max{});
+    const auto each = static_cast<std::size_t>(width[0]);
+    std::vector<std::size_t> counts;
+    const std::vector<E> all = gather_all(world, mine.values, counts);
+    std::vector<std::size_t> next(counts.size(), 0);
+    for (std::size_t r = 1; r < counts.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
+    std::vector<E> ordered;
+    ordered.reserve(all.size());
+    std::vector<SampleStream> streams;
+    for (std::int64_t r = 0; r < shape.replicas; ++r) {
+        SamplerShape other = shape;
+        other.replica = r;
+        streams.push_back(EvaluationSampler{}.stream(other, Epoch{0}));
+    }
+    for (const std::size_t samples = static_cast<std::size_t>(shape.data_size); ordered.size() < samples * each;) {
+        const std::size_t before = ordered.size();
+        for (std::size_t r = 0; r < streams.size(); ++r) {
+            const std::size_t count = streams[r].next().samples.size() * each;
+            if (next[r] + count > all.size())
+                refuse_input("predict: ranks gave different numbers of outputs for a sample");
+            ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(next[r]),
+                           all.begin() + static_cast<std::ptrdiff_t>(next[r] + count));
+            next[r] += count;
+        }
+        if (ordered.size() == before) break;
+    }
+    return ordered;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,127 @@
+#pragma once
+
+/// \file
+/// Where the gradient is, in the course of an update.
+///
+///  - One micro-batch on this rank: it stays in the model's own memory, and is summed over the ranks in place.
+///  - Several, or a model whose spans do not follow one another: each is added to the *image*, one array in flat order, and
+///    the model's memory is zeroed behind it. So a replica's gradient is formed alone, whichever rank hosts it, and then
+///    added; the bits do not depend on who hosts it.
+/// After each update the model's gradients are zero.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/trainer/flat_model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class T>
+class GradientImage {
+public:
+    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache from pass to pass
+
+    /// `alone`: nothing is summed over ranks, so that memory in pieces will do.
+    GradientImage(const FlatModel<T>& flat, bool alone) : flat_(&flat), alone_(alone) { flat.zero_gradients(); }
+    GradientImage(const GradientImage&) = delete;
+    GradientImage& operator=(const GradientImage&) = delete;
+
+    /// A new update: nothing is there yet.
+    void begin() {
+        in_model_ = false;
+        in_image_ = false;
+        multiplier_ = 1;
+    }
+
+    /// Before the model adds a micro-batch's gradient.
+    void before_pass() {
+        if (dirty_) flat_->zero_gradients();
+        dirty_ = true;
+    }
+
+    /// The model's memory holds a gradient of this update, which counts so much.
+    void hold(double multiplier) {
+        multiplier_ = multiplier;
+        in_model_ = true;
+    }
+    [[nodiscard]] bool held() const { return in_model_; }
+
+    /// Moves all that the model's memory holds to the image.
+    void drain() {
+        drain({0, flat_->count()});
+        moved();
+    }
+
+    /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array in flat order in which it
+    /// lies; null where it lies in the model's memory in pieces. `last`: of the update's buckets.
+    T* settle(const Slice& bucket, bool last) {
+        if (!in_image_ && (alone_ || flat_->contiguous())) {
+            if (!in_model_ && dirty_) zero(bucket);
+            if (in_model_ && multiplier_ != 1 && !alone_) multiply(bucket);
+            return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
+        }
+        T* const values = image();
+        if (in_model_) drain(bucket);
+        else if (!in_image_) std::fill_n(values + bucket.first, bucket.count, T{});
+        if (last) moved();
+        return values;
+    }
+
+    /// The gradient of this update lies in the model's memory; `left_over` is by how much it must still be multiplied.
+    [[nodiscard]] bool in_place() const { return !in_image_; }
+    [[nodiscard]] double left_over() const { return alone_ && in_place() && in_model_ ? multiplier_ : 1; }
+    [[nodiscard]] T* at(const Stretch<T>& stretch) {
+        return in_place() ? stretch.gradients : image_.get() + stretch.flat;
+    }
+
+    /// The model's gradients are zero, or not known to be.
+    void clean() { dirty_ = false; }
+    void soil() { dirty_ = true; }
+
+    [[nodiscard]] std::size_t bytes() const { return image_ ? flat_->count() * sizeof(T) : 0; }
+
+private:
+    T* image() {
+        if (!image_) image_ = std::make_unique_for_overwrite<T[]>(flat_->count());
+        return image_.get();
+    }
+    void moved() {
+        in_image_ = true;
+        if (in_model_) dirty_ = false;
+        in_model_ = false;
+    }
+    void zero(const Slice& slice) {
+        flat_->visit(slice, [](const Stretch<T>& one) { std::fill_n(one.gradients, one.count, T{}); });
+    }
+    void multiply(const Slice& slice) {
+        flat_->visit(slice, [&](const Stretch<T>& one) { scale(std::span<T>(one.gradients, one.count), multiplier_); });
+    }
+    void drain(const Slice& slice) {
+        T* const to = image();
+        flat_->visit(slice, [&](const Stretch<T>& stretch) {
+            for (std::size_t at = 0; at < stretch.count; at += chunk) {
+                const std::size_t n = std::min(chunk, stretch.count - at);
+                const std::span<T> sum(to + stretch.flat + at, n);
+                const std::span<const T> one(stretch.gradients + at, n);
+                if (in_image_) accumulate(sum, one, multiplier_);
+                else accumulate_first(sum, one, multiplier_);
+                std::fill_n(stretch.gradients + at, n, T{});
+            }
+        });
+    }
+
+    const FlatModel<T>* flat_;
+    bool alone_;
+    std::unique_ptr<T[]> image_;
+    bool in_model_ = false; ///< the model's memory holds a gradient of this update
+    bool in_image_ = false; ///< the image does
+    bool dirty_ = false;    ///< the model's memory may be other than zero
+    double multiplier_ = 1; ///< of what is in the model's memory
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
