@@ -39,7 +39,7 @@ struct Adagrad {
                 const OptimizerStep& step) const {
         detail::check_update(state, parameters, gradients);
         const double rate = step.learning_rate / (1 + static_cast<double>(step.number - 1) * learning_rate_decay);
-        const Element<T> element{T(step.gradient_scale), T(-rate), T(weight_decay), T(epsilon), weight_decay != 0};
+        const Element<T> element{{step, weight_decay}, T(-rate), T(epsilon)};
         apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
     }
 
@@ -52,13 +52,12 @@ UNISONO_NO_CONTRACTION_BEGIN
 
 template <class T>
 struct Adagrad::Element {
-    T scale, minus_rate, decay, epsilon;
-    bool decays;
+    detail::DecayedGradient<T> gradient;
+    T minus_rate, epsilon;
 
     UNISONO_INLINE void operator()(T& p, const T& g, T& sum) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T scaled = g * scale;
-        const T d = decays ? detail::fused(decay, p, scaled) : scaled;
+        const T d = gradient(p, g);
         const T s = sum + d * d;
         sum = s;
         p = p + minus_rate * d / (square_root(s) + epsilon);

@@ -14,19 +14,10 @@ UNISONO_NO_CONTRACTION_BEGIN
 /// The part that both share; `keep` is 1 - learning_rate * weight_decay where the decay is decoupled, else 1.
 template <class T>
 struct AdamElement {
-    T scale, decay, keep, gain1, beta2, gain2, minus_size, correction2_root, epsilon;
-    bool decays, lerps_up;
+    DecayedGradient<T> gradient;
+    Interpolation<T> lerp;
+    T keep, beta2, gain2, minus_size, correction2_root, epsilon;
 
-    /// The first moment moves from `from` to `g` by gain1 = 1 - beta1, as torch.lerp has it.
-    UNISONO_INLINE T lerp(T from, T g) const {
-        UNISONO_NO_CONTRACTION_HERE
-        return lerps_up ? fused(gain1, g - from, from) : fused(gain1 - T(1), g - from, g);
-    }
-    UNISONO_INLINE T gradient(T p, T g) const {
-        UNISONO_NO_CONTRACTION_HERE
-        const T scaled = g * scale;
-        return decays ? fused(decay, p, scaled) : scaled;
-    }
     UNISONO_INLINE void move(T& p, T first_moment, T second_moment) const {
         UNISONO_NO_CONTRACTION_HERE
         const T denominator = square_root(second_moment) / correction2_root + epsilon;
@@ -47,7 +38,8 @@ struct AdamElement {
         const T d = gradient(p, g);
         const T m = lerp(average, d);
         const T v = square * beta2 + gain2 * d * d;
-        const T most = largest < v || v != v ? v : largest; // a NaN stays, as in torch.maximum
+        const T larger = largest < v ? v : largest;
+        const T most = v == v ? larger : v; // a NaN stays, as in torch.maximum
         average = m;
         square = v;
         largest = most;
@@ -82,17 +74,14 @@ void update_adam(const P& policy, double decay, double keep, const OptimizerSlic
     const double correction1 = 1 - std::pow(policy.beta1, n);
     const double correction2 = 1 - std::pow(policy.beta2, n);
     const AdamElement<T> element{
-        .scale = T(step.gradient_scale),
-        .decay = T(decay),
+        .gradient = {step, decay},
+        .lerp = Interpolation<T>(1 - policy.beta1),
         .keep = T(keep),
-        .gain1 = T(1 - policy.beta1),
         .beta2 = T(policy.beta2),
         .gain2 = T(1 - policy.beta2),
         .minus_size = T(-(step.learning_rate / correction1)),
         .correction2_root = T(std::sqrt(correction2)),
         .epsilon = T(policy.epsilon),
-        .decays = decay != 0,
-        .lerps_up = 1 - policy.beta1 < 0.5,
     };
     const std::span<T> average(state.arrays[0], state.count);
     const std::span<T> square(state.arrays[1], state.count);

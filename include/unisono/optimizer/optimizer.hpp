@@ -32,6 +32,7 @@
 #include "unisono/core/policy.hpp"
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -41,6 +42,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -195,6 +197,52 @@ UNISONO_NO_CONTRACTION_BEGIN
 /// a * b + c, rounded once.
 UNISONO_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 UNISONO_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+/// A choice that is the same for all elements, made on their bits: a branch in a loop would keep it from being vectorised,
+/// and a kernel for each combination of options would be compiled for each instruction set.
+template <class T>
+class Choice {
+public:
+    explicit Choice(bool first) : mask_(first ? ~Bits{0} : Bits{0}) {}
+    /// `a` if the first was chosen, else `b`.
+    UNISONO_INLINE T operator()(T a, T b) const {
+        return std::bit_cast<T>(
+            static_cast<Bits>((std::bit_cast<Bits>(a) & mask_) | (std::bit_cast<Bits>(b) & ~mask_)));
+    }
+
+private:
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    Bits mask_;
+};
+
+/// How all begin: the gradient scaled, and the weight decay added to it where it is not 0.
+template <class T>
+struct DecayedGradient {
+    T scale, decay;
+    Choice<T> decays;
+
+    DecayedGradient(const OptimizerStep& step, double weight_decay)
+        : scale(T(step.gradient_scale)), decay(T(weight_decay)), decays(weight_decay != 0) {}
+    UNISONO_INLINE T operator()(T p, T g) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T scaled = g * scale;
+        return decays(fused(decay, p, scaled), scaled);
+    }
+};
+
+/// from + weight * (to - from), in torch.lerp's two forms.
+template <class T>
+struct Interpolation {
+    T weight, rest;
+    Choice<T> from_start;
+
+    explicit Interpolation(double share) : weight(T(share)), rest(T(share) - T(1)), from_start(share < 0.5) {}
+    UNISONO_INLINE T operator()(T from, T to) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T way = to - from;
+        return fused(from_start(weight, rest), way, from_start(from, to));
+    }
+};
 
 UNISONO_NO_CONTRACTION_END
 

@@ -43,15 +43,13 @@ struct RmsProp {
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
                 const OptimizerStep& step) const {
         detail::check_update(state, parameters, gradients);
-        const Element<T> element{T(step.gradient_scale),
+        const Element<T> element{{step, weight_decay},
+                                 detail::Interpolation<T>(1 - alpha),
                                  T(-step.learning_rate),
-                                 T(weight_decay),
                                  T(alpha),
                                  T(1 - alpha),
                                  T(epsilon),
-                                 T(momentum),
-                                 weight_decay != 0,
-                                 1 - alpha < 0.5};
+                                 T(momentum)};
         const auto array = [&](std::size_t i) { return std::span<T>(state.arrays[i], state.count); };
         if (momentum != 0 && centered)
             apply(CenteredHeavy<T>{element}, parameters, gradients, array(0), array(1), array(2));
@@ -77,21 +75,13 @@ UNISONO_NO_CONTRACTION_BEGIN
 
 template <class T>
 struct RmsProp::Element {
-    T scale, minus_rate, decay, alpha, gain, epsilon, momentum;
-    bool decays, lerps_up;
+    detail::DecayedGradient<T> gradient;
+    detail::Interpolation<T> lerp;
+    T minus_rate, alpha, gain, epsilon, momentum;
 
-    UNISONO_INLINE T gradient(T p, T g) const {
-        UNISONO_NO_CONTRACTION_HERE
-        const T scaled = g * scale;
-        return decays ? detail::fused(decay, p, scaled) : scaled;
-    }
     UNISONO_INLINE T squares(T before, T d) const {
         UNISONO_NO_CONTRACTION_HERE
         return before * alpha + gain * d * d;
-    }
-    UNISONO_INLINE T lerp(T from, T d) const {
-        UNISONO_NO_CONTRACTION_HERE
-        return lerps_up ? detail::fused(gain, d - from, from) : detail::fused(gain - T(1), d - from, d);
     }
     UNISONO_INLINE T denominator(T square) const {
         UNISONO_NO_CONTRACTION_HERE

@@ -42,9 +42,10 @@ struct Sgd {
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
                 const OptimizerStep& step) const {
         detail::check_update(state, parameters, gradients);
-        const Plain<T> plain{T(step.gradient_scale), T(-step.learning_rate), T(weight_decay), weight_decay != 0};
+        const Plain<T> plain{{step, weight_decay}, T(-step.learning_rate)};
         if (momentum == 0) return apply(plain, parameters, gradients);
-        const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), nesterov, step.number == 1};
+        const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), detail::Choice<T>(nesterov),
+                             detail::Choice<T>(step.number == 1)};
         apply(heavy, parameters, gradients, std::span<T>(state.arrays[0], state.count));
     }
 
@@ -59,17 +60,12 @@ UNISONO_NO_CONTRACTION_BEGIN
 
 template <class T>
 struct Sgd::Plain {
-    T scale, minus_rate, decay;
-    bool decays;
+    detail::DecayedGradient<T> gradient;
+    T minus_rate;
 
-    UNISONO_INLINE T direction(T p, T g) const {
-        UNISONO_NO_CONTRACTION_HERE
-        const T scaled = g * scale;
-        return decays ? detail::fused(decay, p, scaled) : scaled;
-    }
     UNISONO_INLINE void operator()(T& p, const T& g) const {
         UNISONO_NO_CONTRACTION_HERE
-        p = detail::fused(minus_rate, direction(p, g), p);
+        p = detail::fused(minus_rate, gradient(p, g), p);
     }
 };
 
@@ -77,14 +73,14 @@ template <class T>
 struct Sgd::Heavy {
     Plain<T> plain;
     T momentum, gain;
-    bool nesterov, first;
+    detail::Choice<T> nesterov, first;
 
     UNISONO_INLINE void operator()(T& p, const T& g, T& buffer) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T d = plain.direction(p, g);
-        const T b = first ? d : detail::fused(gain, d, momentum * buffer);
+        const T d = plain.gradient(p, g);
+        const T b = first(d, detail::fused(gain, d, momentum * buffer));
         buffer = b;
-        p = detail::fused(plain.minus_rate, nesterov ? detail::fused(momentum, b, d) : b, p);
+        p = detail::fused(plain.minus_rate, nesterov(detail::fused(momentum, b, d), b), p);
     }
 };
 
