@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -99,6 +100,7 @@ public:
         for (const Slice& slice : owned_) state_count += slice.count;
         state_ = OptimizerState<T>(policies_.optimizer.state(), state_count);
         waiting_.resize(bucket_count);
+        ready_in_.resize(flat_.layout().parameters());
         operations_.reserve(extents_.size());
     }
     Exchange(const Exchange&) = delete;
@@ -262,6 +264,7 @@ private:
 
     void expect_parameters() {
         const auto& buckets = flat_.layout().buckets();
+        ++pass_number_;
         for (std::size_t b = 0; b < buckets.size(); ++b) waiting_[b] = buckets[b].pieces.size();
     }
 
@@ -273,7 +276,7 @@ private:
                          std::to_string(flat_.layout().parameters()) + " parameters");
         const std::size_t bucket = flat_.layout().bucket_of(parameter);
         if (bucket == Layout::none) return;
-        if (waiting_[bucket] == 0)
+        if (std::exchange(ready_in_[parameter], pass_number_) == pass_number_)
             refuse_input("pass.ready(" + std::to_string(parameter) + ") was called twice in one micro-batch");
         --waiting_[bucket];
         if (next_bucket_ != bucket || waiting_[bucket] != 0) return;
@@ -352,6 +355,8 @@ private:
     std::uint64_t applied_ = 0;
     std::size_t next_bucket_ = 0;
     std::vector<std::size_t> waiting_; ///< parameters of each bucket that are not ready yet
+    std::vector<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
+    std::uint64_t pass_number_ = 0;
     MicroBatchFacts* micro_ = nullptr;
     Pass* pass_ = nullptr;
 };

@@ -1,0 +1,355 @@
+// What is wrong is refused on every rank, by name, and nobody hangs.
+#include "models.hpp"
+#include "outcomes.hpp"
+
+#include "unisono/accumulation/steps.hpp"
+#include "unisono/guard/none.hpp"
+#include "unisono/optimizer/adam.hpp"
+#include "unisono/reducer/parameter_server.hpp"
+#include "unisono/reducer/ring.hpp"
+#include "unisono/sampler/interleaved.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+constexpr double no_number = std::numeric_limits<double>::quiet_NaN();
+const std::vector<float> values = un::torch_rand(3, 60);
+
+un::RowData<float> rows(std::size_t count = 20) { return {std::span(values).first(count * 3), 3}; }
+
+un::FitOptions quiet(un::FitOptions options) {
+    options.progress = false;
+    return options;
+}
+
+/// All ranks saw this error, and its text has all of these words.
+void check_all(const std::vector<Outcome>& all, un::ErrorCode code, const std::vector<std::string>& words) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        BOOST_TEST_CONTEXT("rank " << rank << ": " << all[rank].what) {
+            BOOST_TEST(all[rank].ours);
+            BOOST_TEST(name_of(all[rank].code) == name_of(code));
+            for (const auto& word : words) BOOST_TEST(all[rank].says(word), "the message lacks '" << word << "'");
+        }
+    }
+}
+
+template <class... Policies>
+std::vector<Outcome> fit_outcomes(int ranks, const un::FitOptions& options, std::size_t samples, Policies... policies) {
+    return outcomes(ranks, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model, policies...};
+        trainer.fit(rows(samples), quiet(options));
+    });
+}
+
+/// Like SumOfOutputs, but on one rank it does something bad in one of its calls.
+enum class Deed { throws, nan_gradient, infinite_gradient, nan_loss, ready_twice, ready_unknown };
+
+struct Culprit : SumOfOutputs<float> {
+    int rank, culprit, at_call, calls = 0;
+    Deed deed;
+    std::vector<std::span<float>> spans, gradient_spans;
+    std::vector<std::string> names = {"weight", "bias"};
+
+    Culprit(int own_rank, int bad_rank, int call, Deed what)
+        : SumOfOutputs<float>(3), rank(own_rank), culprit(bad_rank), at_call(call), deed(what) {
+        spans = {std::span(weights).first(2), std::span(weights).subspan(2)};
+        gradient_spans = {std::span(gradient).first(2), std::span(gradient).subspan(2)};
+    }
+    Culprit(const Culprit&) = delete;
+    Culprit& operator=(const Culprit&) = delete;
+    auto& parameters() { return spans; }
+    auto& gradients() { return gradient_spans; }
+    auto& parameter_names() { return names; }
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        const double loss = SumOfOutputs<float>::operator()(batch, pass);
+        if (rank != culprit || calls++ != at_call) return loss;
+        switch (deed) {
+        case Deed::throws: throw std::runtime_error("the dog ate my batch");
+        case Deed::nan_gradient: gradient[2] = std::numeric_limits<float>::quiet_NaN(); break;
+        case Deed::infinite_gradient: gradient[1] = -std::numeric_limits<float>::infinity(); break;
+        case Deed::nan_loss: return no_number;
+        case Deed::ready_twice: pass.ready(0), pass.ready(0); break;
+        case Deed::ready_unknown: pass.ready(2); break;
+        }
+        return loss;
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(bad_input)
+
+BOOST_AUTO_TEST_CASE(hyperparameters) {
+    for (const int ranks : {1, 3}) {
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.learning_rate = no_number}), un::ErrorCode::bad_input,
+                  {"Sgd", "learning_rate", "nan"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.momentum = -1}), un::ErrorCode::bad_input,
+                  {"momentum", "-1"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::WarmupRate{.updates = 0}), un::ErrorCode::bad_input,
+                  {"WarmupRate.updates"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::RingReducer{.chunk_bytes = 0}),
+                  un::ErrorCode::bad_input, {"RingReducer.chunk_bytes"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::ParameterServerReducer{.servers = ranks + 1}),
+                  un::ErrorCode::bad_input, {"servers", std::to_string(ranks + 1)});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::ParameterServerReducer{.servers = 0}),
+                  un::ErrorCode::bad_input, {"servers"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Buckets{.first_bytes = 0}), un::ErrorCode::bad_input,
+                  {"Buckets.first_bytes"});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(sizes) {
+    for (const int ranks : {1, 2, 3}) {
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 0), un::ErrorCode::bad_input, {"data set is empty"});
+        check_all(fit_outcomes(ranks, {.batch_size = 21}, 20), un::ErrorCode::bad_input, {"batch_size", "21", "20"});
+        check_all(fit_outcomes(ranks, {.batch_size = 0}, 20), un::ErrorCode::bad_input, {"FitOptions.batch_size"});
+        check_all(fit_outcomes(ranks, {.batch_size = -4}, 20), un::ErrorCode::bad_input, {"batch_size", "-4"});
+        check_all(fit_outcomes(ranks, {.epochs = 0, .batch_size = 2}, 20), un::ErrorCode::bad_input, {"epochs"});
+        check_all(fit_outcomes(ranks, {.epochs = -1, .batch_size = 2}, 20), un::ErrorCode::bad_input, {"epochs", "-1"});
+        check_all(fit_outcomes(ranks, {.batch_size = std::numeric_limits<std::int64_t>::max()}, 20),
+                  un::ErrorCode::bad_input, {"batch_size"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2, .start = un::Position{un::Epoch{0}, 21}}, 20),
+                  un::ErrorCode::bad_input, {"21"});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(global_batch) {
+    const un::Accumulate twice{.steps = 2};
+    check_all(fit_outcomes(2, {.batch_size = 2, .global_batch_size = 9}, 20, twice), un::ErrorCode::bad_input,
+              {"global_batch_size", "9", "8"});
+    check_all(fit_outcomes(2, {.global_batch_size = 10}, 20, twice), un::ErrorCode::bad_input, {"multiple of 4"});
+    for (const auto& outcome : fit_outcomes(2, {.global_batch_size = 8}, 20, twice))
+        BOOST_TEST(!outcome.failed, outcome.what);
+    for (const auto& outcome : fit_outcomes(2, {.batch_size = 2, .global_batch_size = 8}, 20, twice))
+        BOOST_TEST(!outcome.failed, outcome.what);
+}
+
+BOOST_AUTO_TEST_CASE(sampler_and_accumulation) {
+    check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::InterleavedSampler{.replicas = 3}, un::Accumulate{.steps = 4}),
+              un::ErrorCode::bad_input, {"steps", "4", "3"});
+    check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::Accumulate{.steps = 0}), un::ErrorCode::bad_input, {"steps"});
+    check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::InterleavedSampler{.replicas = 0}), un::ErrorCode::bad_input,
+              {"replicas"});
+}
+
+BOOST_AUTO_TEST_CASE(tokens_never_counted) {
+    check_all(fit_outcomes(2, {.batch_size = 2}, 20, un::ByTokens{}), un::ErrorCode::bad_input, {"count_tokens"});
+}
+
+BOOST_AUTO_TEST_CASE(options_that_differ) {
+    const auto all = outcomes(3, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model};
+        trainer.fit(rows(world.rank() == 2 ? 18 : 20), quiet({.batch_size = 2}));
+    });
+    check_all(all, un::ErrorCode::mismatch, {"data.size()", "18", "20", "rank 2"});
+    // One rank alone finds its options bad: the others hear of it.
+    const auto one = outcomes(3, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model};
+        trainer.fit(rows(), quiet({.batch_size = world.rank() == 1 ? -1 : 2}));
+    });
+    check_all(one, un::ErrorCode::bad_input, {"FitOptions.batch_size"});
+    BOOST_TEST(one[0].rank == 1);
+    BOOST_TEST(one[2].says("rank 1"));
+}
+
+BOOST_AUTO_TEST_CASE(models_that_differ) {
+    const auto counts = outcomes(3, [&](auto& world) {
+        LeastSquares<float> model(4, world.rank() == 1 ? 2 : 4);
+        un::Trainer trainer{world, model};
+    });
+    check_all(counts, un::ErrorCode::mismatch, {"rank 1", "2 parameters", "rank 0's 1"});
+    const auto sizes = outcomes(3, [&](auto& world) {
+        LeastSquares<float> model(world.rank() == 2 ? 5 : 4, 3);
+        un::Trainer trainer{world, model};
+    });
+    check_all(sizes, un::ErrorCode::mismatch, {"parameter 1", "2 elements on rank 2", "1 on rank 0"});
+    const auto types = outcomes(2, [&](auto& world) {
+        if (world.rank() == 0) {
+            LeastSquares<float> model(4);
+            un::Trainer trainer{world, model};
+        } else {
+            LeastSquares<double> model(4);
+            un::Trainer trainer{world, model};
+        }
+    });
+    check_all(types, un::ErrorCode::mismatch, {"float64", "float32", "rank 1"});
+}
+
+BOOST_AUTO_TEST_CASE(gradients_unlike_parameters) {
+    struct Odd {
+        std::vector<float> p = std::vector<float>(3), g = std::vector<float>(2);
+        std::span<float> parameters() { return p; }
+        std::span<float> gradients() { return g; }
+        double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
+    };
+    const auto all = outcomes(2, [](auto& world) {
+        Odd model;
+        un::Trainer trainer{world, model};
+    });
+    check_all(all, un::ErrorCode::bad_input, {"parameter 0", "3", "2"});
+    struct Empty : Odd {
+        Empty() { p.clear(), g.clear(); }
+    };
+    const auto none = outcomes(2, [](auto& world) {
+        Empty model;
+        un::Trainer trainer{world, model};
+    });
+    check_all(none, un::ErrorCode::bad_input, {"no parameters"});
+}
+
+BOOST_AUTO_TEST_CASE(a_model_that_throws) {
+    for (const int call : {0, 3}) {
+        const auto all = outcomes(3, [&](auto& world) {
+            Culprit model(world.rank(), 1, call, Deed::throws);
+            un::Trainer trainer{world, model};
+            trainer.fit(rows(), quiet({.epochs = 2, .batch_size = 2}));
+        });
+        BOOST_TEST(!all[1].ours);
+        BOOST_TEST(all[1].what == "the dog ate my batch");
+        for (const std::size_t rank : {0u, 2u}) {
+            BOOST_TEST(all[rank].ours);
+            BOOST_TEST(name_of(all[rank].code) == "aborted");
+            BOOST_TEST(all[rank].rank == 1);
+            BOOST_TEST(all[rank].says("rank 1"), all[rank].what);
+            BOOST_TEST(all[rank].says("the dog ate my batch"), all[rank].what);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(data_that_throw) {
+    struct Thrower {
+        int rank;
+        [[nodiscard]] std::size_t size() const { return 20; }
+        [[nodiscard]] un::RowBatch<float> batch(std::span<const std::size_t> indices) const {
+            if (rank == 0) throw std::out_of_range("no such file");
+            return rows().batch(indices);
+        }
+    };
+    for (const int ahead : {0, 2}) {
+        const auto all = outcomes(2, [&](auto& world) {
+            SumOfOutputs<float> model(3);
+            un::Trainer trainer{world, model};
+            trainer.fit(Thrower{world.rank()}, quiet({.batch_size = 2, .read_ahead = ahead}));
+        });
+        BOOST_TEST(!all[0].ours);
+        BOOST_TEST(all[0].what == "no such file");
+        BOOST_TEST(all[1].ours);
+        BOOST_TEST(all[1].rank == 0);
+        BOOST_TEST(all[1].says("no such file"), all[1].what);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ready_misused) {
+    for (const Deed deed : {Deed::ready_twice, Deed::ready_unknown}) {
+        const auto all = outcomes(2, [&](auto& world) {
+            Culprit model(world.rank(), 0, 1, deed);
+            un::Trainer trainer{world, model};
+            trainer.fit(rows(), quiet({.batch_size = 2}));
+        });
+        check_all(all, un::ErrorCode::bad_input, {deed == Deed::ready_twice ? "twice" : "2 parameters"});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(not_finite_stops_all) {
+    for (const int ranks : {1, 2, 4}) {
+        for (const Deed deed : {Deed::nan_gradient, Deed::infinite_gradient, Deed::nan_loss}) {
+            std::vector<std::vector<float>> before(static_cast<std::size_t>(ranks)), after = before, later = before;
+            const auto all = outcomes(ranks, [&](auto& world) {
+                const auto rank = static_cast<std::size_t>(world.rank());
+                Culprit model(world.rank(), ranks - 1, 1, deed);
+                un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1, .momentum = 0.9}};
+                const auto data = rows();
+                const std::vector<std::size_t> some = {0, 1};
+                trainer.step(data.batch(some));
+                before[rank] = model.weights;
+                try {
+                    trainer.step(data.batch(some));
+                } catch (...) {
+                    after[rank] = model.weights;
+                    trainer.step(data.batch(some)); // training may go on
+                    later[rank] = model.weights;
+                    throw;
+                }
+            });
+            const std::string culprit = "rank " + std::to_string(ranks - 1);
+            check_all(all, un::ErrorCode::not_finite,
+                      {culprit, deed == Deed::nan_loss       ? "the loss"
+                                : deed == Deed::nan_gradient ? "parameter 1 (bias)"
+                                                             : "parameter 0 (weight)"});
+            for (const auto& outcome : all) BOOST_TEST(outcome.rank == ranks - 1);
+            for (std::size_t rank = 0; rank < after.size(); ++rank) {
+                BOOST_TEST(after[rank] == before[rank]);
+                BOOST_TEST(later[rank] == later[0]);
+                BOOST_TEST(later[rank] != before[rank]);
+                for (const float weight : later[rank]) BOOST_TEST(std::isfinite(weight));
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(not_finite_skips_all) {
+    for (const int ranks : {1, 3}) {
+        std::vector<std::vector<float>> weights(static_cast<std::size_t>(ranks));
+        const auto all = outcomes(ranks, [&](auto& world) {
+            Culprit model(world.rank(), 0, 1, Deed::nan_gradient);
+            un::Trainer trainer{world, model, un::FiniteGuard{.action = un::OnOffence::skip},
+                                un::Sgd{.learning_rate = 0.1, .momentum = 0.9}, un::ParameterServerReducer{}};
+            const auto report = trainer.fit(rows(), quiet({.batch_size = 2}));
+            weights[static_cast<std::size_t>(world.rank())] = model.weights;
+            const auto rounds = (20 + 2 * ranks - 1) / (2 * ranks);
+            if (report.epochs[0].skipped != 1 || report.epochs[0].updates != rounds - 1)
+                throw std::runtime_error("miscounted");
+        });
+        for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
+        for (const auto& one : weights) {
+            BOOST_TEST(one == weights[0]);
+            for (const float weight : one) BOOST_TEST(std::isfinite(weight));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(without_a_guard_a_nan_spreads) {
+    const auto all = outcomes(2, [&](auto& world) {
+        Culprit model(world.rank(), 0, 0, Deed::nan_gradient);
+        un::Trainer trainer{world, model, un::NoGuard{}};
+        trainer.fit(rows(), quiet({.batch_size = 2}));
+        if (!std::isnan(model.weights[2])) throw std::runtime_error("the guard is on");
+    });
+    for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
+}
+
+BOOST_AUTO_TEST_CASE(evaluation) {
+    const auto feed = [](auto&, const auto&, un::MeanMetric&) {};
+    const auto empty = outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model};
+        trainer.evaluate(rows(0), {}, feed, un::MeanMetric{});
+    });
+    check_all(empty, un::ErrorCode::bad_input, {"data set is empty"});
+    const auto differ = outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model};
+        trainer.evaluate(rows(world.rank() == 0 ? 20 : 10), {.batch_size = 4}, feed, un::MeanMetric{});
+    });
+    check_all(differ, un::ErrorCode::mismatch, {"data.size()", "rank 1"});
+    const auto batch = outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model};
+        trainer.evaluate(rows(), {.batch_size = 0}, feed, un::MeanMetric{});
+    });
+    check_all(batch, un::ErrorCode::bad_input, {"EvaluateOptions.batch_size"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
