@@ -52,14 +52,16 @@ void prove() {
         for (const int world : worlds()) {
             for (const int root : roots(world, is_rooted(What))) {
                 const auto report = un::schedule::verify(
-                    world, root, [](const un::schedule::Shape& shape) { return un::schedule::schedule_of<What>(Family{}, shape); },
+                    world, root,
+                    [](const un::schedule::Shape& shape) { return un::schedule::schedule_of<What>(Family{}, shape); },
                     {.lanes = world <= 12 ? 3u : 1u});
                 for (const auto& violation : report.violations) BOOST_TEST_ERROR(violation);
                 if (!report.proven()) return;
                 steps += report.steps;
                 const auto claimed = un::schedule::schedule_of<What>(Family{}, {world, 0, root}).channel_depth();
-                BOOST_TEST(report.least_depth == claimed, Family::name << " " << un::name_of(What) << " on " << world << " ranks needs depth "
-                                                                        << report.least_depth << ", claims " << claimed);
+                BOOST_TEST(report.least_depth == claimed, Family::name << " " << un::name_of(What) << " on " << world
+                                                                       << " ranks needs depth " << report.least_depth
+                                                                       << ", claims " << claimed);
             }
         }
         BOOST_TEST(steps > 0u);

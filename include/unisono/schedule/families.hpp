@@ -54,13 +54,16 @@ concept offers = requires(const Family& family, const Shape& shape) {
 
 /// A plain value with a name that offers at least one collective.
 template <class F>
-concept schedule_family = std::copyable<F> && std::equality_comparable<F> && requires {
-    { F::name } -> std::convertible_to<std::string_view>;
-} && (schedule::offers<F, Collective::all_reduce> || schedule::offers<F, Collective::reduce_scatter> ||
-      schedule::offers<F, Collective::all_gather> || schedule::offers<F, Collective::broadcast> ||
-      schedule::offers<F, Collective::reduce> || schedule::offers<F, Collective::gather> ||
-      schedule::offers<F, Collective::scatter> || schedule::offers<F, Collective::all_to_all> ||
-      schedule::offers<F, Collective::barrier>);
+concept schedule_family =
+    std::copyable<F> && std::equality_comparable<F> &&
+    requires {
+        { F::name } -> std::convertible_to<std::string_view>;
+    } &&
+    (schedule::offers<F, Collective::all_reduce> || schedule::offers<F, Collective::reduce_scatter> ||
+     schedule::offers<F, Collective::all_gather> || schedule::offers<F, Collective::broadcast> ||
+     schedule::offers<F, Collective::reduce> || schedule::offers<F, Collective::gather> ||
+     schedule::offers<F, Collective::scatter> || schedule::offers<F, Collective::all_to_all> ||
+     schedule::offers<F, Collective::barrier>);
 
 namespace schedule {
 

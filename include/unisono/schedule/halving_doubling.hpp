@@ -77,8 +77,8 @@ constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Res
                        visit(send_to(further, so_far(first, count), part));
                    });
     for_each_range(own, halving.moving(), world, [&](std::uint32_t first, std::uint32_t count, std::uint8_t part) {
-        visit(combine_from(back, so_far(first, count),
-                           halving.narrow == 1 ? results(first, count) : sums(first, count), part));
+        visit(combine_from(back, so_far(first, count), halving.narrow == 1 ? results(first, count) : sums(first, count),
+                           part));
     });
 }
 
@@ -94,9 +94,7 @@ struct HalvingReduceScatter {
     Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const {
-        return shape.world == 1 ? 1 : detail::ceil_log2(blocks());
-    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : detail::ceil_log2(blocks()); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return shape.world < 3 ? 0 : detail::Halving(blocks(), 0).narrow;
     }
@@ -133,9 +131,7 @@ struct DoublingAllGather {
     Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const {
-        return shape.world == 1 ? 1 : detail::ceil_log2(blocks());
-    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : detail::ceil_log2(blocks()); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {

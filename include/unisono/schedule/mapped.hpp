@@ -30,10 +30,7 @@ constexpr Step copy_from(int peer, const Blocks& source, const Blocks& target) {
 /// Rounds of a mapped schedule: both flags, and the work between them. A world of one has one round without flags.
 constexpr std::uint32_t mapped_rounds(const Shape& shape) { return shape.world == 1 ? 1 : 2; }
 constexpr Cost mapped_cost(const Shape& shape, std::uint64_t combined) {
-    return {.messages = 0,
-            .blocks_sent = 0,
-            .blocks_combined = combined,
-            .rounds = shape.world == 1 ? 0u : 2u};
+    return {.messages = 0, .blocks_sent = 0, .blocks_combined = combined, .rounds = shape.world == 1 ? 0u : 2u};
 }
 
 } // namespace detail

@@ -114,13 +114,13 @@ enum class StepKind : std::uint8_t {
     receive,         ///< from peer into target
     receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
     copy,            ///< target = source, both in own memory
-    combine_ranks,   ///< target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in scratch
-                     ///< slot source.slot + i (one less above the own rank), the own one in `source` (not scratch)
-    post,            ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
-    await,           ///< until every rank has posted as often as this one
-    combine_peers,   ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
-                     ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
-    copy_from_peer,  ///< target (own memory) = source in the memory of rank `peer`
+    combine_ranks, ///< target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in scratch
+                   ///< slot source.slot + i (one less above the own rank), the own one in `source` (not scratch)
+    post,          ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
+    await,         ///< until every rank has posted as often as this one
+    combine_peers,  ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
+                    ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
+    copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
 };
 
 inline constexpr int everyone = -1;
@@ -134,7 +134,9 @@ struct Step {
     friend bool operator==(const Step&, const Step&) = default;
 };
 
-constexpr Blocks input_blocks(std::uint32_t first, std::uint32_t count = 1) { return {Buffer::input, first, count, 0, 0}; }
+constexpr Blocks input_blocks(std::uint32_t first, std::uint32_t count = 1) {
+    return {Buffer::input, first, count, 0, 0};
+}
 constexpr Blocks output_blocks(std::uint32_t first, std::uint32_t count = 1) {
     return {Buffer::output, first, count, 0, 0};
 }

@@ -12,10 +12,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 constexpr Cost staged_cost(const Shape& shape, std::uint64_t combined) {
-    return {.messages = 0,
-            .blocks_sent = 0,
-            .blocks_combined = combined,
-            .rounds = shape.world == 1 ? 0u : 1u};
+    return {.messages = 0, .blocks_sent = 0, .blocks_combined = combined, .rounds = shape.world == 1 ? 0u : 1u};
 }
 } // namespace detail
 

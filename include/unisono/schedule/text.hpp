@@ -17,8 +17,8 @@ constexpr std::string_view name_of(Buffer where) {
 }
 
 constexpr std::string_view name_of(StepKind kind) {
-    constexpr std::string_view names[] = {"send", "receive",       "receive_combine", "copy", "combine_ranks", "post",
-                                          "await", "combine_peers", "copy_from_peer"};
+    constexpr std::string_view names[] = {"send", "receive", "receive_combine", "copy",          "combine_ranks",
+                                          "post", "await",   "combine_peers",   "copy_from_peer"};
     return names[static_cast<std::size_t>(kind)];
 }
 

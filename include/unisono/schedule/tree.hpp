@@ -64,7 +64,10 @@ struct TreeBroadcast {
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = place().children();
-        return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = sends + (place().is_root() ? 0 : 1)};
+        return {.messages = sends,
+                .blocks_sent = sends,
+                .blocks_combined = 0,
+                .rounds = sends + (place().is_root() ? 0 : 1)};
     }
 
     template <class Visit>
@@ -108,7 +111,8 @@ struct TreeReduce {
         const auto here = place();
         const Blocks sum = here.is_root() ? output_blocks(0) : scratch_blocks(0, 1, 0);
         if (here.has_child(r)) visit(combine_from(here.child(r), r == 0 ? input_blocks(0) : sum, sum));
-        if (!here.is_root() && r == here.level()) visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : sum));
+        if (!here.is_root() && r == here.level())
+            visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : sum));
     }
 
     friend constexpr bool operator==(const TreeReduce&, const TreeReduce&) = default;
@@ -150,7 +154,8 @@ struct TreeAllReduce {
             if (up) visit(combine_from(here.child(at), at == 0 ? input_blocks(0) : output_blocks(0), output_blocks(0)));
             else visit(send_to(here.child(at), output_blocks(0)));
         }
-        if (meets_parent && up) visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : output_blocks(0)));
+        if (meets_parent && up)
+            visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : output_blocks(0)));
         if (meets_parent && !up) visit(receive_from(here.parent(), output_blocks(0)));
     }
 
@@ -179,7 +184,8 @@ struct TreeGather {
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = place();
         const std::uint64_t sent = here.is_root() ? 0 : here.subtree();
-        const auto messages = here.is_root() ? 0 : detail::count_ranges(detail::rank_of(shape), here.subtree(), blocks());
+        const auto messages =
+            here.is_root() ? 0 : detail::count_ranges(detail::rank_of(shape), here.subtree(), blocks());
         return {.messages = messages,
                 .blocks_sent = sent,
                 .blocks_combined = 0,

@@ -34,8 +34,8 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
     const std::size_t before = report.violations.size();
     for (int rank = 1; rank < program.world; ++rank)
         if (program.at(rank).blocks != program.blocks)
-            return report.add("rank " + std::to_string(rank) + " has " + std::to_string(program.at(rank).blocks) + " blocks, rank 0 has " +
-                              std::to_string(program.blocks));
+            return report.add("rank " + std::to_string(rank) + " has " + std::to_string(program.at(rank).blocks) +
+                              " blocks, rank 0 has " + std::to_string(program.blocks));
     for (const bool in_place : {false, true}) {
         if (in_place && !program.can_be_in_place()) continue;
         const std::size_t found = report.violations.size();
@@ -48,7 +48,8 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
     }
     // Where messages do not match, channels would only say so again.
     if (!program.mapped && report.violations.size() == before) prove_channels(program, options.lanes, report);
-    const std::string title = program.name + " on " + std::to_string(program.world) + " ranks, root " + std::to_string(program.root) + ": ";
+    const std::string title =
+        program.name + " on " + std::to_string(program.world) + " ranks, root " + std::to_string(program.root) + ": ";
     for (std::size_t i = before; i < report.violations.size(); ++i) report.violations[i] = title + report.violations[i];
 }
 
@@ -59,8 +60,8 @@ template <class Factory>
 Report verify(int world, int root, const Factory& make, const VerifyOptions& options = {}) {
     refuse_bad_shape(Shape{world, 0, root});
     if (world > detail::ContributionSets::most_ranks)
-        refuse_input("world is " + std::to_string(world) + ", expected at most " + std::to_string(detail::ContributionSets::most_ranks) +
-                     " ranks to verify");
+        refuse_input("world is " + std::to_string(world) + ", expected at most " +
+                     std::to_string(detail::ContributionSets::most_ranks) + " ranks to verify");
     Report report;
     detail::verify_program(detail::forget_type(world, root, make), options, report);
     return report;
@@ -69,7 +70,8 @@ Report verify(int world, int root, const Factory& make, const VerifyOptions& opt
 /// The same for a schedule type whose only member is its shape.
 template <collective_schedule Schedule>
 Report verify(int world, int root = 0, const VerifyOptions& options = {}) {
-    return verify(world, root, [](const Shape& shape) { return Schedule{shape}; }, options);
+    return verify(
+        world, root, [](const Shape& shape) { return Schedule{shape}; }, options);
 }
 
 } // namespace schedule

@@ -19,7 +19,8 @@ class ChannelProof {
 public:
     ChannelProof(const Program& program, std::uint32_t lanes, std::uint64_t seed = 0)
         : program_(program), lanes_(lanes), random_(seed), processes_(program.ranks.size() * lanes),
-          held_(program.ranks.size() * program.ranks.size() * lanes), total_(program.ranks.size() * program.ranks.size()) {}
+          held_(program.ranks.size() * program.ranks.size() * lanes),
+          total_(program.ranks.size() * program.ranks.size()) {}
 
     /// Whether all ranks end with `depth` places a lane between each two ranks; else `stuck()` says where they do not.
     bool ends(std::uint32_t depth) {
@@ -38,7 +39,8 @@ public:
             for (std::size_t k = 0; k < processes_.size() && running != 0; ++k) {
                 const std::size_t i = (start + k) % processes_.size();
                 // In a seeded run a lane takes a few steps at a time, so that lanes overtake each other in many ways.
-                for (std::size_t left = random_ == 0 ? ~std::size_t{0} : next_random() % 4; left != 0 && try_step(i, running); --left)
+                for (std::size_t left = random_ == 0 ? ~std::size_t{0} : next_random() % 4;
+                     left != 0 && try_step(i, running); --left)
                     moved = true;
             }
             if (!moved && random_ != 0 && running != 0) // the dice may just have said zero to everybody
@@ -56,8 +58,8 @@ public:
             if (++count > 4) continue;
             const Operation& operation = process.now();
             text += (count == 1 ? "rank " : ", rank ") + std::to_string(i / lanes_) +
-                    (operation.sends ? " to send to rank " : " to receive from rank ") + std::to_string(operation.peer) +
-                    " in round " + std::to_string(process.next_round - 1);
+                    (operation.sends ? " to send to rank " : " to receive from rank ") +
+                    std::to_string(operation.peer) + " in round " + std::to_string(process.next_round - 1);
             if (lanes_ > 1) text += " of lane " + std::to_string(i % lanes_);
         }
         if (count > 4) text += " and " + std::to_string(count - 4) + " more";
@@ -94,7 +96,8 @@ private:
             for (const Step& step : steps_) {
                 const bool sends = step.kind == StepKind::send;
                 if (!sends && step.kind != StepKind::receive && step.kind != StepKind::receive_combine) continue;
-                if (step.peer >= 0 && step.peer < program_.world) process.operations.push_back({step.peer, step.part, sends});
+                if (step.peer >= 0 && step.peer < program_.world)
+                    process.operations.push_back({step.peer, step.part, sends});
             }
         }
         return !process.operations.empty();
@@ -110,11 +113,13 @@ private:
         if (process.done()) return false;
         const Operation operation = process.now();
         const std::size_t rank = i / lanes_, lane = i % lanes_, peer = static_cast<std::size_t>(operation.peer);
-        const std::size_t pair = operation.sends ? rank * program_.ranks.size() + peer : peer * program_.ranks.size() + rank;
+        const std::size_t pair =
+            operation.sends ? rank * program_.ranks.size() + peer : peer * program_.ranks.size() + rank;
         if (depth_ == 0) {
             const std::size_t other = peer * lanes_ + lane;
             const Process& partner = processes_[other];
-            if (partner.done() || partner.now().peer != static_cast<int>(rank) || partner.now().sends == operation.sends)
+            if (partner.done() || partner.now().peer != static_cast<int>(rank) ||
+                partner.now().sends == operation.sends)
                 return false;
             finish_step(i, running), finish_step(other, running);
             return true;
@@ -145,20 +150,21 @@ inline void prove_channels(const Program& program, std::uint32_t lanes, Report& 
     const std::uint32_t claimed = program.ranks.front().channel_depth;
     for (int rank = 1; rank < program.world; ++rank)
         if (program.at(rank).channel_depth != claimed)
-            return report.add("rank " + std::to_string(rank) + " claims channel depth " + std::to_string(program.at(rank).channel_depth) +
-                              ", rank 0 claims " + std::to_string(claimed));
+            return report.add("rank " + std::to_string(rank) + " claims channel depth " +
+                              std::to_string(program.at(rank).channel_depth) + ", rank 0 claims " +
+                              std::to_string(claimed));
     ChannelProof proof(program, 1);
     if (!proof.ends(claimed))
-        return report.add("deadlock with channels of depth " + std::to_string(claimed) + ", which channel_depth() claims suffice; waiting: " +
-                          proof.stuck());
+        return report.add("deadlock with channels of depth " + std::to_string(claimed) +
+                          ", which channel_depth() claims suffice; waiting: " + proof.stuck());
     report.least_depth = claimed;
     while (report.least_depth != 0 && proof.ends(report.least_depth - 1)) --report.least_depth;
     if (lanes == 1) return;
     for (const std::uint64_t seed : {0u, 1u, 2u, 3u, 4u}) {
         ChannelProof several(program, lanes, seed);
         if (!several.ends(claimed))
-            return report.add("deadlock with " + std::to_string(lanes) + " lanes and channels of depth " + std::to_string(claimed) +
-                              " a lane; waiting: " + several.stuck());
+            return report.add("deadlock with " + std::to_string(lanes) + " lanes and channels of depth " +
+                              std::to_string(claimed) + " a lane; waiting: " + several.stuck());
     }
 }
 

@@ -163,7 +163,8 @@ inline std::string describe_difference(const ContributionSets& sets, const std::
                                        const Value& expected) {
     if (found.who == 0) return name + " was never written";
     if (found.block != expected.block)
-        return name + " holds block " + std::to_string(found.block) + ", expected block " + std::to_string(expected.block);
+        return name + " holds block " + std::to_string(found.block) + ", expected block " +
+               std::to_string(expected.block);
     const std::string missing = sets.describe_missing(expected.who, found.who);
     const std::string surplus = sets.describe_missing(found.who, expected.who);
     std::string text = name + " differs:";

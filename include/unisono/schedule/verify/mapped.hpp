@@ -18,8 +18,8 @@ namespace schedule::detail {
 class MappedProof {
 public:
     MappedProof(const Program& program, bool in_place, Report& report)
-        : program_(program), report_(report), journal_{report, {}}, in_place_(in_place), blocks_(program.blocks), sets_(program.world),
-          ranks_(program.ranks.size()), input_(program.ranks.size() * blocks_), reached_(1, 0) {
+        : program_(program), report_(report), journal_{report, {}}, in_place_(in_place), blocks_(program.blocks),
+          sets_(program.world), ranks_(program.ranks.size()), input_(program.ranks.size() * blocks_), reached_(1, 0) {
         if (!in_place) output_.resize(input_.size());
         if (program.collective == Collective::barrier) {
             words_ = (ranks_.size() + 63) / 64;
@@ -77,9 +77,14 @@ private:
         }
         return where == Buffer::output && !in_place_ ? output_[at] : input_[at];
     }
-    /// Blocks of different operations are different blocks.
+    /// Blocks of different runs of the collective are different blocks.
     [[nodiscard]] std::uint32_t number_of(int rank, std::uint32_t block) const {
         return ranks_[index(rank)].operation * (blocks_ + 1) + block;
+    }
+    [[nodiscard]] std::uint32_t run_of(const Value& value) const { return value.block / (blocks_ + 1); }
+    [[nodiscard]] Value plain(const Value& value) const { return {value.block % (blocks_ + 1), value.who}; }
+    [[nodiscard]] std::string describe_value(const Value& value) const {
+        return "block " + std::to_string(plain(value).block) + " of run " + std::to_string(run_of(value));
     }
     void fail(const std::string& text) { journal_.fail(text); }
 
@@ -94,11 +99,13 @@ private:
         const std::uint32_t block = range.first + i;
         Cell& from = cell(owner, range.where, block, (ranks_[index(rank)].posts - 1) % 2);
         if (!ordered(from.writer, rank))
-            fail("data race: " + std::string(user ? "the caller " : "") + "reads " + describe_cell(owner, range.where, block) + " while rank " +
-                 std::to_string(from.writer.rank) + " may write it");
+            fail("data race: " + std::string(user ? "the caller " : "") + "reads " +
+                 describe_cell(owner, range.where, block) + " while rank " + std::to_string(from.writer.rank) +
+                 " may write it");
         if (from.reader.rank != rank && from.reader.rank >= 0) from.other_reader = from.reader;
         from.reader = {rank, ranks_[index(rank)].posts};
-        if (from.value.who == 0 && !user) fail("reads " + describe_cell(owner, range.where, block) + " before it is written");
+        if (from.value.who == 0 && !user)
+            fail("reads " + describe_cell(owner, range.where, block) + " before it is written");
         return from.value;
     }
 
@@ -107,8 +114,8 @@ private:
         const char* who = user ? "the caller " : "";
         for (const Access* access : {&to.reader, &to.other_reader})
             if (!ordered(*access, rank))
-                fail("data race: " + std::string(who) + "writes " + describe_cell(owner, where, block) + " while rank " +
-                     std::to_string(access->rank) + " may read it");
+                fail("data race: " + std::string(who) + "writes " + describe_cell(owner, where, block) +
+                     " while rank " + std::to_string(access->rank) + " may read it");
         if (!ordered(to.writer, rank))
             fail("data race: " + std::string(who) + "writes " + describe_cell(owner, where, block) + " while rank " +
                  std::to_string(to.writer.rank) + " may write it");
@@ -145,13 +152,18 @@ private:
             const Value found = read(rank, rank, {Buffer::output, block, 1, 0, 0}, 0, true);
             Value wanted = expected(sets_, rank, block);
             wanted.block = number_of(rank, wanted.block);
-            if (found != wanted)
-                report_.add("rank " + std::to_string(rank) + ": " +
-                            describe_difference(sets_, "output[" + std::to_string(block) + "]", found, wanted));
+            if (found == wanted) continue;
+            const std::string name = "output[" + std::to_string(block) + "]";
+            const bool stale = found.who != 0 && run_of(found) != run_of(wanted);
+            report_.add("rank " + std::to_string(rank) + ": " +
+                        (stale ? name + " holds data of run " + std::to_string(run_of(found)) +
+                                     " of the collective in run " + std::to_string(run_of(wanted))
+                               : describe_difference(sets_, name, plain(found), plain(wanted))));
         }
         for (int other = 0; words_ != 0 && other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
-                report_.add("rank " + std::to_string(rank) + " leaves without having heard of rank " + std::to_string(other));
+                report_.add("rank " + std::to_string(rank) + " leaves without having heard of rank " +
+                            std::to_string(other));
     }
 
     // Steps --------------------------------------------------------------------------------------------------------
@@ -199,7 +211,8 @@ private:
         case StepKind::await:
             state.waits = true;
             if (state.step + 1 != state.steps.size()) fail("steps behind an await belong into the next round");
-            if (state.posts == 0 || state.awaited >= state.posts) fail("awaits without having posted since it last did");
+            if (state.posts == 0 || state.awaited >= state.posts)
+                fail("awaits without having posted since it last did");
             if (state.posts >= reached_.size() || reached_[state.posts] < ranks_.size()) return false;
             state.awaited = state.posts;
             if (words_ != 0) hear_all(rank);
@@ -216,10 +229,12 @@ private:
             fail(text);
             return false;
         };
-        if (program_.single_blocks && range.count > 1) return refuse("has several blocks although single_blocks is claimed");
+        if (program_.single_blocks && range.count > 1)
+            return refuse("has several blocks although single_blocks is claimed");
         if (range.where == Buffer::scratch) return refuse("scratch is for schedules over messages");
         if (range.first + range.count > blocks_) return refuse("there is no such block");
-        if (writes && range.where != Buffer::output) return refuse("writes to the " + std::string(name_of(range.where)));
+        if (writes && range.where != Buffer::output)
+            return refuse("writes to the " + std::string(name_of(range.where)));
         if (owner == everyone) {
             for (int each = 0; each < program_.world; ++each)
                 if (!check_range(each, range, writes)) return false;
@@ -253,7 +268,8 @@ private:
     void copy(int rank, const Step& step) {
         const int owner = step.kind == StepKind::copy ? rank : step.peer;
         if (!check_range(owner, step.source, false) || !check_range(rank, step.target, true)) return;
-        const bool itself = owner == rank && in_place_ && step.source.where != Buffer::posted && step.source.first == step.target.first;
+        const bool itself =
+            owner == rank && in_place_ && step.source.where != Buffer::posted && step.source.first == step.target.first;
         if (itself) return;
         for (std::uint32_t i = 0; i < step.source.count; ++i) {
             const Value value = read(rank, owner, step.source, i);
@@ -267,8 +283,10 @@ private:
             Value sum = read(rank, 0, step.source, i);
             for (int from = 1; from < program_.world; ++from) {
                 const Value value = read(rank, from, step.source, i);
+                if (sum.who == 0 || value.who == 0) continue; // reported already
+                if (value.block != sum.block)
+                    fail("combines " + describe_value(sum) + " with " + describe_value(value));
                 bool twice = false;
-                if (value.block != sum.block) fail("combines block " + std::to_string(sum.block) + " with block " + std::to_string(value.block));
                 sum.who = sets_.merge(sum.who, value.who, twice);
                 if (twice) fail("a contribution to block " + std::to_string(step.source.first + i) + " counts twice");
             }
@@ -288,9 +306,9 @@ private:
             if (state.operation == operations) continue;
             for (int other = 0; other < program_.world; ++other) {
                 if (ranks_[index(other)].posts >= state.posts) continue;
-                return report_.add("deadlock: rank " + std::to_string(rank) + " awaits " + std::to_string(state.posts) + " posts in round " +
-                                   std::to_string(state.round) + ", rank " + std::to_string(other) + " makes " +
-                                   std::to_string(ranks_[index(other)].posts));
+                return report_.add("deadlock: rank " + std::to_string(rank) + " awaits " + std::to_string(state.posts) +
+                                   " posts in round " + std::to_string(state.round) + ", rank " +
+                                   std::to_string(other) + " makes " + std::to_string(ranks_[index(other)].posts));
             }
         }
     }

@@ -16,7 +16,7 @@ public:
     static constexpr std::uint32_t nothing = 0; ///< no round has this number
     struct Cell {
         Value value;
-        std::uint32_t received = 0;            ///< number of the round of a rank that receives into it
+        std::uint32_t received = 0;                ///< number of the round of a rank that receives into it
         std::uint32_t run_slot = 0, run_block = 0; ///< scratch: the packed run that it was written as part of
     };
 
@@ -50,7 +50,8 @@ public:
                                               : cell(rank, range.where, range.first + i);
     }
     static bool same_run(const Cell& at, const Blocks& range) {
-        return range.where != Buffer::scratch || (at.run_slot == range.slot && at.run_block == range.first - range.ahead);
+        return range.where != Buffer::scratch ||
+               (at.run_slot == range.slot && at.run_block == range.first - range.ahead);
     }
 
     /// From now on, what is received belongs to round number `stamp`.
@@ -62,11 +63,13 @@ public:
             if (say) journal_.fail(text);
             return false;
         };
-        if (program_.single_blocks && range.count > 1) return refuse("has several blocks although single_blocks is claimed");
+        if (program_.single_blocks && range.count > 1)
+            return refuse("has several blocks although single_blocks is claimed");
         if (range.where == Buffer::posted) return refuse("posted memory is for mapped schedules");
         if (range.count == 0) return true;
         if (std::uint64_t{range.first} + range.count > blocks_)
-            return refuse("block " + std::to_string(range.first + range.count - 1) + " does not exist, there are " + std::to_string(blocks_));
+            return refuse("block " + std::to_string(range.first + range.count - 1) + " does not exist, there are " +
+                          std::to_string(blocks_));
         if (writes && range.where == Buffer::input) return refuse("writes to the input");
         if (range.where == Buffer::scratch) {
             const std::uint32_t slots = program_.at(rank).scratch_slots;
@@ -84,13 +87,13 @@ public:
         return true;
     }
 
-
     Value read(const Cell& from, const Blocks& range, std::uint32_t i, const Cell* own_target = nullptr) {
         if (from.received == stamp_ && &from != own_target)
-            journal_.fail("reads block " + std::to_string(range.first + i) + " while another step of the round receives into it");
+            journal_.fail("reads block " + std::to_string(range.first + i) +
+                          " while another step of the round receives into it");
         if (from.value.who == 0 || !same_run(from, range)) {
-            journal_.fail("reads block " + std::to_string(range.first + i) + " from " + std::string(name_of(range.where)) +
-                 " before it is written there");
+            journal_.fail("reads block " + std::to_string(range.first + i) + " from " +
+                          std::string(name_of(range.where)) + " before it is written there");
             return {};
         }
         return from.value;

@@ -100,7 +100,8 @@ private:
         bool twice = false;
         const auto who = sets_.merge(a.who, b.who, twice);
         if (twice)
-            fail("the contribution of " + sets_.describe_common(a.who, b.who) + " to block " + std::to_string(a.block) + " counts twice");
+            fail("the contribution of " + sets_.describe_common(a.who, b.who) + " to block " + std::to_string(a.block) +
+                 " counts twice");
         return {a.block, who};
     }
 
@@ -160,19 +161,26 @@ private:
                 for (const Blocks* range : {&other.source, &other.target}) {
                     if (range->where != Buffer::scratch || range == &one.target || range->count == 0) continue;
                     const Blocks& target = one.target;
-                    if (range->slot == target.slot && range->first - range->ahead == target.first - target.ahead) continue;
+                    if (range->slot == target.slot && range->first - range->ahead == target.first - target.ahead)
+                        continue;
                     if (range->slot < target.slot + target.ahead + target.count &&
                         target.slot < range->slot + range->ahead + range->count)
-                        report_.add(Place{rank, round_, 0, nullptr}.text() + describe(*range) + " may share memory with " +
-                                    describe(target) + ", which another step of the round receives");
+                        report_.add(Place{rank, round_, 0, nullptr}.text() + describe(*range) +
+                                    " may share memory with " + describe(target) +
+                                    ", which another step of the round receives");
                 }
             }
         }
     }
 
     void start_send(int rank, const Step& step, Cost& cost) {
-        Message message{.from = rank, .to = step.peer, .first = step.source.first, .count = step.source.count,
-                        .values = values_.size(), .next = heads_[index(step.peer)], .part = step.part};
+        Message message{.from = rank,
+                        .to = step.peer,
+                        .first = step.source.first,
+                        .count = step.source.count,
+                        .values = values_.size(),
+                        .next = heads_[index(step.peer)],
+                        .part = step.part};
         for (std::uint32_t k = 0; k < step.source.count; ++k)
             values_.push_back(memory_.read(cell(rank, step.source, k), step.source, k));
         heads_[index(step.peer)] = static_cast<std::uint32_t>(messages_.size());
@@ -197,7 +205,8 @@ private:
         const std::uint32_t block = step.source.first;
         Value sum;
         for (int from = 0; from < program_.world; ++from) {
-            const Blocks slot = scratch_blocks(block, 1, step.source.slot + static_cast<std::uint32_t>(from < rank ? from : from - 1));
+            const Blocks slot =
+                scratch_blocks(block, 1, step.source.slot + static_cast<std::uint32_t>(from < rank ? from : from - 1));
             const Blocks& source = from == rank ? step.source : slot;
             const Value value = memory_.read(cell(rank, source, 0), source, 0);
             sum = from == 0 ? value : combine(sum, value);
@@ -249,7 +258,8 @@ private:
         if (overtakes) fail("the parts of a round are received in another order than they are sent in");
         const bool numbers_match =
             program_.collective == Collective::all_to_all
-                ? message.count != 1 || (message.first == static_cast<std::uint32_t>(rank) && step.target.first == static_cast<std::uint32_t>(step.peer))
+                ? message.count != 1 || (message.first == static_cast<std::uint32_t>(rank) &&
+                                         step.target.first == static_cast<std::uint32_t>(step.peer))
                 : message.first == step.target.first;
         if (message.count != step.target.count || !numbers_match)
             return fail("receives [" + describe_numbers(step.target.first, step.target.count) + "] but rank " +
@@ -268,7 +278,8 @@ private:
     }
 
     std::string explain_missing(int rank, const Step& step) const {
-        std::string text = "waits for ever, a deadlock: rank " + std::to_string(step.peer) + " sends it no such message in this round";
+        std::string text =
+            "waits for ever, a deadlock: rank " + std::to_string(step.peer) + " sends it no such message in this round";
         std::vector<Step> steps;
         for (std::uint32_t round = 0; round < program_.at(step.peer).rounds; ++round) {
             program_.steps_of(step.peer, round, steps);
@@ -299,7 +310,8 @@ private:
     void check_heard(int rank) {
         for (int other = 0; other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
-                report_.add("rank " + std::to_string(rank) + " leaves without having heard of rank " + std::to_string(other));
+                report_.add("rank " + std::to_string(rank) + " leaves without having heard of rank " +
+                            std::to_string(other));
     }
 
     const Program& program_;

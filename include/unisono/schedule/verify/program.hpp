@@ -142,8 +142,8 @@ inline void compare_cost(const Program& program, int rank, const Cost& counted, 
     const Cost& claimed = program.at(rank).cost;
     const auto compare = [&](const char* what, std::uint64_t claim, std::uint64_t count) {
         if (claim != count)
-            report.add("rank " + std::to_string(rank) + ": cost() claims " + std::to_string(claim) + " " + what + ", counted " +
-                       std::to_string(count));
+            report.add("rank " + std::to_string(rank) + ": cost() claims " + std::to_string(claim) + " " + what +
+                       ", counted " + std::to_string(count));
     };
     compare("messages", claimed.messages, counted.messages);
     compare("blocks sent", claimed.blocks_sent, counted.blocks_sent);
