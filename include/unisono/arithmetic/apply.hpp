@@ -37,6 +37,15 @@ UNISONO_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 
 namespace detail {
 
+[[noreturn, gnu::cold]] inline void refuse_size(const char* who, std::size_t found, std::size_t expected) {
+    refuse_input(std::string(who) + ": a span has " + std::to_string(found) + " elements; expected " +
+                 std::to_string(expected) + ", as the first has");
+}
+
+inline void check_sizes(const char* who, std::size_t found, std::size_t expected) {
+    if (found != expected) refuse_size(who, found, expected);
+}
+
 template <class Functor, class... T>
 UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays) {
     // The functor is a copy: parameters behind a reference might be changed by a store, as far as a compiler knows.
@@ -64,12 +73,7 @@ template <class Functor, class First, class... Rest>
     requires std::invocable<const Functor&, First&, Rest&...>
 void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) {
     const std::size_t count = first.size();
-    const auto check = [count](std::size_t found) {
-        if (found != count)
-            refuse_input("apply: a span has " + std::to_string(found) + " elements; expected " + std::to_string(count) +
-                         ", as the first has");
-    };
-    (check(rest.size()), ...);
+    (detail::check_sizes("apply", rest.size(), count), ...);
     detail::apply_on(best_instruction_set(), functor, count, first.data(), rest.data()...);
 }
 

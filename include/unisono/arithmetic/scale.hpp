@@ -6,19 +6,13 @@
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/apply.hpp"
 
-#include <cstddef>
+#include <concepts>
 #include <span>
-#include <string>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-
-inline void check_sizes(const char* who, std::size_t found, std::size_t expected) {
-    if (found != expected)
-        refuse_input(std::string(who) + ": a span has " + std::to_string(found) + " elements; expected " +
-                     std::to_string(expected) + ", as the other has");
-}
 
 UNISONO_NO_CONTRACTION_BEGIN
 

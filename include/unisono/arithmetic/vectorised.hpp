@@ -4,8 +4,8 @@
 /// Runs one loop compiled for several instruction sets, and never contracted: the ground on which all kernels stand.
 ///
 /// A kernel is a body, a function object without arguments whose call operator is UNISONO_INLINE and holds plain loops
-/// over scalars. `vectorised(set, body)` compiles it once for each instruction set, at full optimisation whatever the
-/// program's own (-O0 included), and runs the one asked for. Elements stay elements: no sum is reassociated, so all
+/// over scalars. `vectorised(set, body)` compiles it once for each instruction set, vectorised whatever the program's
+/// own optimisation (by g++ even at -O0), and runs the one asked for. Elements stay elements: no sum is reassociated, so all
 /// sets give the same bits. The functions that hold the bodies are never inlined: inlined into a caller, a loop would
 /// take the caller's rules of contraction (g++).
 
@@ -16,6 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// avx2 includes FMA, for formulas that ask for it by name (`__builtin_fma`); avx512 is F, BW, DQ and VL.
 enum class InstructionSet : std::uint8_t { portable, avx2, avx512 };
 
 constexpr std::string_view name_of(InstructionSet set) {
@@ -26,12 +27,14 @@ constexpr std::string_view name_of(InstructionSet set) {
 /// The widest of the instruction sets that this processor and operating system offer. Costs a load.
 inline InstructionSet best_instruction_set() {
 #if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return InstructionSet::portable;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         return InstructionSet::avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return InstructionSet::avx2;
-#endif
+    return InstructionSet::avx2;
+#else
     return InstructionSet::portable;
+#endif
 }
 
 UNISONO_NO_CONTRACTION_BEGIN
@@ -50,9 +53,9 @@ UNISONO_KERNEL [[gnu::target("avx2,fma")]] void run_avx2(const Body& body) {
 
 template <class Body>
 #if defined(__clang__)
-UNISONO_KERNEL [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl")]]
+UNISONO_KERNEL [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl")]]
 #else // g++ would stay at half the width
-UNISONO_KERNEL [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+UNISONO_KERNEL [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
 #endif
 void run_avx512(const Body& body) {
     body();
