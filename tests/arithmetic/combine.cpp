@@ -142,10 +142,10 @@ std::string check(Kernel kernel, un::InstructionSet set, un::ReductionKind kind,
 
 template <class T>
 void check_shapes(Kernel kernel, un::ReductionKind kind) {
-    constexpr std::size_t vector = 64 / sizeof(T);   // elements of the widest vector
+    constexpr std::size_t vector = 64 / sizeof(T);       // elements of the widest vector
     constexpr std::size_t block = 512 / sizeof(Wide<T>); // of the kernel's blocks
-    const std::size_t counts[] = {0,          1,         2,     3,         7,         vector - 1, vector, vector + 1,
-                                  4 * vector, block - 1, block, block + 1, 3 * block + vector + 3};
+    const std::size_t counts[] = {
+        0, 1, 2, 3, 7, vector - 1, vector, vector + 1, 4 * vector, block - 1, block, block + 1, 3 * block + vector + 3};
     for (const un::InstructionSet set : instruction_sets())
         for (std::size_t sources = 1; sources <= 9; ++sources)
             for (std::size_t targets = 1; targets <= 4; ++targets)
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(many_elements_at_every_offset) {
         for (std::size_t shift = 0; shift < 64; shift += 3)
             for (const std::size_t sources : {2u, 5u}) {
                 const std::string fault = check<float>(&run<un::Sum, float>, set, un::ReductionKind::sum,
-                                                                {sources, 2, 5000 + shift, shift, shift % 2 == 0});
+                                                       {sources, 2, 5000 + shift, shift, shift % 2 == 0});
                 BOOST_REQUIRE_MESSAGE(fault.empty(), fault);
             }
 }
@@ -210,7 +210,8 @@ BOOST_AUTO_TEST_CASE(an_element_does_not_depend_on_its_position) {
     const std::vector<float> whole = reduce(un::Sum{}, inputs);
     for (std::size_t begin = 0; begin < count; begin += 37) {
         std::vector<std::vector<float>> slice;
-        for (const auto& input : inputs) slice.emplace_back(input.begin() + static_cast<std::ptrdiff_t>(begin), input.end());
+        for (const auto& input : inputs)
+            slice.emplace_back(input.begin() + static_cast<std::ptrdiff_t>(begin), input.end());
         const std::vector<float> part = reduce(un::Sum{}, slice);
         for (std::size_t i = 0; i < part.size(); ++i) BOOST_REQUIRE(same_bits(part[i], whole[begin + i]));
     }
@@ -240,7 +241,8 @@ BOOST_AUTO_TEST_CASE(sixteen_bits_are_rounded_once) {
     BOOST_TEST(float(reduce<un::bfloat16>(un::Sum{}, inputs)[0]) == 264.0f);
     // 65504 + 65504 overflows float16, not the accumulator.
     BOOST_TEST(float(reduce<un::float16>(
-                   un::Sum{}, {{un::float16(65504.0f)}, {un::float16(65504.0f)}, {un::float16(-65504.0f)}})[0]) == 65504.0f);
+                   un::Sum{}, {{un::float16(65504.0f)}, {un::float16(65504.0f)}, {un::float16(-65504.0f)}})[0]) ==
+               65504.0f);
 }
 
 using FloatingTypes = std::tuple<float, double, un::bfloat16, un::float16>;
@@ -256,7 +258,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(nan_and_zeros_do_not_depend_on_the_order, T, Float
     bytes[sizeof(T) - 1] |= 0x80;
     std::memcpy(&other_nan, bytes.data(), sizeof(T));
     const T infinity = static_cast<T>(std::numeric_limits<W>::infinity());
-    const T numbers[] = {nan, other_nan, t(0.0), t(-0.0), t(1.0), t(-1.0), infinity, t(-std::numeric_limits<double>::infinity())};
+    const T numbers[] = {nan,    other_nan, t(0.0),   t(-0.0),
+                         t(1.0), t(-1.0),   infinity, t(-std::numeric_limits<double>::infinity())};
     for (const T& a : numbers)
         for (const T& b : numbers) {
             const T smaller = reduce<T>(un::Min{}, {{a}, {b}})[0];

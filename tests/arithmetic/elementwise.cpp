@@ -20,7 +20,8 @@ namespace {
 
 using FloatingTypes = std::tuple<float, double, un::bfloat16, un::float16>;
 
-constexpr std::size_t counts[] = {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 511, 512, 513, 1000, 4099};
+constexpr std::size_t counts[] = {0,  1,  2,  3,  7,   8,   15,  16,  17,  31,   32,
+                                  33, 63, 64, 65, 127, 129, 511, 512, 513, 1000, 4099};
 
 template <class T>
 std::vector<T> numbers(std::uint64_t seed, std::size_t count) {
@@ -125,10 +126,10 @@ BOOST_AUTO_TEST_CASE(a_span_may_be_given_twice) {
 
 BOOST_AUTO_TEST_CASE(different_lengths_are_refused) {
     std::vector<float> a(5), b(6);
-    BOOST_CHECK_EXCEPTION(un::apply([](float& x, float& y) { x = y; }, std::span(a), std::span(b)), un::error,
-                          [](const un::error& e) {
-                              return is_bad_input(e) && std::string(e.what()).find("6 elements; expected 5") != std::string::npos;
-                          });
+    BOOST_CHECK_EXCEPTION(
+        un::apply([](float& x, float& y) { x = y; }, std::span(a), std::span(b)), un::error, [](const un::error& e) {
+            return is_bad_input(e) && std::string(e.what()).find("6 elements; expected 5") != std::string::npos;
+        });
 }
 
 BOOST_AUTO_TEST_CASE(square_roots_are_correctly_rounded) {
@@ -178,7 +179,8 @@ BOOST_AUTO_TEST_CASE(different_lengths_are_refused) {
     std::vector<float> a(5), b(6);
     BOOST_CHECK_EXCEPTION(un::scale(std::span<float>(a), std::span<const float>(b), 2.0), un::error, is_bad_input);
     BOOST_CHECK_EXCEPTION(un::accumulate(std::span<float>(a), std::span<const float>(b)), un::error, is_bad_input);
-    BOOST_CHECK_EXCEPTION(un::accumulate_first(std::span<float>(a), std::span<const float>(b), 2.0), un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(un::accumulate_first(std::span<float>(a), std::span<const float>(b), 2.0), un::error,
+                          is_bad_input);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -195,9 +197,11 @@ void check_accumulation() {
             auto wanted = y;
             std::vector<To> first(count), wanted_first(count);
             for (std::size_t i = 0; i < count; ++i) {
-                const W weighted = product(static_cast<W>(weight), static_cast<W>(static_cast<un::accumulator_t<T>>(x[i])));
+                const W weighted =
+                    product(static_cast<W>(weight), static_cast<W>(static_cast<un::accumulator_t<T>>(x[i])));
                 wanted[i] = rounded<To>(static_cast<W>(y[i]) + weighted);
-                wanted_first[i] = weight == 1.0 && std::is_same_v<To, T> ? static_cast<To>(x[i]) : rounded<To>(weighted);
+                wanted_first[i] =
+                    weight == 1.0 && std::is_same_v<To, T> ? static_cast<To>(x[i]) : rounded<To>(weighted);
             }
             un::accumulate(std::span<To>(y), std::span<const T>(x), weight);
             un::accumulate_first(std::span<To>(first), std::span<const T>(x), weight);
@@ -232,7 +236,8 @@ BOOST_AUTO_TEST_SUITE(scan)
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(first_non_finite_finds_the_first, T, FloatingTypes) {
     using W = un::accumulator_t<T>;
-    const T bad[] = {static_cast<T>(std::numeric_limits<W>::infinity()), static_cast<T>(-std::numeric_limits<W>::infinity()),
+    const T bad[] = {static_cast<T>(std::numeric_limits<W>::infinity()),
+                     static_cast<T>(-std::numeric_limits<W>::infinity()),
                      static_cast<T>(std::numeric_limits<W>::quiet_NaN())};
     for (const un::InstructionSet set : instruction_sets())
         for (const std::size_t count : {0u, 1u, 7u, 64u, 65u, 4097u, 10000u}) {

@@ -63,8 +63,7 @@ BOOST_AUTO_TEST_CASE(float16_widens_exactly_for_all_65536_patterns) {
         const float wide(half);
         if ((bits & 0x7fffu) > 0x7c00u) {
             BOOST_REQUIRE(std::isnan(wide));
-            BOOST_REQUIRE_EQUAL(bits_of(wide),
-                                ((bits & 0x8000u) << 16) | 0x7fc00000u | ((bits & 0x3ffu) << 13));
+            BOOST_REQUIRE_EQUAL(bits_of(wide), ((bits & 0x8000u) << 16) | 0x7fc00000u | ((bits & 0x3ffu) << 13));
         } else if ((bits & 0x7fffu) == 0x7c00u) {
             BOOST_REQUIRE(std::isinf(wide) && std::signbit(wide) == ((bits & 0x8000u) != 0));
         } else {
@@ -178,7 +177,8 @@ BOOST_AUTO_TEST_CASE(types_have_tags) {
     using unisono::element_type_of;
     using unisono::ElementType;
     static_assert(element_type_of<float> == ElementType::float32 && element_type_of<double> == ElementType::float64);
-    static_assert(element_type_of<bfloat16> == ElementType::bfloat16 && element_type_of<float16> == ElementType::float16);
+    static_assert(element_type_of<bfloat16> == ElementType::bfloat16 &&
+                  element_type_of<float16> == ElementType::float16);
     static_assert(element_type_of<int> == ElementType::int32 && element_type_of<long long> == ElementType::int64);
     static_assert(element_type_of<long> == (sizeof(long) == 8 ? ElementType::int64 : ElementType::int32));
     static_assert(element_type_of<unsigned char> == ElementType::uint8);

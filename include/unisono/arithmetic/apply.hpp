@@ -55,8 +55,9 @@ UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays)
 
 template <class Functor, class... T>
 void apply_on(InstructionSet set, const Functor& functor, std::size_t count, T*... arrays) {
-    vectorised(set, [&functor, count, arrays...]()
-                   __attribute__((always_inline)) { apply_loop(Functor(functor), count, arrays...); });
+    vectorised(
+        set, [&functor, count, arrays... ]()
+                 __attribute__((always_inline)) { apply_loop(Functor(functor), count, arrays...); });
 }
 
 } // namespace detail

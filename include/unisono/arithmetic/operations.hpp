@@ -128,7 +128,8 @@ struct WeightedMean {
 
     void check() const {
         if (!(weight >= 0.0) || weight > std::numeric_limits<double>::max())
-            refuse_input("WeightedMean::weight is " + std::to_string(weight) + "; expected a finite number, at least 0");
+            refuse_input("WeightedMean::weight is " + std::to_string(weight) +
+                         "; expected a finite number, at least 0");
     }
     friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
 };

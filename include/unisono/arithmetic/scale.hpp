@@ -3,8 +3,8 @@
 /// \file
 /// Weights of replicas, and the mean over them: arrays multiplied or divided by one number.
 
-#include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/apply.hpp"
+#include "unisono/arithmetic/arithmetic.hpp"
 
 #include <concepts>
 #include <span>

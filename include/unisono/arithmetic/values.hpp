@@ -9,7 +9,8 @@
 #include <type_traits>
 
 #if defined(__FAST_MATH__)
-#error "Unisono promises bits: -ffast-math (and -Ofast) lets the compiler reassociate sums, contract products and assume \
+#error \
+    "Unisono promises bits: -ffast-math (and -Ofast) lets the compiler reassociate sums, contract products and assume \
 that NaN does not occur, so that results would depend on the build and on a gradient's position, and non-finite gradients \
 would pass unnoticed. Compile the files that include it without; -O3 -march=native is fine."
 #endif

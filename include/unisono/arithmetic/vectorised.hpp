@@ -53,11 +53,14 @@ UNISONO_KERNEL [[gnu::target("avx2,fma")]] void run_avx2(const Body& body) {
 
 template <class Body>
 #if defined(__clang__)
-UNISONO_KERNEL [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl")]]
+UNISONO_KERNEL
+    [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl")]]
 #else // g++ would stay at half the width
-UNISONO_KERNEL [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+UNISONO_KERNEL
+    [[gnu::target("fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
 #endif
-void run_avx512(const Body& body) {
+    void
+    run_avx512(const Body& body) {
     body();
 }
 #endif

@@ -24,12 +24,11 @@
 #if defined(NDEBUG) && !defined(UNISONO_ASSERTIONS)
 #define UNISONO_ASSERT(condition, message) static_cast<void>(0)
 #else
-#define UNISONO_ASSERT(condition, message)                                                                             \
-    ((condition)                                                                                                       \
-         ? static_cast<void>(0)                                                                                        \
-         : (std::fprintf(stderr, "unisono: assertion failed: %s: %s, at %s:%d\n", #condition, message, __FILE__,       \
-                         __LINE__),                                                                                    \
-            std::abort()))
+#define UNISONO_ASSERT(condition, message)                                                                     \
+    ((condition) ? static_cast<void>(0)                                                                        \
+                 : (std::fprintf(stderr, "unisono: assertion failed: %s: %s, at %s:%d\n", #condition, message, \
+                                 __FILE__, __LINE__),                                                          \
+                    std::abort()))
 #endif
 
 #define UNISONO_INLINE [[gnu::always_inline]] inline
@@ -41,8 +40,8 @@
 /// written, templates and lambdas included. Two things defeat both and are refused or documented: -ffast-math, and
 /// clang's -ffp-contract=fast (the default is `on`), which lets its back end ignore the pragma.
 #if defined(__clang__)
-#define UNISONO_NO_CONTRACTION_BEGIN                                                                                   \
-    _Pragma("float_control(push)") _Pragma("clang fp contract(off)") _Pragma("clang diagnostic push")                  \
+#define UNISONO_NO_CONTRACTION_BEGIN                                                                  \
+    _Pragma("float_control(push)") _Pragma("clang fp contract(off)") _Pragma("clang diagnostic push") \
         _Pragma("clang diagnostic ignored \"-Wpass-failed\"") /* a user's functor may resist vectorisation */
 #define UNISONO_NO_CONTRACTION_END _Pragma("clang diagnostic pop") _Pragma("float_control(pop)")
 #define UNISONO_NO_CONTRACTION_HERE _Pragma("clang fp contract(off)")
@@ -60,9 +59,9 @@
 #define UNISONO_KERNEL [[gnu::noinline, gnu::flatten]]
 #define UNISONO_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
-#define UNISONO_KERNEL                                                                                                 \
-    [[gnu::noinline, gnu::flatten,                                                                                     \
-      gnu::optimize("O2", "tree-vectorize", "vect-cost-model=dynamic", "no-tree-loop-distribute-patterns",             \
+#define UNISONO_KERNEL                                                                                     \
+    [[gnu::noinline, gnu::flatten,                                                                         \
+      gnu::optimize("O2", "tree-vectorize", "vect-cost-model=dynamic", "no-tree-loop-distribute-patterns", \
                     "fp-contract=off")]]
 #define UNISONO_ELEMENTWISE _Pragma("GCC ivdep")
 #endif

@@ -74,7 +74,8 @@ struct float16 {
         const std::uint32_t finite =
             detail::select(magnitude >= 0x400u, (magnitude << 13) + 0x38000000u, std::bit_cast<std::uint32_t>(small));
         const std::uint32_t quiet = detail::select(magnitude > 0x7c00u, 0x400000u, 0u);
-        const std::uint32_t wide = detail::select(magnitude >= 0x7c00u, (magnitude << 13) | 0x7f800000u | quiet, finite);
+        const std::uint32_t wide =
+            detail::select(magnitude >= 0x7c00u, (magnitude << 13) | 0x7f800000u | quiet, finite);
         return std::bit_cast<float>(sign | wide);
     }
     friend constexpr bool operator==(float16 a, float16 b) { return float(a) == float(b); }
@@ -118,7 +119,8 @@ template <class T>
 concept arithmetic_element = element<T> && element_type_of<T> != ElementType::opaque;
 
 template <class T>
-concept floating_element = element<T> && (std::same_as<std::remove_cv_t<T>, float> || std::same_as<std::remove_cv_t<T>, double> ||
-                                          std::same_as<std::remove_cv_t<T>, bfloat16> || std::same_as<std::remove_cv_t<T>, float16>);
+concept floating_element =
+    element<T> && (std::same_as<std::remove_cv_t<T>, float> || std::same_as<std::remove_cv_t<T>, double> ||
+                   std::same_as<std::remove_cv_t<T>, bfloat16> || std::same_as<std::remove_cv_t<T>, float16>);
 
 UNISONO_NAMESPACE_END

@@ -97,7 +97,8 @@ void compare(const char* what, un::InstructionSet set, const std::vector<T>& fou
         if (!arithmetic_test::same_bits(found[i], wanted[i])) ++wrong;
     if (wrong == 0) return;
     ++differing;
-    std::printf("%s, %s: %zu of %zu elements differ from two roundings\n", what, name_of(set).data(), wrong, found.size());
+    std::printf("%s, %s: %zu of %zu elements differ from two roundings\n", what, name_of(set).data(), wrong,
+                found.size());
 }
 
 template <class T>
