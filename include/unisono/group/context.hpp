@@ -32,7 +32,8 @@ struct TagCount {
 struct GroupContext {
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
     int rank = 0;
-    std::vector<int> members; ///< world ranks, by rank in the group
+    int ranks = 0;
+    std::vector<int> members; ///< world ranks, by rank in the group; none: the world itself
     std::uint64_t sequence = 0;
     std::uint64_t splits = 0;
     nanoseconds timeout = 600'000'000'000;
@@ -46,8 +47,10 @@ struct GroupContext {
     Traffic traffic;
     PlanCache plans;
 
-    [[nodiscard]] int size() const { return static_cast<int>(members.size()); }
-    [[nodiscard]] int world_rank(int peer) const { return members[static_cast<std::size_t>(peer)]; }
+    [[nodiscard]] int size() const { return ranks; }
+    [[nodiscard]] int world_rank(int peer) const {
+        return members.empty() ? peer : members[static_cast<std::size_t>(peer)];
+    }
 
     std::uint32_t number_of(int peer, std::uint32_t tag, bool sends) {
         for (TagCount& known : tags) {

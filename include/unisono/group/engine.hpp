@@ -148,7 +148,6 @@ public:
     }
 
     void wait(std::uint32_t index, nanoseconds timeout) override {
-        constexpr std::uint32_t attempts_before_the_clock = virtual_time ? 0 : 64;
         nanoseconds until = never;
         std::uint32_t attempt = 0;
         while (!is_done(index)) {
@@ -157,7 +156,7 @@ public:
                 continue;
             }
             throw_if_faulty();
-            if (attempt >= attempts_before_the_clock && attempt % 64 == 0) {
+            if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
                 if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
                 suspect(index, until);
             }
@@ -292,9 +291,15 @@ private:
             ++lane.outstanding;
             ++operation.group->traffic.messages_sent;
             operation.group->traffic.bytes_sent += bytes;
-            transport_.post_send(operation.group->world_rank(step.peer),
-                                 {tag_of(operation, lane, step), operation.signature, bytes},
-                                 operation.source_address(lane, step.source), token_of(index, slot, lane.cursor));
+            const int peer = operation.group->world_rank(step.peer);
+            const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
+            const std::byte* const data = operation.source_address(lane, step.source);
+            const Token token = token_of(index, slot, lane.cursor);
+            if constexpr (std::same_as<decltype(transport_.post_send(peer, envelope, data, token)), bool>) {
+                if (transport_.post_send(peer, envelope, data, token)) --lane.outstanding;
+            } else {
+                transport_.post_send(peer, envelope, data, token);
+            }
             return true;
         }
         case StepKind::receive:
@@ -354,6 +359,7 @@ private:
         const OperationState& operation = *operations_[index];
         Fault found;
         if (find_culprit(transport_, operation, found)) {
+            if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
             transport_.abort(timed_out(*operation.group, operation.sequence, operation.signature,

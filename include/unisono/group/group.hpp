@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,9 +31,7 @@ public:
     /// The world of an endpoint.
     explicit Group(Transport endpoint = Transport())
         : engine_(std::make_shared<detail::Engine<Transport>>(std::move(endpoint))) {
-        std::vector<int> members(static_cast<std::size_t>(engine_->endpoint().size()));
-        std::iota(members.begin(), members.end(), 0);
-        set_context(1, engine_->endpoint().rank(), std::move(members));
+        set_context(1, engine_->endpoint().rank(), engine_->endpoint().size(), {});
     }
     Group(Group&&) noexcept = default;
     Group& operator=(Group&&) noexcept = default;
@@ -79,8 +76,9 @@ public:
         const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
         for (int& member : members) member = world_rank(member);
         Group made(engine_);
+        const int ranks = static_cast<int>(members.size());
         made.set_context(mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour)), new_rank,
-                         std::move(members));
+                         ranks, std::move(members));
         made.context_->timeout = context_->timeout;
         return made;
     }
@@ -124,10 +122,11 @@ public:
 private:
     explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
 
-    void set_context(std::uint64_t id, int rank, std::vector<int> members) {
+    void set_context(std::uint64_t id, int rank, int ranks, std::vector<int> members) {
         context_ = std::make_shared<detail::GroupContext>();
         context_->id = id;
         context_->rank = rank;
+        context_->ranks = ranks;
         context_->members = std::move(members);
         if (context_->size() == 0) return;
         Transport& endpoint = engine_->endpoint();

@@ -5,6 +5,7 @@
 
 #include "unisono/group/group.hpp"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <pthread.h>
@@ -30,6 +31,7 @@ concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::
     std::make_shared<typename T::World>(1);
     T(world, 0);
     world->abort(0, fault);
+    { world->size() } -> std::same_as<int>;
     { world->first_fault() } -> std::same_as<const Fault*>;
 };
 
@@ -79,23 +81,19 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, B
     }
 }
 
-} // namespace detail
-
-/// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the others' communication is
-/// aborted, and the exception of the rank that began it is rethrown here (a user's own exception as it was; otherwise the
-/// world's first fault as `error`). With one rank the body runs on the calling thread.
-///
-/// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
-template <thread_transport Transport, class Body>
-void run(int ranks, Body body, const RunOptions& options = {}) {
+inline void check_run(int ranks, const RunOptions& options) {
     if (ranks < 1 || ranks > 4096) {
         refuse_input("a world in one process has 1 to 4096 ranks, found " + std::to_string(ranks));
     }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
-    auto shared = std::make_shared<typename Transport::World>(ranks);
+}
+
+/// `run` on a world that is there already.
+template <class Transport, class Body>
+void run_world(const std::shared_ptr<typename Transport::World>& shared, Body& body, const RunOptions& options) {
+    const int ranks = shared->size();
     if (ranks == 1) {
-        if (const auto failed = detail::run_rank(Group(Transport(shared, 0)), options, body))
-            std::rethrow_exception(failed);
+        if (const auto failed = run_rank(Group(Transport(shared, 0)), options, body)) std::rethrow_exception(failed);
         return;
     }
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
@@ -105,9 +103,8 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
     for (int rank = 0; rank < ranks; ++rank) {
         try {
             threads.emplace_back([&, rank] {
-                if (options.bind_to_cores) detail::bind_to_core(rank);
-                failures[static_cast<std::size_t>(rank)] =
-                    detail::run_rank(Group(Transport(shared, rank)), options, body);
+                if (options.bind_to_cores) bind_to_core(rank);
+                failures[static_cast<std::size_t>(rank)] = run_rank(Group(Transport(shared, rank)), options, body);
             });
         } catch (const std::system_error& failed) {
             Fault fault{.code = ErrorCode::refused,
@@ -129,9 +126,23 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
     if (fault->rank >= 0 && fault->rank < ranks && failures[static_cast<std::size_t>(fault->rank)]) {
         std::rethrow_exception(failures[static_cast<std::size_t>(fault->rank)]);
     }
-    for (const auto& failure : failures) {
-        if (failure) std::rethrow_exception(failure);
+    if (std::any_of(failures.begin(), failures.end(), [](const auto& failure) { return failure != nullptr; })) {
+        throw error(*fault);
     }
+}
+
+} // namespace detail
+
+/// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the others' communication is
+/// aborted, and the exception of the rank that began it is rethrown here (a user's own exception as it was; otherwise the
+/// world's first fault as `error`). With one rank the body runs on the calling thread.
+///
+/// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
+template <thread_transport Transport, class Body>
+void run(int ranks, Body body, const RunOptions& options = {}) {
+    detail::check_run(ranks, options);
+    const auto shared = std::make_shared<typename Transport::World>(ranks);
+    detail::run_world<Transport>(shared, body, options);
 }
 
 UNISONO_NAMESPACE_END

@@ -7,6 +7,7 @@
 /// Laws
 /// - Nothing blocks but `idle`. `post_send` and `post_receive` only record; `progress` moves. Each token is reported
 ///   exactly once, unless the world has a fault: then tokens may never be reported.
+/// - `post_send` may return a bool: true says that the message has been sent already, and its token is not reported.
 /// - The memory of a send stays untouched by its owner until `sent`; that of a receive until `received`.
 /// - A receive matches the send of the same peer with an equal tag; tags in flight between two ranks are unique. Messages
 ///   may arrive before their receive is posted, and in any order.
@@ -19,7 +20,9 @@
 ///   returns nobody touches memory that this rank posted.
 /// - One thread drives a rank's transport at a time.
 ///
-/// Menu: in_process (ranks are threads of one process), simulated (virtual time, one thread).
+/// - A transport with `virtual_time` lets time pass in `idle` only, and `idle` returns when there is news or at `until`.
+///
+/// Menu: in_process (ranks are threads of one process), simulated (virtual time, one rank at a time).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"

@@ -1,0 +1,74 @@
+// How long the simulator takes for all_reduce on 4,096 ranks, moved by one thread, and how much memory.
+#include <unisono/simulate.hpp>
+#include <unisono/unisono.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+template <class Family>
+void measure(int ranks, std::size_t count, const Family& family, un::nanoseconds jitter) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto seconds = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(count, 1.0f));
+    un::SimulationOptions options;
+    options.jitter_ns = jitter;
+    un::Simulation simulation(ranks, options);
+    const double built = seconds();
+    simulation.run([&](un::Group<un::Simulated>& group) {
+        return un::start_all_reduce(group, data[static_cast<std::size_t>(group.rank())], un::Sum{}, family);
+    });
+    const double wall = seconds();
+    const un::SimulationReport report = simulation.report();
+    bool right = true;
+    for (const auto& each : data) {
+        for (const float value : each) right = right && value == static_cast<float>(ranks);
+    }
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    std::printf("%-18s %6d ranks %7zu elements%s: %7.3f s (%.3f s to build), %11llu messages, %5.2f million/s, peak "
+                "%4ld MiB, virtual %.3f ms, %s\n",
+                std::string(Family::name).c_str(), ranks, count, jitter != 0 ? " jitter" : "", wall, built,
+                static_cast<unsigned long long>(report.messages), static_cast<double>(report.messages) / wall * 1e-6,
+                usage.ru_maxrss / 1024, static_cast<double>(report.time) * 1e-6, right ? "right" : "WRONG");
+    std::fflush(stdout);
+    if (!right) std::exit(1);
+}
+
+/// Each in a process of its own, so that peaks do not mix.
+template <class Family>
+bool measure_alone(int ranks, std::size_t count, const Family& family, un::nanoseconds jitter = 0) {
+    const pid_t child = fork();
+    if (child == 0) {
+        measure(ranks, count, family, jitter);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const int ranks = argc > 1 ? std::atoi(argv[1]) : 4096;
+    bool good = measure_alone(ranks, 1000, un::TreeSchedule{});
+    good = measure_alone(ranks, 1000, un::TreeSchedule{}, 1000) && good;
+    good = measure_alone(ranks, 1000, un::HalvingDoublingSchedule{}) && good;
+    good = measure_alone(ranks, static_cast<std::size_t>(ranks), un::RingSchedule{}) && good;
+    if (argc > 2) {
+        good = measure_alone(ranks, static_cast<std::size_t>(ranks), un::RingSchedule{}, 1000) && good;
+        good = measure_alone(std::min(ranks, 1024), 4096, un::DirectSchedule{}) && good;
+    }
+    return good ? 0 : 1;
+}

@@ -1,0 +1,152 @@
+#pragma once
+
+/// \file
+/// Programs and collectives in virtual time: see transport/simulated.hpp. Not part of the umbrella.
+
+#include "unisono/group/run.hpp"
+#include "unisono/transport/simulated.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What a simulated world has done.
+struct SimulationReport {
+    nanoseconds time = 0; ///< when the last rank finished
+    std::uint64_t messages = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t digest = 0; ///< of all that happened, in order: equal for equal seeds
+    std::vector<SimulatedRank> ranks;
+    friend bool operator==(const SimulationReport&, const SimulationReport&) = default;
+};
+
+namespace detail {
+
+inline SimulationReport report_of(const SimulatedWorld& world) {
+    SimulationReport report{
+        .time = 0, .messages = world.messages(), .bytes = world.bytes(), .digest = world.digest(), .ranks = {}};
+    report.ranks.reserve(static_cast<std::size_t>(world.size()));
+    for (int rank = 0; rank < world.size(); ++rank) {
+        report.ranks.push_back(world.statistics(rank));
+        report.time = std::max(report.time, report.ranks.back().finished_at);
+    }
+    return report;
+}
+
+} // namespace detail
+
+/// Runs `body(world)`, where `world` is a `Group<Simulated>&`, on so many simulated ranks, each a thread of its own of which
+/// one runs at a time. Ends and throws as `run`; a rank that the options crash just ends. Deadlines are virtual.
+///
+/// Determinism: results, times and trace depend on the options and the body alone, if the body depends on nothing but its
+/// rank and its world. Errors: as `run`, and bad_input for options that make no sense.
+template <class Body>
+SimulationReport simulate(int ranks, const SimulationOptions& options, Body body, const RunOptions& run_options = {}) {
+    detail::check_run(ranks, run_options);
+    const auto world = std::make_shared<detail::SimulatedWorld>(ranks, options);
+    try {
+        detail::run_world<Simulated>(world, body, run_options);
+    } catch (const SimulatedCrash&) { // the only rank
+    }
+    return detail::report_of(*world);
+}
+
+/// A world whose ranks one thread moves: for collectives on thousands of ranks. Operations are started on all ranks, then
+/// driven to their end; blocking calls on a group would wait for ranks that nobody moves, and end with a fault.
+///
+///     Simulation simulation(4096, {.link = {.latency_ns = 2'000, .bytes_per_second = 12.5e9}});
+///     simulation.run([&](Group<Simulated>& group) { return start_all_reduce(group, data[group.rank()]); });
+///     simulation.report().time
+///
+/// Cost: 6 KiB a rank, 100 bytes for each message under way, and its bytes.
+class Simulation {
+public:
+    explicit Simulation(int ranks, const SimulationOptions& options = {}) {
+        if (ranks < 1 || ranks > 1'000'000) {
+            refuse_input("a simulated world has 1 to 1000000 ranks, found " + std::to_string(ranks));
+        }
+        world_ = std::make_shared<detail::SimulatedWorld>(ranks, options, detail::SimulatedWorld::Drive::caller);
+        groups_.reserve(static_cast<std::size_t>(ranks));
+        for (int rank = 0; rank < ranks; ++rank) groups_.emplace_back(Simulated(world_, rank));
+    }
+
+    [[nodiscard]] int size() const { return world_->size(); }
+    [[nodiscard]] Group<Simulated>& group(int rank) { return groups_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] nanoseconds now() const { return world_->clock(); }
+    [[nodiscard]] SimulationReport report() const { return detail::report_of(*world_); }
+
+    /// `start(group)`, which returns an `Operation`, on every rank in turn; then all of them to their end.
+    template <class Start>
+    void run(Start start) {
+        std::vector<Operation> operations;
+        operations.reserve(groups_.size());
+        for (Group<Simulated>& group : groups_) operations.push_back(start(group));
+        run_until_done(operations);
+    }
+
+    /// Drives one operation a rank, in rank order, to its end. Throws the world's first fault; timeout where one is not done
+    /// when the group's timeout has passed or nothing can happen any more; ranks that crash are not waited for.
+    void run_until_done(std::span<Operation> operations) {
+        check_one_a_rank(operations.size());
+        drive([&](std::size_t rank) -> Operation* { return operations[rank].poll() ? nullptr : &operations[rank]; });
+    }
+
+    /// As above, for any number of operations a rank.
+    void run_until_done(std::span<std::vector<Operation>> operations) {
+        check_one_a_rank(operations.size());
+        std::vector<std::size_t> done(operations.size());
+        drive([&](std::size_t rank) -> Operation* {
+            std::vector<Operation>& all = operations[rank];
+            while (done[rank] < all.size() && all[done[rank]].poll()) ++done[rank];
+            return done[rank] == all.size() ? nullptr : &all[done[rank]];
+        });
+    }
+
+private:
+    void check_one_a_rank(std::size_t found) const {
+        if (found != groups_.size()) {
+            refuse_input("run_until_done: found operations of " + std::to_string(found) + " ranks, expected " +
+                         std::to_string(groups_.size()));
+        }
+    }
+
+    /// `poll(rank)` moves a rank and returns an operation that is not done, if any.
+    template <class Poll>
+    void drive(Poll poll) {
+        std::vector<char> done(groups_.size(), 0);
+        std::size_t left = groups_.size();
+        const auto look = [&](std::size_t rank) {
+            const bool crashed = world_->statistics(static_cast<int>(rank)).crashed;
+            if (done[rank] != 0 || (!crashed && poll(rank) != nullptr)) return;
+            done[rank] = 1;
+            --left;
+        };
+        const nanoseconds until = deadline_after(now(), groups_[0].timeout());
+        for (std::size_t rank = 0; rank < groups_.size(); ++rank) look(rank);
+        while (left != 0) {
+            const int rank = world_->next_ready(until);
+            if (rank < 0) return give_up(poll, done, until);
+            look(static_cast<std::size_t>(rank));
+        }
+    }
+
+    /// Nothing happens any more: the first rank that still waits finds out whose fault it is.
+    template <class Poll>
+    void give_up(Poll& poll, const std::vector<char>& done, nanoseconds until) {
+        std::size_t rank = 0;
+        while (done[rank] != 0) ++rank;
+        Operation* const unfinished = poll(rank);
+        const nanoseconds left = until == never ? never : std::max<nanoseconds>(1, until - now());
+        if (unfinished != nullptr) unfinished->wait(std::chrono::nanoseconds(left));
+        UNISONO_ASSERT(false, "an operation ended although nothing happened");
+    }
+
+    std::shared_ptr<detail::SimulatedWorld> world_;
+    std::vector<Group<Simulated>> groups_;
+};
+
+UNISONO_NAMESPACE_END

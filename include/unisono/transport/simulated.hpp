@@ -1,0 +1,74 @@
+#pragma once
+
+/// \file
+/// Ranks in virtual time: links with latency and bandwidth, seeded delay, reordering, loss and crashes. The same executor
+/// runs on it as on real transports, and everything is decided by the seed: equal seeds give equal traces, to the bit.
+///
+/// Two ways to use it (unisono/simulate.hpp):
+/// - `Simulation`: one thread moves thousands of ranks through collectives that were started on all of them.
+/// - `simulate(ranks, options, body)` and `run<Simulated>(ranks, body)`: whole programs, each rank a thread of its own, of
+///   which exactly one runs at a time. Whoever waits hands over to the rank with the earliest event; computing takes no
+///   virtual time unless a rank says so with `compute`. Deadlines are virtual too, so waiting for one costs nothing.
+///
+/// Nobody hangs: where nothing can wake any rank, all get a fault that says who waits for whom.
+
+#include "unisono/transport/simulated_world.hpp"
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The transport of one simulated rank; alone, a world of one.
+class Simulated {
+public:
+    static constexpr std::string_view name = "simulated";
+    static constexpr bool maps_peers = false;
+    static constexpr bool virtual_time = true; ///< time passes in `idle` only
+    using World = detail::SimulatedWorld;
+
+    Simulated() : Simulated(std::make_shared<World>(1), 0) {}
+    Simulated(std::shared_ptr<World> world, int rank) : world_(std::move(world)), rank_(rank) { world_->enter(rank_); }
+    Simulated(Simulated&&) noexcept = default;
+    Simulated& operator=(Simulated&&) = delete;
+    ~Simulated() {
+        if (world_ != nullptr) world_->leave(rank_);
+    }
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return world_->size(); }
+    /// Virtual nanoseconds since the world began.
+    [[nodiscard]] nanoseconds now() const { return world_->now(rank_); }
+
+    /// True if the message has left already: then its token is not reported.
+    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        return world_->send(rank_, peer, envelope, data, token);
+    }
+    void post_receive(int peer, const Tag& tag, Token token) { world_->post_receive(rank_, peer, tag, token); }
+    template <class Sink>
+    void progress(Sink& sink) {
+        world_->progress(rank_, sink);
+    }
+    void idle(std::uint32_t, nanoseconds until) { world_->idle(rank_, until); }
+
+    void abort(const Fault& fault) { world_->abort(rank_, fault); }
+    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
+    [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }
+    detail::Announcements& announcements(std::uint64_t context, int size) {
+        return world_->announcements(context, size);
+    }
+
+    /// This rank computes for so long, in virtual time: messages to it wait meanwhile.
+    void compute(nanoseconds duration) { world_->compute(rank_, duration); }
+    /// What this rank has sent and received so far.
+    [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank_); }
+
+private:
+    std::shared_ptr<World> world_;
+    int rank_;
+};
+
+static_assert(transport<Simulated>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,127 @@
+#pragma once
+
+/// \file
+/// What a simulated world is like: its links, its misfortunes, and the seed that decides everything left to chance.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A message of n bytes takes n / bytes_per_second to leave and arrives `latency_ns` after that.
+struct Link {
+    nanoseconds latency_ns = 1'000;
+    double bytes_per_second = 10e9;
+    friend bool operator==(const Link&, const Link&) = default;
+};
+
+/// What carries one message at a time; others wait for their turn.
+enum class Contention : std::uint8_t {
+    none,     ///< nothing: any number of messages at full speed
+    link,     ///< each pair of ranks, in each direction
+    sender,   ///< each rank's way out
+    endpoints ///< each rank's way out, and its way in: many that send to one take turns
+};
+
+/// A rank that stops for ever, in the middle of whatever it does. What it has sent still arrives.
+struct RankCrash {
+    int rank = 0;
+    nanoseconds at_ns = 0;
+    friend bool operator==(const RankCrash&, const RankCrash&) = default;
+};
+
+/// A rank that does nothing for a while; messages to it wait.
+struct RankStop {
+    int rank = 0;
+    nanoseconds at_ns = 0;
+    nanoseconds for_ns = 0;
+    friend bool operator==(const RankStop&, const RankStop&) = default;
+};
+
+enum class TraceKind : std::uint8_t { sent, arrived, lost, crashed, stopped, left };
+
+constexpr std::string_view name_of(TraceKind kind) {
+    constexpr std::string_view names[] = {"sent", "arrived", "lost", "crashed", "stopped", "left"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+/// One thing that happened. `from` is the rank concerned where there is no message.
+struct TraceRecord {
+    nanoseconds time = 0;
+    TraceKind kind = TraceKind::sent;
+    int from = -1;
+    int to = -1;
+    std::uint64_t bytes = 0;
+    Tag tag = {};
+    friend bool operator==(const TraceRecord&, const TraceRecord&) = default;
+};
+
+struct SimulationOptions {
+    std::uint64_t seed = 0;
+    Link link = {};
+    std::function<Link(int from, int to)> link_between = {}; ///< replaces `link` where pairs differ; a pure function
+    Contention contention = Contention::endpoints;
+    std::size_t eager_bytes = 4096; ///< sends up to this are done at once, larger ones when they have left
+
+    nanoseconds jitter_ns = 0; ///< each message is late by 0 to so much, uniformly
+    bool reorder = false;      ///< jitter lets messages of a pair overtake each other; otherwise they stay in order
+    double loss = 0.0;         ///< probability that a message never arrives
+    std::vector<RankCrash> crashes = {};
+    int random_crashes = 0;                           ///< so many ranks more crash, chosen by the seed ...
+    nanoseconds random_crashes_before_ns = 1'000'000; ///< ... before this time
+    std::vector<RankStop> stops = {};
+    nanoseconds detection_ns = 1'000'000; ///< after a crash until all ranks know; `never`: only deadlines help
+
+    nanoseconds poll_ns = 1'000; ///< what a fruitless look for news costs a rank that polls instead of waiting
+    std::function<void(const TraceRecord&)> trace = {}; ///< called for everything that happens, in order
+
+    /// Refuses what makes no sense, for a world of so many ranks.
+    void check(int ranks) const {
+        const auto refuse = [](const std::string& name, const std::string& found, const std::string& expected) {
+            refuse_input("SimulationOptions::" + name + " is " + found + ", expected " + expected);
+        };
+        const auto duration = [&](const std::string& name, nanoseconds value, nanoseconds most = longest) {
+            if (value < 0 || value > most) {
+                refuse(name, std::to_string(value), "0 to " + std::to_string(most) + " nanoseconds");
+            }
+        };
+        const auto member = [&](const std::string& name, int rank) {
+            if (rank < 0 || rank >= ranks) {
+                refuse(name, "rank " + std::to_string(rank), "a rank below " + std::to_string(ranks));
+            }
+        };
+        duration("link.latency_ns", link.latency_ns);
+        if (!(link.bytes_per_second > 0.0)) {
+            refuse("link.bytes_per_second", std::to_string(link.bytes_per_second), "more than 0");
+        }
+        duration("jitter_ns", jitter_ns);
+        if (!(loss >= 0.0 && loss <= 1.0)) refuse("loss", std::to_string(loss), "0 to 1");
+        for (const RankCrash& crash : crashes) {
+            member("crashes", crash.rank);
+            duration("crashes", crash.at_ns);
+        }
+        for (const RankStop& stop : stops) {
+            member("stops", stop.rank);
+            duration("stops", stop.at_ns);
+            duration("stops", stop.for_ns);
+        }
+        if (random_crashes < 0 || random_crashes > ranks) {
+            refuse("random_crashes", std::to_string(random_crashes), "0 to " + std::to_string(ranks));
+        }
+        duration("random_crashes_before_ns", random_crashes_before_ns);
+        duration("detection_ns", detection_ns, never);
+        if (poll_ns < 1 || poll_ns > longest) {
+            refuse("poll_ns", std::to_string(poll_ns), "1 to " + std::to_string(longest) + " nanoseconds");
+        }
+    }
+
+    static constexpr nanoseconds longest = 1'000'000'000'000'000; ///< eleven days: sums of such times do not overflow
+};
+
+UNISONO_NAMESPACE_END
