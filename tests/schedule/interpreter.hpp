@@ -16,7 +16,23 @@ namespace unisono_test {
 using Number = std::int64_t;
 using Vector = std::vector<Number>;
 
+/// A schedule of one rank written out.
+struct Written {
+    std::vector<std::vector<unisono::schedule::Step>> rounds = {};
+    std::uint32_t scratch_slots = 0;
+};
+
 template <class Schedule>
+Written write_out(const Schedule& schedule) {
+    Written written;
+    written.scratch_slots = schedule.scratch_slots();
+    for (std::uint32_t r = 0; r < schedule.rounds(); ++r) {
+        written.rounds.emplace_back();
+        schedule.round(r, [&](const unisono::schedule::Step& step) { written.rounds.back().push_back(step); });
+    }
+    return written;
+}
+
 class Interpreter {
 public:
     using Blocks = unisono::schedule::Blocks;
@@ -25,7 +41,7 @@ public:
     using Where = unisono::schedule::Buffer;
 
     /// inputs[rank] and outputs[rank] are whole vectors of all blocks; in place the inputs are not used.
-    Interpreter(std::vector<Schedule> schedules, std::vector<std::size_t> sizes, std::vector<Vector>& inputs,
+    Interpreter(std::vector<Written> schedules, std::vector<std::size_t> sizes, std::vector<Vector>& inputs,
                 std::vector<Vector>& outputs, bool in_place, unsigned seed)
         : schedules_(std::move(schedules)), sizes_(std::move(sizes)), inputs_(inputs), outputs_(outputs),
           in_place_(in_place), random_(seed), ranks_(schedules_.size()) {
@@ -36,7 +52,7 @@ public:
         }
         starts_.push_back(total_);
         for (std::size_t r = 0; r < ranks_.size(); ++r)
-            ranks_[r].scratch.assign(schedules_[r].scratch_slots() * largest_, poison);
+            ranks_[r].scratch.assign(schedules_[r].scratch_slots * largest_, poison);
     }
 
     /// Runs to the end; throws if nobody can go on.
@@ -96,9 +112,8 @@ private:
 
     bool advance(std::size_t r) {
         Rank& rank = ranks_[r];
-        if (rank.round == schedules_[r].rounds()) return rank.done = true;
-        std::vector<Step> steps;
-        schedules_[r].round(rank.round, [&](const Step& step) { steps.push_back(step); });
+        if (rank.round == schedules_[r].rounds.size()) return rank.done = true;
+        const std::vector<Step>& steps = schedules_[r].rounds[rank.round];
         bool moved = false;
         if (!rank.posted) {
             rank.posted = moved = true;
@@ -167,7 +182,7 @@ private:
         return true;
     }
 
-    std::vector<Schedule> schedules_;
+    std::vector<Written> schedules_;
     std::vector<std::size_t> sizes_, starts_;
     std::vector<Vector>& inputs_;
     std::vector<Vector>& outputs_;

@@ -14,46 +14,49 @@ namespace {
 namespace un = unisono;
 using namespace un::schedule;
 
-/// A schedule written out, to be edited.
-template <class S>
+/// A schedule of one rank written out, to be edited.
 struct Edited {
-    static constexpr un::Collective collective = S::collective;
-    static constexpr std::string_view name = S::name;
-    static constexpr bool mapped = S::mapped;
-    static constexpr bool single_blocks = S::single_blocks;
-    Shape shape;
+    Shape shape = {};
     std::vector<std::vector<Step>> all = {};
     std::uint32_t block_count = 0, slots = 0, depth = 0;
     Cost claim = {};
-
-    explicit Edited(const S& original)
-        : shape(original.shape), block_count(original.blocks()), slots(original.scratch_slots()),
-          depth(original.channel_depth()), claim(original.cost()) {
-        for (std::uint32_t r = 0; r < original.rounds(); ++r) {
-            all.emplace_back();
-            original.round(r, [&](const Step& step) { all.back().push_back(step); });
-        }
-    }
-    std::uint32_t blocks() const { return block_count; }
-    std::uint32_t rounds() const { return static_cast<std::uint32_t>(all.size()); }
-    std::uint32_t scratch_slots() const { return slots; }
-    std::uint32_t channel_depth() const { return depth; }
-    Cost cost() const { return claim; }
-    template <class Visit>
-    void round(std::uint32_t r, Visit&& visit) const {
-        for (const Step& step : all[r]) visit(step);
-    }
-    friend bool operator==(const Edited&, const Edited&) = default;
 };
 
-/// Verifies S on `world` ranks after `edit` has changed some rank's copy.
-template <class S, class Edit>
+template <class S>
+Edited write_out(const S& original) {
+    Edited edited{original.shape, {}, original.blocks(), original.scratch_slots(), original.channel_depth(),
+                  original.cost()};
+    for (std::uint32_t r = 0; r < original.rounds(); ++r) {
+        edited.all.emplace_back();
+        original.round(r, [&](const Step& step) { edited.all.back().push_back(step); });
+    }
+    return edited;
+}
+
+using Edit = std::function<void(int rank, Edited& schedule)>;
+
+/// Verifies what the ranks' written out schedules say in the name of S.
+template <class S>
 Report verify_edited(int world, int root, const Edit& edit) {
-    return verify(world, root, [&](const Shape& shape) {
-        Edited<S> schedule{S{shape}};
-        edit(shape.rank, schedule);
-        return schedule;
-    });
+    const auto make = [](const Shape& shape) { return S{shape}; };
+    detail::Program program = detail::forget_type(world, root, make);
+    std::vector<Edited> ranks;
+    for (int rank = 0; rank < world; ++rank) {
+        ranks.push_back(write_out(make({world, rank, root})));
+        Edited& edited = ranks.back();
+        edit(rank, edited);
+        program.ranks[static_cast<std::size_t>(rank)] = {edited.block_count,
+                                                         static_cast<std::uint32_t>(edited.all.size()), edited.slots,
+                                                         edited.depth, edited.claim};
+    }
+    program.blocks = ranks.front().block_count;
+    program.factory = &ranks;
+    program.generate = [](const void* written, const Shape& shape, std::uint32_t round, std::vector<Step>& steps) {
+        steps = (*static_cast<const std::vector<Edited>*>(written))[static_cast<std::size_t>(shape.rank)].all[round];
+    };
+    Report report;
+    detail::verify_program(program, {}, report);
+    return report;
 }
 
 std::string all_of(const Report& report) {
@@ -75,7 +78,7 @@ void check_any(const Report& report, std::string_view words) {
     BOOST_TEST(all_of(report).find(words) != std::string::npos, "expected '" << words << "' in\n" << all_of(report));
 }
 
-const auto no_edit = [](int, auto&) {};
+const Edit no_edit = [](int, Edited&) {};
 
 /// What one would write first: everybody sends its sum 2^k further on and adds what comes. Right for powers of two.
 template <bool SameBuffer>
@@ -122,7 +125,7 @@ struct Overwriting {
         if (r == 0) visit(receive_from(peer, output_blocks(0)));
         else visit(combine_from(peer, input_blocks(0), output_blocks(0)));
     }
-    friend bool operator==(const Overwriting&, const Overwriting&) = default;
+    [[maybe_unused]] friend bool operator==(const Overwriting&, const Overwriting&) = default;
 };
 
 } // namespace
@@ -137,7 +140,7 @@ BOOST_AUTO_TEST_CASE(unedited_copies_are_proven) {
 }
 
 BOOST_AUTO_TEST_CASE(dropped_send) {
-    const auto report = verify_edited<RingAllReduce>(4, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<RingAllReduce>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[3].erase(s.all[3].begin());
     });
     check_first(report,
@@ -145,14 +148,14 @@ BOOST_AUTO_TEST_CASE(dropped_send) {
 }
 
 BOOST_AUTO_TEST_CASE(dropped_receive) {
-    const auto report = verify_edited<DirectGather>(4, 1, [](int rank, auto& s) {
+    const auto report = verify_edited<DirectGather>(4, 1, [](int rank, Edited& s) {
         if (rank == 1) s.all[0].pop_back();
     });
     check_first(report, {"rank 0, round 0", "its message to rank 1", "never received"});
 }
 
 BOOST_AUTO_TEST_CASE(dropped_contribution) {
-    const auto report = verify_edited<TreeReduce>(6, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<TreeReduce>(6, 0, [](int rank, Edited& s) {
         if (rank == 5) s.all[0].clear();
         if (rank == 4) s.all[0].clear(), s.all[2] = {send_to(0, input_blocks(0))};
     });
@@ -164,30 +167,30 @@ BOOST_AUTO_TEST_CASE(doubled_contribution) {
 }
 
 BOOST_AUTO_TEST_CASE(wrong_peer) {
-    const auto report = verify_edited<RingAllGather>(4, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].peer = 3;
     });
     check_any(report, "rank 2, round 1");
     check_any(report, "rank 1, round 1: its message to rank 3 (part 0) is never received");
-    const auto nobody = verify_edited<RingAllGather>(4, 0, [](int rank, auto& s) {
+    const auto nobody = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].peer = 4;
     });
     check_first(nobody, {"rank 1, round 1", "there is no such rank"});
-    const auto itself = verify_edited<RingAllGather>(4, 0, [](int rank, auto& s) {
+    const auto itself = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].peer = 1;
     });
     check_first(itself, {"rank 1, round 1", "a message to itself"});
 }
 
 BOOST_AUTO_TEST_CASE(wrong_block_on_one_side) {
-    const auto report = verify_edited<RingAllGather>(4, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[2][0].source.first = 0;
     });
     check_first(report, {"rank 1, round 2", "receives [2] but rank 0 sends [0]"});
 }
 
 BOOST_AUTO_TEST_CASE(wrong_block_on_both_sides) {
-    const auto report = verify_edited<DirectAllGather>(3, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<DirectAllGather>(3, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[0][1].source = output_blocks(0), s.all[0][2].source = input_blocks(0);
         if (rank == 1)
             for (auto& step : s.all[0])
@@ -197,28 +200,28 @@ BOOST_AUTO_TEST_CASE(wrong_block_on_both_sides) {
 }
 
 BOOST_AUTO_TEST_CASE(missing_result) {
-    const auto report = verify_edited<MappedAllGather>(3, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<MappedAllGather>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1].erase(s.all[1].begin());
     });
     check_first(report, {"rank 2: output[0] was never written"});
 }
 
 BOOST_AUTO_TEST_CASE(result_in_the_wrong_place) {
-    const auto report = verify_edited<MappedAllToAll>(3, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<MappedAllToAll>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) std::swap(s.all[1][0].target, s.all[1][1].target);
     });
     check_first(report, {"rank 2: output[0]", "holds that of rank 1"});
 }
 
 BOOST_AUTO_TEST_CASE(wrong_rank_order_of_blocks) {
-    const auto report = verify_edited<MappedScatter>(3, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<MappedScatter>(3, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1][0].source.first = 1;
     });
     check_first(report, {"rank 2", "output[2] holds block 1, expected block 2"});
 }
 
 BOOST_AUTO_TEST_CASE(swapped_rounds_deadlock) {
-    const auto report = verify_edited<RingReduce>(4, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<RingReduce>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) std::swap(s.all[0], s.all[1]);
     });
     check_any(report, "deadlock");
@@ -226,26 +229,27 @@ BOOST_AUTO_TEST_CASE(swapped_rounds_deadlock) {
 }
 
 BOOST_AUTO_TEST_CASE(too_small_depth) {
-    const auto report = verify_edited<RingAllReduce>(5, 0, [](int, auto& s) { s.depth = 0; });
+    const auto report = verify_edited<RingAllReduce>(5, 0, [](int, Edited& s) { s.depth = 0; });
     check_first(report, {"deadlock with channels of depth 0", "rank 0 to send to rank 1 in round 0"});
-    const auto differing = verify_edited<RingAllReduce>(5, 0, [](int rank, auto& s) { s.depth += rank == 3 ? 1 : 0; });
+    const auto differing =
+        verify_edited<RingAllReduce>(5, 0, [](int rank, Edited& s) { s.depth += rank == 3 ? 1 : 0; });
     check_first(differing, {"rank 3 claims channel depth 2, rank 0 claims 1"});
     // Two messages to the same peer before either receives: one place is not enough, unless somebody starts with receiving.
-    const auto two = [](int, auto& s) {
+    const auto two = [](int, Edited& s) {
         s.all[0].insert(s.all[0].begin() + 2, send_to(1 - s.shape.rank, input_blocks(0, 0), 1));
         s.all[0].push_back(receive_from(1 - s.shape.rank, output_blocks(0, 0), 1));
         ++s.claim.messages;
     };
     const auto needs_two = verify_edited<RingAllGather>(2, 0, two);
     check_first(needs_two, {"deadlock with channels of depth 1"});
-    const auto has_two = verify_edited<RingAllGather>(2, 0, [&](int rank, auto& s) { two(rank, s), s.depth = 2; });
+    const auto has_two = verify_edited<RingAllGather>(2, 0, [&](int rank, Edited& s) { two(rank, s), s.depth = 2; });
     BOOST_TEST(has_two.proven(), all_of(has_two));
     BOOST_TEST(has_two.least_depth == 2u);
 }
 
 BOOST_AUTO_TEST_CASE(wrong_cost) {
     const auto wrong = [](auto change) {
-        return verify_edited<RingAllReduce>(3, 0, [=](int rank, auto& s) {
+        return verify_edited<RingAllReduce>(3, 0, [=](int rank, Edited& s) {
             if (rank == 1) change(s.claim);
         });
     };
@@ -253,18 +257,18 @@ BOOST_AUTO_TEST_CASE(wrong_cost) {
     check_first(wrong([](Cost& c) { --c.blocks_sent; }), {"claims 3 blocks sent, counted 4"});
     check_first(wrong([](Cost& c) { ++c.blocks_combined; }), {"claims 3 blocks combined, counted 2"});
     check_first(wrong([](Cost& c) { ++c.rounds; }), {"claims 5 rounds, counted 4"});
-    const auto mapped = verify_edited<MappedAllReduce>(3, 0, [](int, auto& s) { s.claim.rounds = 1; });
+    const auto mapped = verify_edited<MappedAllReduce>(3, 0, [](int, Edited& s) { s.claim.rounds = 1; });
     check_first(mapped, {"claims 1 rounds, counted 2"});
 }
 
 BOOST_AUTO_TEST_CASE(hazard_in_a_round) {
     check_first(verify<NaiveDoubling<true>>(4), {"rank 0, round 1, step 0 (send output[0] to rank 2)",
                                                  "while another step of the round receives into it"});
-    const auto twice = verify_edited<DirectGather>(3, 0, [](int rank, auto& s) {
+    const auto twice = verify_edited<DirectGather>(3, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[0][2].target = s.all[0][1].target;
     });
     check_first(twice, {"rank 0, round 0", "two steps of the round receive into this"});
-    const auto local = verify_edited<RingAllGather>(3, 0, [](int rank, auto& s) {
+    const auto local = verify_edited<RingAllGather>(3, 0, [](int rank, Edited& s) {
         if (rank == 0) std::swap(s.all[0][0], s.all[0][1]);
     });
     check_first(local, {"local steps come before the messages"});
@@ -276,12 +280,12 @@ BOOST_AUTO_TEST_CASE(hazard_only_in_place) {
 }
 
 BOOST_AUTO_TEST_CASE(read_before_write) {
-    const auto report = verify_edited<RingAllGather>(4, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[1][0].source.first = 2;
     });
     check_any(report,
               "rank 0, round 1, step 0 (send output[2] to rank 1): reads block 2 from output before it is written");
-    const auto scratch = verify_edited<RingReduceScatter>(5, 0, [](int rank, auto& s) {
+    const auto scratch = verify_edited<RingReduceScatter>(5, 0, [](int rank, Edited& s) {
         if (rank == 4) s.all[1][0].source.slot = 1;
     });
     check_any(scratch,
@@ -289,24 +293,25 @@ BOOST_AUTO_TEST_CASE(read_before_write) {
 }
 
 BOOST_AUTO_TEST_CASE(input_is_written) {
-    const auto report = verify_edited<RingAllReduce>(3, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<RingAllReduce>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[0][1].target.where = Buffer::input;
     });
     check_first(report, {"rank 1, round 0", "writes to the input"});
 }
 
 BOOST_AUTO_TEST_CASE(memory_that_a_rank_does_not_have) {
-    const auto output = verify_edited<TreeReduce>(4, 0, [](int rank, auto& s) {
+    const auto output = verify_edited<TreeReduce>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[0][0].target = output_blocks(0);
     });
     check_first(output, {"rank 2", "this rank has no output block 0"});
-    const auto slots = verify_edited<RingReduceScatter>(5, 0, [](int rank, auto& s) { s.slots -= rank == 3 ? 1 : 0; });
+    const auto slots =
+        verify_edited<RingReduceScatter>(5, 0, [](int rank, Edited& s) { s.slots -= rank == 3 ? 1 : 0; });
     check_first(slots, {"rank 3", "leaves the scratch memory of 1 slots"});
-    const auto block = verify_edited<RingAllGather>(3, 0, [](int rank, auto& s) {
+    const auto block = verify_edited<RingAllGather>(3, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[1][0].source.first = 3;
     });
     check_first(block, {"block 3 does not exist, there are 3"});
-    const auto input = verify_edited<RingAllGather>(3, 0, [](int rank, auto& s) {
+    const auto input = verify_edited<RingAllGather>(3, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[1][0].source.where = Buffer::input;
     });
     check_first(input, {"rank 0, round 1", "this rank is given no input block 2"});
@@ -314,7 +319,7 @@ BOOST_AUTO_TEST_CASE(memory_that_a_rank_does_not_have) {
 
 BOOST_AUTO_TEST_CASE(scratch_of_uneven_blocks) {
     // Without `ahead` each received range would start a run of its own, and the whole could not be sent as one.
-    const auto unpacked = verify_edited<TreeGather>(8, 0, [](int rank, auto& s) {
+    const auto unpacked = verify_edited<TreeGather>(8, 0, [](int rank, Edited& s) {
         if (rank != 4) return;
         for (auto& round : s.all)
             for (auto& step : round)
@@ -322,7 +327,7 @@ BOOST_AUTO_TEST_CASE(scratch_of_uneven_blocks) {
     });
     check_first(unpacked, {"rank 4", "from scratch before it is written"});
     // Runs of different starts may share bytes although they share no slot number.
-    const auto shared = verify_edited<HalvingReduceScatter>(8, 0, [](int rank, auto& s) {
+    const auto shared = verify_edited<HalvingReduceScatter>(8, 0, [](int rank, Edited& s) {
         if (rank != 0) return;
         s.all[0].back().target = scratch_blocks(0, 4, 0);
         s.all[0].insert(s.all[0].begin(), copy_blocks(input_blocks(5, 1), scratch_blocks(5, 1, 3)));
@@ -331,13 +336,13 @@ BOOST_AUTO_TEST_CASE(scratch_of_uneven_blocks) {
 }
 
 BOOST_AUTO_TEST_CASE(parts) {
-    const auto same = verify_edited<TreeGather>(8, 3, [](int, auto& s) {
+    const auto same = verify_edited<TreeGather>(8, 3, [](int, Edited& s) {
         for (auto& round : s.all)
             for (auto& step : round) step.part = 0;
     });
     check_any(same,
               "rank 3, round 2, step 0 (receive output[7] from rank 7): two messages of the round have the same part");
-    const auto reversed = verify_edited<TreeGather>(8, 3, [](int rank, auto& s) {
+    const auto reversed = verify_edited<TreeGather>(8, 3, [](int rank, Edited& s) {
         if (rank == 7) std::swap(s.all[2][0], s.all[2][1]);
     });
     check_any(reversed, "received in another order than they are sent in");
@@ -345,12 +350,12 @@ BOOST_AUTO_TEST_CASE(parts) {
 
 BOOST_AUTO_TEST_CASE(blocks_differ) {
     const auto report =
-        verify_edited<RingAllReduce>(3, 0, [](int rank, auto& s) { s.block_count += rank == 2 ? 1 : 0; });
+        verify_edited<RingAllReduce>(3, 0, [](int rank, Edited& s) { s.block_count += rank == 2 ? 1 : 0; });
     check_first(report, {"rank 2 has 4 blocks, rank 0 has 3"});
 }
 
 BOOST_AUTO_TEST_CASE(barrier_that_lets_go_too_early) {
-    const auto report = verify_edited<DisseminationBarrier>(5, 0, [](int, auto& s) {
+    const auto report = verify_edited<DisseminationBarrier>(5, 0, [](int, Edited& s) {
         s.all.pop_back();
         --s.claim.messages, --s.claim.rounds;
     });
@@ -358,18 +363,18 @@ BOOST_AUTO_TEST_CASE(barrier_that_lets_go_too_early) {
 }
 
 BOOST_AUTO_TEST_CASE(mapped_races) {
-    const auto no_entry = verify_edited<MappedAllReduce>(3, 0, [](int, auto& s) { s.all.erase(s.all.begin()); });
+    const auto no_entry = verify_edited<MappedAllReduce>(3, 0, [](int, Edited& s) { s.all.erase(s.all.begin()); });
     check_first(no_entry, {"data race", "rank 0, round 0", "input[0] of rank 1 while rank 1 may write it"});
-    const auto no_exit = verify_edited<MappedAllReduce>(3, 0, [](int, auto& s) { s.all[1].resize(1); });
+    const auto no_exit = verify_edited<MappedAllReduce>(3, 0, [](int, Edited& s) { s.all[1].resize(1); });
     check_any(no_exit, "data race: the caller reads output[2] of rank 0 while rank 2 may write it");
     check_any(no_exit, "data race: the caller writes input[2] of rank 0 while rank 2 may read it");
-    const auto others_block = verify_edited<MappedAllReduce>(3, 0, [](int rank, auto& s) {
+    const auto others_block = verify_edited<MappedAllReduce>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].source.first = 2, s.all[1][0].target.first = 2;
     });
     check_first(others_block, {"data race", "output[2] of rank 0 while rank 2 may write it"});
-    const auto gather = verify_edited<MappedGather>(3, 0, [](int, auto& s) { s.all[1].resize(s.all[1].size() - 2); });
+    const auto gather = verify_edited<MappedGather>(3, 0, [](int, Edited& s) { s.all[1].resize(s.all[1].size() - 2); });
     check_any(gather, "data race: the caller writes input[1] of rank 1 while rank 0 may read it");
-    const auto barrier = verify_edited<MappedBarrier>(3, 0, [](int rank, auto& s) {
+    const auto barrier = verify_edited<MappedBarrier>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[0].clear(), s.claim.rounds = 0;
     });
     check_any(barrier, "rank 1 leaves without having heard of rank 0");
@@ -378,37 +383,37 @@ BOOST_AUTO_TEST_CASE(mapped_races) {
 
 BOOST_AUTO_TEST_CASE(staged_copies_are_left_alone_but_inputs_are_not) {
     const auto report =
-        verify_edited<StagedAllReduce>(3, 0, [](int, auto& s) { s.all[1][0].source.where = Buffer::input; });
+        verify_edited<StagedAllReduce>(3, 0, [](int, Edited& s) { s.all[1][0].source.where = Buffer::input; });
     check_any(report, "data race: the caller writes input[0] of rank 0 while rank 2 may read it");
-    const auto not_posted = verify_edited<StagedAllReduce>(3, 0, [](int rank, auto& s) {
+    const auto not_posted = verify_edited<StagedAllReduce>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[0][0].source = {};
     });
     check_first(not_posted, {"reads posted[0] of rank 1 before it is written"});
 }
 
 BOOST_AUTO_TEST_CASE(mapped_deadlock) {
-    const auto report = verify_edited<MappedReduce>(4, 0, [](int rank, auto& s) {
+    const auto report = verify_edited<MappedReduce>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all[1].erase(s.all[1].begin() + 1);
     });
     check_first(report, {"rank 2, round 1", "awaits without having posted"});
-    const auto missing = verify_edited<MappedBarrier>(4, 0, [](int rank, auto& s) {
+    const auto missing = verify_edited<MappedBarrier>(4, 0, [](int rank, Edited& s) {
         if (rank == 2) s.all.clear(), s.claim.rounds = 0;
     });
     check_any(missing, "deadlock: rank 0 awaits 1 posts in round 0, rank 2 makes 0");
     const auto twice =
-        verify_edited<MappedBarrier>(2, 0, [](int, auto& s) { s.all[0].insert(s.all[0].begin(), s.all[0][0]); });
+        verify_edited<MappedBarrier>(2, 0, [](int, Edited& s) { s.all[0].insert(s.all[0].begin(), s.all[0][0]); });
     check_first(twice, {"posts again without having awaited"});
 }
 
 BOOST_AUTO_TEST_CASE(steps_of_the_wrong_kind) {
-    const auto mapped = verify_edited<RingAllGather>(2, 0, [](int, auto& s) {
+    const auto mapped = verify_edited<RingAllGather>(2, 0, [](int, Edited& s) {
         s.all[0].push_back({StepKind::await, everyone, {}, {}, 0});
     });
     check_first(mapped, {"mapped steps in a schedule that is not mapped"});
     const auto messages = verify_edited<MappedBarrier>(
-        2, 0, [](int rank, auto& s) { s.all[0].insert(s.all[0].begin(), send_to(1 - rank, input_blocks(0, 0))); });
+        2, 0, [](int rank, Edited& s) { s.all[0].insert(s.all[0].begin(), send_to(1 - rank, input_blocks(0, 0))); });
     check_first(messages, {"messages in a mapped schedule"});
-    const auto several = verify_edited<RingAllReduce>(4, 0, [](int rank, auto& s) {
+    const auto several = verify_edited<RingAllReduce>(4, 0, [](int rank, Edited& s) {
         if (rank == 0) s.all[0][0].source.first = 0, s.all[0][0].source.count = 2;
     });
     check_first(several, {"has several blocks although single_blocks is claimed"});

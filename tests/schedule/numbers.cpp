@@ -13,92 +13,105 @@ namespace un = unisono;
 using unisono_test::Interpreter;
 using unisono_test::Number;
 using unisono_test::Vector;
+using unisono_test::Written;
 
 Number contribution(int rank, std::size_t element) {
     return Number{1000003} * (rank + 1) * (rank + 1) + Number{17} * static_cast<Number>(element) + rank;
 }
 
+struct Case {
+    un::Collective what;
+    std::string_view name;
+    int world, root;
+    bool in_place;
+    unsigned seed;
+};
+
+/// Runs the ranks' written out schedules on numbers and compares with what the collective means.
+void compute_written(const Case& which, const std::vector<Written>& schedules, std::uint32_t blocks) {
+    const auto [what, name, world, root, in_place, seed] = which;
+    std::mt19937 random{seed};
+    std::vector<std::size_t> sizes;
+    for (std::uint32_t b = 0; b < blocks; ++b) sizes.push_back(what == un::Collective::all_to_all ? 3 : random() % 5);
+    const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+
+    // What a rank is not given or has not to fill is poison; blocks that nobody may touch must stay so.
+    const Number poison = Interpreter::poison;
+    std::vector<Vector> inputs, outputs, wanted;
+    const auto block_of = [&](std::size_t element) {
+        std::uint32_t b = 0;
+        for (std::size_t start = 0; element >= start + sizes[b]; start += sizes[b++]) {
+        }
+        return static_cast<int>(b);
+    };
+    for (int rank = 0; rank < world; ++rank) {
+        Vector input(total, poison), output(total, poison), result(total, poison);
+        for (std::size_t i = 0; i < total; ++i) {
+            const int block = block_of(i);
+            Number sum = 0;
+            for (int from = 0; from < world; ++from) sum += contribution(from, i);
+            switch (what) {
+            case un::Collective::all_reduce: input[i] = contribution(rank, i), result[i] = sum; break;
+            case un::Collective::reduce:
+                input[i] = contribution(rank, i);
+                if (rank == root) result[i] = sum;
+                break;
+            case un::Collective::reduce_scatter:
+                input[i] = contribution(rank, i);
+                if (block == rank) result[i] = sum;
+                break;
+            case un::Collective::all_gather:
+                if (block == rank) input[i] = contribution(rank, i);
+                result[i] = contribution(block, i);
+                break;
+            case un::Collective::gather:
+                if (block == rank) input[i] = contribution(rank, i);
+                if (rank == root) result[i] = contribution(block, i);
+                break;
+            case un::Collective::scatter:
+                if (rank == root) input[i] = contribution(root, i);
+                if (block == rank) result[i] = contribution(root, i);
+                break;
+            case un::Collective::broadcast:
+                if (rank == root) output[i] = contribution(root, i);
+                result[i] = contribution(root, i);
+                break;
+            case un::Collective::all_to_all:
+                input[i] = contribution(rank, i);
+                result[i] = contribution(block, static_cast<std::size_t>(rank) * 3 + i % 3);
+                break;
+            default: break;
+            }
+        }
+        inputs.push_back(input), outputs.push_back(in_place ? input : output), wanted.push_back(result);
+    }
+    const auto inputs_before = inputs;
+    Interpreter interpreter{schedules, sizes, inputs, outputs, in_place, seed};
+    interpreter.run();
+
+    BOOST_TEST(inputs == inputs_before);
+    for (int rank = 0; rank < world; ++rank) {
+        const auto r = static_cast<std::size_t>(rank);
+        for (std::size_t i = 0; i < total; ++i) {
+            const Number before = in_place ? inputs_before[r][i] : poison;
+            const Number expected = wanted[r][i] == poison ? before : wanted[r][i];
+            BOOST_TEST_REQUIRE(outputs[r][i] == expected, name << " on " << world << " ranks, root " << root
+                                                               << ", seed " << seed << (in_place ? ", in place" : "")
+                                                               << ": rank " << rank << " element " << i << " is "
+                                                               << outputs[r][i] << ", expected " << expected);
+        }
+    }
+}
 template <class Family, un::Collective What>
 void compute(int world, int root, bool in_place, unsigned seed) {
     if constexpr (un::schedule::offers<Family, What>) {
-        using Schedule = decltype(un::schedule::schedule_of<What>(Family{}, un::schedule::Shape{}));
         if (in_place && (What == un::Collective::broadcast || What == un::Collective::all_to_all)) return;
-        std::vector<Schedule> schedules;
+        std::vector<Written> schedules;
         for (int rank = 0; rank < world; ++rank)
-            schedules.push_back(un::schedule::schedule_of<What>(Family{}, {world, rank, root}));
-        const std::uint32_t blocks = schedules.front().blocks();
-        std::mt19937 random{seed};
-        std::vector<std::size_t> sizes;
-        for (std::uint32_t b = 0; b < blocks; ++b)
-            sizes.push_back(What == un::Collective::all_to_all ? 3 : random() % 5);
-        const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
-
-        // What a rank is not given or has not to fill is poison; blocks that nobody may touch must stay so.
-        const Number poison = Interpreter<Schedule>::poison;
-        std::vector<Vector> inputs, outputs, wanted;
-        const auto block_of = [&](std::size_t element) {
-            std::uint32_t b = 0;
-            for (std::size_t start = 0; element >= start + sizes[b]; start += sizes[b++]) {
-            }
-            return static_cast<int>(b);
-        };
-        for (int rank = 0; rank < world; ++rank) {
-            Vector input(total, poison), output(total, poison), result(total, poison);
-            for (std::size_t i = 0; i < total; ++i) {
-                const int block = block_of(i);
-                Number sum = 0;
-                for (int from = 0; from < world; ++from) sum += contribution(from, i);
-                switch (What) {
-                case un::Collective::all_reduce: input[i] = contribution(rank, i), result[i] = sum; break;
-                case un::Collective::reduce:
-                    input[i] = contribution(rank, i);
-                    if (rank == root) result[i] = sum;
-                    break;
-                case un::Collective::reduce_scatter:
-                    input[i] = contribution(rank, i);
-                    if (block == rank) result[i] = sum;
-                    break;
-                case un::Collective::all_gather:
-                    if (block == rank) input[i] = contribution(rank, i);
-                    result[i] = contribution(block, i);
-                    break;
-                case un::Collective::gather:
-                    if (block == rank) input[i] = contribution(rank, i);
-                    if (rank == root) result[i] = contribution(block, i);
-                    break;
-                case un::Collective::scatter:
-                    if (rank == root) input[i] = contribution(root, i);
-                    if (block == rank) result[i] = contribution(root, i);
-                    break;
-                case un::Collective::broadcast:
-                    if (rank == root) output[i] = contribution(root, i);
-                    result[i] = contribution(root, i);
-                    break;
-                case un::Collective::all_to_all:
-                    input[i] = contribution(rank, i);
-                    result[i] = contribution(block, static_cast<std::size_t>(rank) * 3 + i % 3);
-                    break;
-                default: break;
-                }
-            }
-            inputs.push_back(input), outputs.push_back(in_place ? input : output), wanted.push_back(result);
-        }
-        const auto inputs_before = inputs;
-        Interpreter<Schedule> interpreter{schedules, sizes, inputs, outputs, in_place, seed};
-        interpreter.run();
-
-        BOOST_TEST(inputs == inputs_before);
-        for (int rank = 0; rank < world; ++rank) {
-            const auto r = static_cast<std::size_t>(rank);
-            for (std::size_t i = 0; i < total; ++i) {
-                const Number before = in_place ? inputs_before[r][i] : poison;
-                const Number expected = wanted[r][i] == poison ? before : wanted[r][i];
-                BOOST_TEST_REQUIRE(outputs[r][i] == expected,
-                                   Schedule::name << " on " << world << " ranks, root " << root << ", seed " << seed
-                                                  << (in_place ? ", in place" : "") << ": rank " << rank << " element "
-                                                  << i << " is " << outputs[r][i] << ", expected " << expected);
-            }
-        }
+            schedules.push_back(
+                unisono_test::write_out(un::schedule::schedule_of<What>(Family{}, {world, rank, root})));
+        const auto first = un::schedule::schedule_of<What>(Family{}, {world, 0, root});
+        compute_written({What, first.name, world, root, in_place, seed}, schedules, first.blocks());
     }
 }
 
