@@ -1,0 +1,98 @@
+#pragma once
+
+// Where the threads of a measurement meet, and how a piece of work that they do together is timed.
+
+#include "machine.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <sched.h>
+
+namespace bench {
+
+/// A barrier for measurements: threads spin, and give their core away where there are more of them than cores.
+class Meeting {
+public:
+    explicit Meeting(int threads)
+        : threads_(threads), yields_(static_cast<std::size_t>(threads) > cores().size()),
+          places_(std::make_unique<Place[]>(static_cast<std::size_t>(threads))) {}
+
+    void wait(int me) {
+        const std::uint64_t turn = places_[static_cast<std::size_t>(me)].turn.load(std::memory_order_relaxed) + 1;
+        places_[static_cast<std::size_t>(me)].turn.store(turn, std::memory_order_release);
+        for (int other = 0; other < threads_; ++other) {
+            while (places_[static_cast<std::size_t>(other)].turn.load(std::memory_order_acquire) < turn) {
+                if (yields_) sched_yield();
+            }
+        }
+    }
+
+    /// Seconds from when the first thread began its `work` until the last one had done it; the same on every thread.
+    template <class Work>
+    double time(int me, const Work& work) {
+        Place& place = places_[static_cast<std::size_t>(me)];
+        wait(me);
+        place.begin = now_s();
+        work();
+        place.end = now_s();
+        wait(me);
+        double begin = place.begin;
+        double end = place.end;
+        for (int other = 0; other < threads_; ++other) {
+            begin = std::min(begin, places_[static_cast<std::size_t>(other)].begin);
+            end = std::max(end, places_[static_cast<std::size_t>(other)].end);
+        }
+        wait(me);
+        return end - begin;
+    }
+
+private:
+    struct alignas(128) Place {
+        std::atomic<std::uint64_t> turn{0};
+        double begin = 0;
+        double end = 0;
+    };
+    int threads_;
+    bool yields_;
+    std::unique_ptr<Place[]> places_;
+};
+
+/// The barriers that an all_reduce of 8 bytes is compared with, for two threads. On one line: who comes last turns the
+/// sense over. (J. Mellor-Crummey, M. Scott, "Algorithms for scalable synchronization", TOCS 1991, section 3.1)
+class CentralBarrier {
+public:
+    void wait() {
+        const std::uint32_t sense = sense_.load(std::memory_order_relaxed);
+        if (come_.fetch_add(1, std::memory_order_acq_rel) == 1) {
+            come_.store(0, std::memory_order_relaxed);
+            sense_.store(sense + 1, std::memory_order_release);
+            return;
+        }
+        while (sense_.load(std::memory_order_acquire) == sense) __builtin_ia32_pause();
+    }
+
+private:
+    alignas(128) std::atomic<std::uint32_t> come_{0};
+    std::atomic<std::uint32_t> sense_{0};
+};
+
+/// On two lines: each thread counts in its own and waits for the other's.
+class PairBarrier {
+public:
+    void wait(int me) {
+        const std::uint64_t turn = lines_[me].turn.load(std::memory_order_relaxed) + 1;
+        lines_[me].turn.store(turn, std::memory_order_release);
+        while (lines_[1 - me].turn.load(std::memory_order_acquire) < turn) __builtin_ia32_pause();
+    }
+
+private:
+    struct alignas(128) Line {
+        std::atomic<std::uint64_t> turn{0};
+    };
+    Line lines_[2];
+};
+
+} // namespace bench
