@@ -199,6 +199,25 @@ BOOST_AUTO_TEST_CASE(every_rounding_is_where_the_formula_has_it) {
     BOOST_CHECK(same_bits(p2, expected2));
 }
 
+BOOST_AUTO_TEST_CASE(every_instruction_set_gives_the_same_bits) {
+    const OptimizerStep step{0.1, 3, 1.0 / 3};
+    const detail::DecayedGradient<float> gradient(step, 0.01);
+    const detail::Interpolation<float> lerp(0.1);
+    const auto functor = [ gradient, lerp ](float& p, const float& g, float& m) __attribute__((always_inline)) {
+        m = lerp(m, gradient(p, g));
+        p = detail::fused(-0.1F, m, p);
+    };
+    const auto g = random_values<float>(1003, 3);
+    std::vector<float> expected;
+    for (const InstructionSet set : {InstructionSet::portable, InstructionSet::avx2, InstructionSet::avx512}) {
+        if (static_cast<int>(set) > static_cast<int>(best_instruction_set())) continue;
+        auto p = random_values<float>(1003, 1), m = random_values<float>(1003, 2);
+        detail::apply_on(set, functor, p.size(), p.data(), g.data(), m.data());
+        if (set == InstructionSet::portable) expected = p;
+        BOOST_CHECK_MESSAGE(same_bits(p, expected), name_of(set));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(dampening_does_not_touch_the_first_update) {
     const Sgd sgd{.learning_rate = 1, .momentum = 0.5, .dampening = 0.5};
     std::vector<double> p(1, 0.0);
