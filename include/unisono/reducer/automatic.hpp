@@ -32,8 +32,7 @@ struct AutomaticReducer {
         [[nodiscard]] const ReducerCosts& costs() const { return costs_; }
 
         template <transport Transport, class T>
-        Operation reduce(Group<Transport>& group, std::span<T> values, int owner) const {
-            if (owner != every_rank) return native_.reduce(group, values, owner);
+        Operation sum(Group<Transport>& group, std::span<T> values) const {
             switch (costs_.best(values.size_bytes())) {
             case ReducerChoice::ring: return start_all_reduce(group, values, Sum{}, RingSchedule{});
             case ReducerChoice::halving_doubling:
@@ -41,7 +40,11 @@ struct AutomaticReducer {
             case ReducerChoice::tree: return start_all_reduce(group, values, Sum{}, TreeSchedule{});
             case ReducerChoice::native: break;
             }
-            return native_.reduce(group, values, owner);
+            return native_.sum(group, values);
+        }
+        template <transport Transport, class T>
+        Operation sum_to(Group<Transport>& group, std::span<T> values, int owner) const {
+            return native_.sum_to(group, values, owner);
         }
         template <transport Transport, class T>
         Operation publish(Group<Transport>& group, std::span<T> values, int owner) const {

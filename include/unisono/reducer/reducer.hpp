@@ -3,10 +3,11 @@
 /// \file
 /// How gradients are combined: from all ranks to the owners of each slice, and the owners' results back to all.
 ///
-/// A policy's `start(group)` makes its *run*, which has two verbs, both without waiting:
-///  - `reduce(group, values, owner)`: values = the sum of all ranks' values, on the owner, or on all ranks where the owner is
-///    `every_rank`. Elsewhere the values are undefined afterwards.
+/// A policy's `start(group)` makes its *run*, which has three verbs, all without waiting:
+///  - `sum(group, values)`: values = the sum of all ranks' values, on all ranks;
+///  - `sum_to(group, values, owner)`: the same on the owner only; elsewhere the values are undefined afterwards;
 ///  - `publish(group, values, owner)`: values = the owner's values, on all ranks.
+/// The latter two are asked of reducers that declare `reduces_to_owners`, and `sum` of those that do not give owners.
 ///
 /// Laws
 /// - All ranks start the same verbs in the same order; the slices are the same everywhere (the trainer sees to both).
@@ -34,22 +35,27 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// As an owner: all ranks own the slice.
-inline constexpr int every_rank = -1;
+template <class R, class World>
+concept sums_to_all = requires(R& run, World& group, std::span<float> values, std::span<double> wide) {
+    { run.sum(group, values) } -> std::same_as<Operation>;
+    { run.sum(group, wide) } -> std::same_as<Operation>;
+};
 
 template <class R, class World>
-concept reducer_run = requires(R& run, World& group, std::span<float> values, std::span<double> wide, int owner) {
-    { run.reduce(group, values, owner) } -> std::same_as<Operation>;
+concept sums_to_owners = requires(R& run, World& group, std::span<float> values, std::span<double> wide, int owner) {
+    { run.sum_to(group, values, owner) } -> std::same_as<Operation>;
     { run.publish(group, values, owner) } -> std::same_as<Operation>;
-    { run.reduce(group, wide, owner) } -> std::same_as<Operation>;
+    { run.sum_to(group, wide, owner) } -> std::same_as<Operation>;
     { run.publish(group, wide, owner) } -> std::same_as<Operation>;
 };
 
 template <class R, class World>
 concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& policy, World& group) {
-    { policy.start(group) } -> reducer_run<World>;
+    policy.start(group);
     { R::gives_owners } -> std::convertible_to<bool>;
     { R::reduces_to_owners } -> std::convertible_to<bool>;
+    requires R::gives_owners || sums_to_all<decltype(policy.start(group)), World>;
+    requires !R::reduces_to_owners || sums_to_owners<decltype(policy.start(group)), World>;
 };
 
 namespace detail {
@@ -61,8 +67,11 @@ struct ScheduledReduction {
     ToOwner to_owner;
 
     template <transport Transport, class T>
-    Operation reduce(Group<Transport>& group, std::span<T> values, int owner) const {
-        if (owner == every_rank) return unisono::start_all_reduce(group, values, Sum{}, to_all);
+    Operation sum(Group<Transport>& group, std::span<T> values) const {
+        return unisono::start_all_reduce(group, values, Sum{}, to_all);
+    }
+    template <transport Transport, class T>
+    Operation sum_to(Group<Transport>& group, std::span<T> values, int owner) const {
         return unisono::start_reduce(group, std::span<const T>(values), values, owner, Sum{}, to_owner);
     }
     template <transport Transport, class T>

@@ -35,20 +35,29 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64
                              .message = message});
 }
 
+/// Every rank's words, rank after rank: the one gather from which all agreement here is made.
+template <class World>
+void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) {
+    all_gather(world, mine, all);
+}
+
 /// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on all ranks
 template <class World, std::size_t N>
 void agree_on(World& world, std::string_view operation, const std::array<std::string_view, N>& names,
               const std::array<std::int64_t, N>& mine) {
     if (world.size() == 1) return;
-    std::vector<std::int64_t> all(N * static_cast<std::size_t>(world.size()));
-    all_gather(world, mine, all);
+    std::array<std::uint64_t, N> words;
+    for (std::size_t i = 0; i < N; ++i) words[i] = static_cast<std::uint64_t>(mine[i]);
+    std::vector<std::uint64_t> all(N * static_cast<std::size_t>(world.size()));
+    gather_words(world, words, all);
     for (std::size_t i = 0; i < N; ++i) {
         for (int rank = 1; rank < world.size(); ++rank) {
-            const std::int64_t found = all[static_cast<std::size_t>(rank) * N + i];
-            if (found == all[i]) continue;
+            const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * N + i]);
+            const auto expected = static_cast<std::int64_t>(all[i]);
+            if (found == expected) continue;
             throw_mismatch(operation, rank,
                            std::string(names[i]) + " is " + std::to_string(found) + " on rank " + std::to_string(rank) +
-                               " and " + std::to_string(all[i]) + " on rank 0; expected the same on all ranks");
+                               " and " + std::to_string(expected) + " on rank 0; expected the same on all ranks");
         }
     }
 }
@@ -63,7 +72,7 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
     const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(element_type_of<T>),
                                                     hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
     std::vector<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
-    all_gather(world, mine, all);
+    gather_words(world, mine, all);
     bool sizes_differ = false;
     for (int rank = 1; rank < world.size(); ++rank) {
         const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
@@ -80,7 +89,7 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
     }
     if (!sizes_differ) return;
     std::vector<std::uint64_t> every(sizes.size() * static_cast<std::size_t>(world.size()));
-    all_gather(world, sizes, every);
+    gather_words(world, sizes, every);
     for (int rank = 1; rank < world.size(); ++rank) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
@@ -121,7 +130,7 @@ void verify_replicas(World& world, Model& model, const FlatModel<T>& flat) {
         hashes.push_back(hash);
     }
     std::vector<std::uint64_t> all(hashes.size() * static_cast<std::size_t>(world.size()));
-    all_gather(world, hashes, all);
+    gather_words(world, hashes, all);
     for (int rank = 1; rank < world.size(); ++rank)
         for (std::size_t i = 0; i < hashes.size(); ++i)
             if (all[static_cast<std::size_t>(rank) * hashes.size() + i] != all[i])

@@ -3,11 +3,11 @@
 /// \file
 /// Judging a model on all ranks: each sample exactly once, metrics merged, predictions in the data set's order.
 
-#include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/sampler/evaluation.hpp"
+#include "unisono/trainer/agreement.hpp"
 
 #include <algorithm>
 #include <array>
@@ -45,7 +45,7 @@ template <class World, class T>
 std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<std::size_t>& counts) {
     const std::array<std::uint64_t, 1> own = {mine.size()};
     std::vector<std::uint64_t> sizes(static_cast<std::size_t>(world.size()));
-    all_gather(world, own, sizes);
+    gather_words(world, own, sizes);
     counts.assign(sizes.begin(), sizes.end());
     std::size_t total = 0;
     for (const std::size_t count : counts) total += count;
@@ -113,9 +113,10 @@ struct Outputs {
 template <class World, class E>
 std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& shape) {
     if (world.size() == 1) return std::move(mine.values);
-    std::array<std::int64_t, 1> width = {static_cast<std::int64_t>(mine.width)};
-    all_reduce(world, width, Max{});
-    const auto each = static_cast<std::size_t>(width[0]);
+    const std::array<std::uint64_t, 1> width = {mine.width};
+    std::vector<std::uint64_t> widths(static_cast<std::size_t>(world.size()));
+    gather_words(world, width, widths);
+    const auto each = static_cast<std::size_t>(*std::max_element(widths.begin(), widths.end()));
     std::vector<std::size_t> counts;
     const std::vector<E> all = gather_all(world, mine.values, counts);
     std::vector<std::size_t> next(counts.size(), 0);

@@ -9,6 +9,7 @@
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/gradient_image.hpp"
 #include "unisono/update/update.hpp"
@@ -18,6 +19,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,6 +54,9 @@ struct Offence {
     bool loss = false; ///< the loss, not a parameter
 };
 
+/// As an owner: all ranks own the slice.
+inline constexpr int every_rank = -1;
+
 /// A part of a bucket and its owner.
 struct OwnedExtent {
     Slice slice = {};
@@ -59,15 +64,15 @@ struct OwnedExtent {
 };
 
 /// What the update policy drives; see update/update.hpp for the verbs.
-/// `Context` bundles the types World, Element, Reducer, Guard, Optimizer, Weighing.
+/// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Optimizer, Weighing; `owned`: slices have owners.
 template <class Context>
 class Exchange {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
 
-    template <class Model, class Sharding>
-    Exchange(World& world, Model& model, const Context& policies, const Sharding& sharding, const Buckets& buckets)
+    template <class Model>
+    Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : world_(&world), policies_(policies), flat_(model, buckets), gradient_(flat_, world.size() == 1),
           run_(policies_.reducer.start(world)) {
         const std::size_t bucket_count = flat_.layout().buckets().size();
@@ -77,13 +82,12 @@ public:
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
             const Owners owners = [&] {
                 if constexpr (Context::Reducer::gives_owners) return policies_.reducer.owners(facts);
-                else return sharding.owners(facts);
+                else return policies_.sharding.owners(facts);
             }();
             extents_begin_.push_back(extents_.size());
             if (owners.replicated()) {
                 extents_.push_back({bucket, every_rank});
             } else {
-                owned_by_some_ = true;
                 for (const int rank : owners.ranks()) {
                     const Slice slice = owners.slice(rank);
                     if (slice.count != 0) extents_.push_back({{bucket.first + slice.first, slice.count}, rank});
@@ -184,29 +188,13 @@ public:
                 state += stretch.count;
             });
         }
-        if (in_place && owned_by_some_) flat_.zero_gradients();
+        if (in_place && Context::owned) flat_.zero_gradients();
         gradient_.clean();
     }
 
     void publish() {
-        if (!owned_by_some_ || world_->size() == 1) return;
-        const bool direct = flat_.contiguous();
-        T* const values = direct ? flat_.stretches().front().parameters : parameter_image();
-        for (const OwnedExtent& extent : extents_) {
-            if (extent.owner == every_rank) continue;
-            if (!direct && extent.owner == world_->rank())
-                flat_.visit(extent.slice, [&](const Stretch<T>& from) {
-                    std::copy_n(from.parameters, from.count, values + from.flat);
-                });
-            operations_.push_back(
-                run_.publish(*world_, std::span<T>(values + extent.slice.first, extent.slice.count), extent.owner));
-        }
-        finish();
-        if (direct) return;
-        for (const OwnedExtent& extent : extents_) {
-            if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
-            flat_.visit(extent.slice,
-                        [&](const Stretch<T>& to) { std::copy_n(values + to.flat, to.count, to.parameters); });
+        if constexpr (Context::owned) {
+            if (world_->size() > 1) publish_extents();
         }
     }
 
@@ -260,6 +248,39 @@ private:
                      (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : ""));
     }
 
+    void publish_extents() {
+        const bool direct = flat_.contiguous();
+        T* const values = direct ? flat_.stretches().front().parameters : parameter_image();
+        for (const OwnedExtent& extent : extents_) {
+            if (extent.owner == every_rank) continue;
+            if (!direct && extent.owner == world_->rank())
+                flat_.visit(extent.slice, [&](const Stretch<T>& from) {
+                    std::copy_n(from.parameters, from.count, values + from.flat);
+                });
+            operations_.push_back(
+                run_.publish(*world_, std::span<T>(values + extent.slice.first, extent.slice.count), extent.owner));
+        }
+        finish();
+        if (direct) return;
+        for (const OwnedExtent& extent : extents_) {
+            if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
+            flat_.visit(extent.slice,
+                        [&](const Stretch<T>& to) { std::copy_n(values + to.flat, to.count, to.parameters); });
+        }
+    }
+
+    Operation sum(std::span<T> values, int owner) {
+        if constexpr (Context::owned) {
+            if constexpr (sums_to_all<decltype(run_), World>) {
+                if (owner == every_rank) return run_.sum(*world_, values);
+            }
+            return run_.sum_to(*world_, values, owner);
+        } else {
+            static_cast<void>(owner);
+            return run_.sum(*world_, values);
+        }
+    }
+
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all earlier buckets have started.
 
     void expect_parameters() {
@@ -298,8 +319,7 @@ private:
         if (world_->size() == 1) return;
         for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e) {
             const Slice& slice = extents_[e].slice;
-            operations_.push_back(
-                run_.reduce(*world_, std::span<T>(values + slice.first, slice.count), extents_[e].owner));
+            operations_.push_back(sum(std::span<T>(values + slice.first, slice.count), extents_[e].owner));
         }
     }
 
@@ -315,14 +335,18 @@ private:
     }
 
     void agree_on_offence() {
-        constexpr std::int64_t loss_code = (std::int64_t{1} << 40) - 1;
-        std::array<std::int64_t, 1> code = {std::numeric_limits<std::int64_t>::max()};
+        constexpr std::uint64_t loss_code = (std::uint64_t{1} << 32) - 1;
+        constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
+        std::array<std::uint64_t, 1> mine = {nothing};
         if (offence_.rank >= 0)
-            code[0] = (static_cast<std::int64_t>(offence_.rank) << 40) +
-                      (offence_.loss ? loss_code : static_cast<std::int64_t>(offence_.parameter));
-        all_reduce(*world_, code, Min{});
-        const std::int64_t parameter = code[0] & loss_code;
-        offence_ = {static_cast<int>(code[0] >> 40), static_cast<std::size_t>(parameter), parameter == loss_code};
+            mine[0] = offence_.loss ? loss_code : std::min<std::uint64_t>(offence_.parameter, loss_code - 1);
+        std::vector<std::uint64_t> all(static_cast<std::size_t>(world_->size()));
+        gather_words(*world_, mine, all);
+        for (std::size_t rank = 0; rank < all.size(); ++rank) {
+            if (all[rank] == nothing) continue;
+            offence_ = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code};
+            return;
+        }
     }
 
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool in_place, const OptimizerStep& step) {
@@ -344,7 +368,6 @@ private:
     std::vector<OwnedExtent> extents_;       ///< by bucket
     std::vector<std::size_t> extents_begin_; ///< of each bucket, and the end
     std::vector<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
-    bool owned_by_some_ = false;             ///< there are owners
     OptimizerState<T> state_;
     std::unique_ptr<T[]> parameter_image_;
     std::vector<Operation> operations_;
@@ -354,7 +377,7 @@ private:
     double learning_rate_ = 0;
     std::uint64_t applied_ = 0;
     std::size_t next_bucket_ = 0;
-    std::vector<std::size_t> waiting_; ///< parameters of each bucket that are not ready yet
+    std::vector<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
     std::vector<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
     std::uint64_t pass_number_ = 0;
     MicroBatchFacts* micro_ = nullptr;

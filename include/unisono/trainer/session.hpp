@@ -8,6 +8,7 @@
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
+#include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/report.hpp"
 
 #include <memory>
@@ -17,17 +18,21 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The policies that an exchange works with, and the types it is made of.
-template <class WorldType, class ElementType, class ReducerType, class GuardType, class OptimizerType,
-          class WeighingType>
+template <class WorldType, class ElementType, class ReducerType, class ShardingType, class GuardType,
+          class OptimizerType, class WeighingType>
 struct ExchangeContext {
     using World = WorldType;
     using Element = ElementType;
     using Reducer = ReducerType;
+    using Sharding = ShardingType;
     using Guard = GuardType;
     using Optimizer = OptimizerType;
     using Weighing = WeighingType;
 
+    static constexpr bool owned = gives_owners<Reducer> || gives_owners<Sharding>;
+
     Reducer reducer;
+    Sharding sharding;
     Guard guard;
     Optimizer optimizer;
     Weighing weighing;
@@ -38,8 +43,9 @@ template <class World, class Model, class Policies>
 class Session {
 public:
     using T = parameter_element_t<Model>;
-    using Context = ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Guard,
-                                    typename Policies::Optimizer, typename Policies::Weighing>;
+    using Context =
+        ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Sharding, typename Policies::Guard,
+                        typename Policies::Optimizer, typename Policies::Weighing>;
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
@@ -47,10 +53,11 @@ public:
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
             policies_.learning_rate.check();
-            exchange_ = std::make_unique<Exchange<Context>>(
-                world, model,
-                Context{policies_.reducer, policies_.guard, policies_.optimizer, policies_.weighing_policy},
-                policies_.sharding, policies_.buckets);
+            exchange_ =
+                std::make_unique<Exchange<Context>>(world, model,
+                                                    Context{policies_.reducer, policies_.sharding, policies_.guard,
+                                                            policies_.optimizer, policies_.weighing_policy},
+                                                    policies_.buckets);
             agree_on_shapes(world, model, exchange_->flat());
             broadcast_parameters(world, exchange_->flat());
             broadcast_buffers(world, model);
