@@ -153,8 +153,10 @@ private:
                 const int height = y2 > y1 ? y2 - y1 : y1 - y2;
                 const int percent = one_peer ? 100 * (options_.row_px / 3) / (height == 0 ? 1 : height)
                                              : 24 + 40 * static_cast<int>(drawn++) / static_cast<int>(arrows);
+                const int half = 3 * static_cast<int>(words.size()) + 3;
+                beside += one_peer && beside != 0 ? half : 0;
                 label(from + (to - from) * percent / 100 + beside, y1 + (y2 - y1) * percent / 100, words);
-                if (one_peer) beside += 6 * static_cast<int>(words.size()) + 8;
+                beside += one_peer ? half : 0;
             };
             switch (step.kind) {
             case StepKind::send:
