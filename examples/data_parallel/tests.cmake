@@ -1,7 +1,6 @@
-find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 foreach(case plain reference reducers options bad_input)
     add_test(NAME example_data_parallel_${case}
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/check.py $<TARGET_FILE:data_parallel>
+             COMMAND ${Python3_EXECUTABLE} ${folder}/check.py $<TARGET_FILE:data_parallel>
                      ${PROJECT_SOURCE_DIR}/tests/data/reference.json ${case})
     set_tests_properties(example_data_parallel_${case} PROPERTIES TIMEOUT 300)
 endforeach()

@@ -1,0 +1,63 @@
+"""Checks what the digits example reaches: check.py PROGRAM DATA CASE."""
+import pathlib, re, subprocess, sys, tempfile
+
+program, data, case = sys.argv[1:4]
+
+
+def run(*arguments, status=0):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=500)
+    assert done.returncode == status, f"{arguments}: status {done.returncode}, expected {status}\n{done.stdout}{done.stderr}"
+    return done
+
+
+def judged(*arguments):
+    found = re.match(r"test accuracy ([\d.]+), loss ([\d.]+), on 357 images\n", run("--quiet", *arguments).stdout)
+    accuracy, loss = map(float, found.groups())
+    assert accuracy >= 0.95, f"{arguments}: accuracy {accuracy}, expected at least 0.95"
+    return accuracy, loss
+
+
+def ranks():
+    first = judged("--ranks", 1)
+    for count in (2, 4):
+        other = judged("--ranks", count)
+        # The same samples in each update; what differs is the order in which gradients are added.
+        assert abs(first[0] - other[0]) < 0.015 and abs(first[1] - other[1]) < 0.02, f"1 rank: {first}, {count}: {other}"
+    told = run("--ranks", 2, "--epochs", 1)
+    for part in ("2, this is rank 0", "16 samples = 32 samples", "epoch 1/1: 1,440 samples"):
+        assert part in told.stderr, told.stderr
+    assert "trained on 1,440 samples" in told.stdout and "the first image not recognised" in told.stdout
+
+
+def optimizers():
+    for name in ("adam", "adamw"):
+        judged("--optimizer", name, "--ranks", 2)
+        judged("--optimizer", name, "--hidden", 32, "--batch-size", 48, "--ranks", 3)
+
+
+def bad_input():
+    def refused(part, *arguments):
+        done = run("--quiet", *arguments, status=2)
+        assert done.stdout == "" and done.stderr.count("\n") == 1 and part in done.stderr, done
+
+    refused("--ranks", "--ranks", 0)
+    refused("--epochs", "--epochs", "nan")
+    refused("--hidden", "--hidden", 10**18)
+    refused("nobody", "--optimizer", "nobody")
+    refused("multiple of 3", "--ranks", 3)
+    refused("batch_size", "--batch-size", 5000)
+    refused("no-such-file", "--data", "no-such-file")
+    lines = pathlib.Path(data).read_text().splitlines()
+    with tempfile.TemporaryDirectory() as folder:
+        spoilt = pathlib.Path(folder) / "spoilt.csv"
+        for number, (line, part) in enumerate([("1,2,3", "64 pixels"), ("17" + lines[1][1:], "found 17"), ("", "64 pixels"),
+                                               (lines[1] + ",0", "64 pixels"), ("nan" + lines[1][1:], "64 pixels")]):
+            spoilt.write_text("\n".join([lines[0], line, *lines[2:]]))
+            refused(part, "--data", spoilt)
+            refused("spoilt.csv:2:", "--data", spoilt)
+        spoilt.write_text("\n".join(lines[:100]))
+        refused("found 100 images", "--data", spoilt)
+    assert "--optimizer" in run("--help").stdout
+
+
+{"ranks": ranks, "optimizers": optimizers, "bad_input": bad_input}[case]()

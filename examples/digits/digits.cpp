@@ -1,0 +1,135 @@
+// Trains a small network on handwritten digits, data-parallel on as many ranks as asked for, and judges it on images that it
+// has not seen. With the same global batch, the number of ranks changes the time and next to nothing else.
+
+#include "data.hpp"
+#include "network.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <variant>
+
+namespace {
+
+using Optimizer = std::variant<un::Sgd, un::Adam, un::AdamW>;
+
+const std::map<std::string, Optimizer> optimizers = {
+    {"sgd", un::Sgd{.learning_rate = 0.1, .momentum = 0.9}},
+    {"adam", un::Adam{.learning_rate = 0.003}},
+    {"adamw", un::AdamW{.learning_rate = 0.003}},
+};
+
+struct Options {
+    int ranks = 1;
+    std::int64_t epochs = 20;
+    std::int64_t batch_size = 32; ///< of all ranks together
+    std::size_t hidden = 64;
+    std::string optimizer = "sgd";
+    std::uint64_t seed = 0;
+    std::string data = DIGITS_DATA;
+    bool quiet = false;
+};
+
+/// What the command line asks for, or the status to exit with.
+std::variant<Options, int> parse(int argc, char** argv) {
+    CLI::App app{"Trains a small network on handwritten digits, on one rank or several.", "digits"};
+    Options options;
+    const auto number = [&](const char* name, auto& value, long long least, long long most, const char* text) {
+        app.add_option(name, value, text)->check(CLI::Range(least, most))->option_text("N");
+    };
+    number("--ranks", options.ranks, 1, 256, "Ranks, each a thread of this process (1)");
+    number("--epochs", options.epochs, 1, 100'000, "Passes over the data (20)");
+    number("--batch-size", options.batch_size, 1, 100'000, "Samples of an update: a multiple of the ranks (32)");
+    number("--hidden", options.hidden, 1, 65'536, "Width of the hidden layer (64)");
+    number("--seed", options.seed, 0, 0xffff'ffff, "Of the first weights and of the order of the samples (0)");
+    app.add_option("--optimizer", options.optimizer, "sgd (the default), adam or adamw")
+        ->check(CLI::IsMember(optimizers))
+        ->option_text("NAME");
+    app.add_option("--data", options.data, "The file of digits, by default that of this repository")
+        ->option_text("FILE");
+    app.add_flag("--quiet", options.quiet, "Neither plan nor progress");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& help) {
+        return app.exit(help);
+    } catch (const CLI::ParseError& wrong) {
+        std::fprintf(stderr, "digits: %s (--help shows the options)\n", wrong.what());
+        return 2;
+    }
+    return options;
+}
+
+/// What each rank finds, the same on all but for the time.
+struct Found {
+    double loss = 0;
+    double accuracy = 0;
+    double seconds = 0;                         ///< of training
+    std::vector<std::int32_t> predictions = {}; ///< of the test images, in their order
+};
+
+template <class World, class OptimizerPolicy>
+Found train(World& world, const Options& options, const digits::Split& images, const OptimizerPolicy& optimizer) {
+    digits::Network network({digits::pixels, options.hidden, digits::kinds}, options.seed);
+    un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = options.seed},
+                        un::BySamples{}, // an epoch's last batch is short
+                        optimizer};
+    const un::FitOptions fit{
+        .epochs = options.epochs, .global_batch_size = options.batch_size, .progress = !options.quiet};
+    const auto train_data = images.train.data();
+    const auto test_data = images.test.data();
+    if (!options.quiet && world.rank() == 0) std::fputs(trainer.describe(train_data.size(), fit).c_str(), stderr);
+
+    const auto start = std::chrono::steady_clock::now();
+    trainer.fit(train_data, fit);
+    Found found;
+    found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const auto [loss, accuracy] =
+        trainer.evaluate(test_data, {.batch_size = 64}, un::MeanMetric{}, un::AccuracyMetric{});
+    found.loss = loss.value();
+    found.accuracy = accuracy.value();
+    found.predictions = trainer.predict(test_data);
+    return found;
+}
+
+void print(const Options& options, const digits::Images& test, double samples, const Found& found) {
+    std::printf("test accuracy %.4f, loss %.4f, on %zu images\n", found.accuracy, found.loss, test.size());
+    std::printf("trained on %s samples in %.2f s, %s samples/s, on %d rank%s\n",
+                un::count_text(static_cast<std::size_t>(samples)).c_str(), found.seconds,
+                un::count_text(static_cast<std::size_t>(samples / found.seconds)).c_str(), options.ranks,
+                options.ranks == 1 ? "" : "s");
+    std::size_t wrong = 0;
+    while (wrong < test.size() && found.predictions[wrong] == test.labels[wrong]) ++wrong;
+    if (wrong == test.size()) return;
+    std::printf("the first image not recognised, a %d taken for a %d:\n%s", test.labels[wrong],
+                found.predictions[wrong],
+                digits::drawing(std::span(test.values).subspan(wrong * digits::pixels, digits::pixels)).c_str());
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const auto parsed = parse(argc, argv);
+    if (const int* status = std::get_if<int>(&parsed)) return *status;
+    const auto& options = std::get<Options>(parsed);
+    try {
+        const auto images = digits::split(digits::read(options.data), 357);
+        Found found;
+        un::run<un::InProcess>(options.ranks, [&](auto& world) {
+            std::visit(
+                [&](const auto& optimizer) {
+                    Found mine = train(world, options, images, optimizer);
+                    if (world.rank() == 0) found = std::move(mine);
+                },
+                optimizers.at(options.optimizer));
+        });
+        print(options, images.test, static_cast<double>(options.epochs) * static_cast<double>(images.train.size()),
+              found);
+        return 0;
+    } catch (const std::exception& failed) {
+        std::fprintf(stderr, "digits: %s\n", failed.what());
+        return 2;
+    }
+}
