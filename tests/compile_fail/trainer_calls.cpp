@@ -1,0 +1,89 @@
+// Data, batches and metrics that a model cannot be called with are refused at the call, in the model's terms.
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/transport/in_process.hpp"
+
+#include <vector>
+
+namespace un = unisono;
+
+struct Model {
+    std::vector<float> weights = std::vector<float>(2), gradient = std::vector<float>(2);
+    std::span<float> parameters() { return weights; }
+    std::span<float> gradients() { return gradient; }
+    double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
+};
+struct Opaque {};
+struct TakesOpaque : Model {
+    double operator()(const Opaque&, un::Pass&) { return 0; }
+};
+struct HalfModel : Model {
+    std::vector<std::int32_t> integers;
+    std::span<std::int32_t> gradients() { return integers; }
+};
+
+int main() {
+    un::Group<un::InProcess> world;
+    std::vector<float> values(8);
+    un::RowData<float> data(values, 2);
+    un::RowData<double> doubles{std::span<const double>(), 2};
+
+// case: good
+// expect-success
+#ifdef CASE_good
+    Model model;
+    un::Trainer trainer{world, model};
+    trainer.fit(data, {.batch_size = 2});
+    trainer.step(un::RowBatch<float>{});
+    trainer.step();
+    TakesOpaque opaque;
+    un::Trainer{world, opaque}.step(Opaque{});
+#endif
+
+// case: wrong_batch
+// expect: the model cannot be called with this data set's batches. Required: model(batch, pass)
+// expect: unisono::WithLoss
+#ifdef CASE_wrong_batch
+    Model model;
+    un::Trainer trainer{world, model};
+    trainer.fit(doubles, {.batch_size = 2});
+#endif
+
+// case: wrong_step
+// expect: the model cannot be called with this batch
+#ifdef CASE_wrong_step
+    Model model;
+    un::Trainer trainer{world, model};
+    trainer.step(3.0);
+#endif
+
+// case: samples_unknown
+// expect: found a batch that does not say how many samples it has, with a weighing policy that declares `needs_samples`
+#ifdef CASE_samples_unknown
+    TakesOpaque model;
+    un::Trainer trainer{world, model, un::BySamples{}};
+    trainer.step(Opaque{});
+#endif
+
+// case: no_evaluate
+// expect: found a model without evaluate(batch, metrics&...) for this data set and these metrics
+#ifdef CASE_no_evaluate
+    Model model;
+    un::Trainer trainer{world, model};
+    trainer.evaluate(data, {}, un::MeanMetric{});
+#endif
+
+// case: no_predict
+// expect: found a model without predict(batch) for this data set
+#ifdef CASE_no_predict
+    Model model;
+    un::Trainer trainer{world, model};
+    trainer.predict(data);
+#endif
+
+// case: integer_gradients
+// expect: found a second argument that is no model
+#ifdef CASE_integer_gradients
+    HalfModel model;
+    un::Trainer trainer{world, model};
+#endif
+}

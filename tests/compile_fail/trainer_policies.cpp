@@ -1,0 +1,174 @@
+// Policies that do not go together are refused with what was found, what is required, and why.
+#include "unisono/guard/none.hpp"
+#include "unisono/reducer/parameter_server.hpp"
+#include "unisono/reducer/ring.hpp"
+#include "unisono/reducer/tree.hpp"
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/transport/in_process.hpp"
+
+namespace un = unisono;
+
+struct Model {
+    float weight = 0, gradient = 0;
+    std::span<float> parameters() { return {&weight, 1}; }
+    std::span<float> gradients() { return {&gradient, 1}; }
+    double operator()(int, un::Pass&) { return 0; }
+};
+struct NoModel {};
+struct Stranger {};
+
+/// Policies of a user's own, which the library does not know by name.
+struct OwnedSharding {
+    static constexpr std::string_view name = "owned";
+    static constexpr un::Family family = un::Family::sharding;
+    static constexpr bool gives_owners = true;
+    friend bool operator==(const OwnedSharding&, const OwnedSharding&) = default;
+    un::Owners owners(const un::BucketFacts& facts) const { return un::Owners::equal(facts.count, facts.world); }
+};
+struct SumOnlyReducer {
+    static constexpr std::string_view name = "sum only";
+    static constexpr un::Family family = un::Family::reducer;
+    static constexpr bool gives_owners = false;
+    static constexpr bool reduces_to_owners = false;
+    friend bool operator==(const SumOnlyReducer&, const SumOnlyReducer&) = default;
+    template <class World>
+    auto start(World&) const {
+        return un::detail::ScheduledReduction<un::NativeSchedule>{};
+    }
+};
+struct HastyUpdate {
+    static constexpr std::string_view name = "hasty";
+    static constexpr un::Family family = un::Family::update;
+    static constexpr bool agrees = false;
+    static constexpr bool needs_owner = true;
+    friend bool operator==(const HastyUpdate&, const HastyUpdate&) = default;
+    template <class Exchange>
+    un::Verdict run(Exchange& exchange) const {
+        exchange.start();
+        exchange.finish();
+        exchange.apply();
+        return un::Verdict::commit;
+    }
+};
+struct LayerwiseOptimizer : un::Sgd {
+    static constexpr bool whole_parameters = true;
+    friend bool operator==(const LayerwiseOptimizer&, const LayerwiseOptimizer&) = default;
+};
+struct HalfAGuard {
+    static constexpr std::string_view name = "half";
+    static constexpr un::Family family = un::Family::guard;
+    friend bool operator==(const HalfAGuard&, const HalfAGuard&) = default;
+};
+struct Compressor {
+    static constexpr std::string_view name = "compressor";
+    static constexpr un::Family family = un::Family::compression;
+    friend bool operator==(const Compressor&, const Compressor&) = default;
+};
+
+template <class M, class... Policies>
+void train(M& model, Policies... policies) {
+    un::Group<un::InProcess> world;
+    un::Trainer trainer{world, model, policies...};
+    static_cast<void>(trainer);
+}
+
+int main() {
+    [[maybe_unused]] Model model;
+
+// case: good
+// expect-success
+#ifdef CASE_good
+    train(model, un::Sgd{}, un::TreeReducer{}, un::Buckets{});
+    train(model, un::ParameterServerReducer{}, HastyUpdate{}, un::NoGuard{});
+    train(model, OwnedSharding{}, un::RingReducer{});
+    train(model, LayerwiseOptimizer{});
+    train(model, SumOnlyReducer{});
+#endif
+
+// case: stranger
+// expect: found an argument that is no policy
+// expect: Required: after the group and the model only policies
+// expect: Why: each argument fills the place of its family
+// expect: Stranger
+#ifdef CASE_stranger
+    train(model, un::Sgd{}, Stranger{});
+#endif
+
+// case: a_number
+// expect: found an argument that is no policy
+#ifdef CASE_a_number
+    train(model, 3);
+#endif
+
+// case: two_reducers
+// expect: unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.
+#ifdef CASE_two_reducers
+    train(model, un::RingReducer{}, un::Sgd{}, un::TreeReducer{});
+#endif
+
+// case: the_same_twice
+// expect: unisono::Trainer: found two optimizers. Required: at most one.
+#ifdef CASE_the_same_twice
+    train(model, un::Sgd{}, un::Sgd{});
+#endif
+
+// case: two_samplers
+// expect: unisono::Trainer: found two samplers. Required: at most one.
+#ifdef CASE_two_samplers
+    train(model, un::DistributedSampler{}, un::DistributedSampler{.shuffle = false});
+#endif
+
+// case: compression
+// expect: found a compression policy. Required: none.
+#ifdef CASE_compression
+    train(model, Compressor{});
+#endif
+
+// case: no_model
+// expect: found a second argument that is no model. Required: parameters() and gradients()
+#ifdef CASE_no_model
+    NoModel none;
+    train(none);
+#endif
+
+// case: two_owners
+// expect: found a sharding and a reducer that both declare `gives_owners`. Required: at most one of them.
+// expect: Why: each slice of the parameters has one owner.
+#ifdef CASE_two_owners
+    train(model, OwnedSharding{}, un::ParameterServerReducer{});
+#endif
+
+// case: sums_do_not_reach_owners
+// expect: found a policy that declares `gives_owners`, with a reducer that does not declare `reduces_to_owners`
+// expect: Why: the sum of the gradients must arrive at the rank that updates the slice.
+#ifdef CASE_sums_do_not_reach_owners
+    train(model, OwnedSharding{}, SumOnlyReducer{});
+#endif
+
+// case: update_without_owner
+// expect: found an update that declares `needs_owner`, but neither the reducer nor the sharding declares `gives_owners`
+// expect: Why: without lockstep, ranks that all update the same slice would drift apart.
+#ifdef CASE_update_without_owner
+    train(model, HastyUpdate{}, un::NoGuard{});
+#endif
+
+// case: guard_without_agreement
+// expect: found a policy that declares `needs_agreement`, with an update that does not declare `agrees`
+// expect: Why: otherwise one rank would leave out an update that another applies.
+#ifdef CASE_guard_without_agreement
+    train(model, HastyUpdate{}, un::ParameterServerReducer{}, un::FiniteGuard{});
+#endif
+
+// case: parameters_cut
+// expect: found an optimizer that declares `whole_parameters`, with a policy that declares `gives_owners`
+// expect: Why: owners' slices may cut a parameter
+#ifdef CASE_parameters_cut
+    train(model, LayerwiseOptimizer{}, un::ParameterServerReducer{});
+#endif
+
+// case: half_a_guard
+// expect: the guard lacks what guard/guard.hpp asks of one
+#ifdef CASE_half_a_guard
+    train(model, HalfAGuard{});
+#endif
+}
