@@ -8,6 +8,7 @@
 #include "unisono/transport/board.hpp"
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -20,14 +21,6 @@ struct Traffic {
 };
 
 namespace detail {
-
-/// User tags between two ranks are numbered, so that messages with equal tags keep their order on any transport.
-struct TagCount {
-    int peer = 0;
-    std::uint32_t tag = 0;
-    bool sends = false;
-    std::uint32_t next = 0;
-};
 
 struct GroupContext {
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
@@ -43,7 +36,7 @@ struct GroupContext {
     std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
     std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
-    std::vector<TagCount> tags;
+    std::unordered_map<std::uint64_t, std::uint32_t> tags; ///< how often each tag was used, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
 
@@ -52,12 +45,9 @@ struct GroupContext {
         return members.empty() ? peer : members[static_cast<std::size_t>(peer)];
     }
 
+    /// Messages between two ranks with equal tags are numbered, so that they keep their order on any transport.
     std::uint32_t number_of(int peer, std::uint32_t tag, bool sends) {
-        for (TagCount& known : tags) {
-            if (known.peer == peer && known.tag == tag && known.sends == sends) return known.next++;
-        }
-        tags.push_back({peer, tag, sends, 1});
-        return 0;
+        return tags[(static_cast<std::uint64_t>(peer) << 33) | (std::uint64_t{tag} << 1) | (sends ? 1u : 0u)]++;
     }
 };
 
