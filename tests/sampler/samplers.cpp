@@ -1,10 +1,9 @@
-#include "laws.hpp"
-
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/sampler/evaluation.hpp"
 #include "unisono/sampler/interleaved.hpp"
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/sampler/sequential.hpp"
+#include "unisono/testing/sampler_laws.hpp"
 
 #include "support/allocation_counter.hpp"
 #include "support/reference.hpp"
@@ -14,13 +13,24 @@
 #include <numeric>
 
 namespace un = unisono;
-using namespace sampler_laws;
+using namespace unisono::testing;
 
 namespace {
 
 using Indices = std::vector<std::size_t>;
 
-enum class Coverage { exact, padded, cut };
+/// The samples of round after round, each round's sorted: what training sees, whoever computes it.
+std::vector<Indices> by_rounds(const std::vector<std::vector<Kept>>& ranks) {
+    std::vector<Indices> rounds;
+    for (const auto& rank : ranks)
+        for (const Kept& kept : rank) {
+            const auto k = static_cast<std::size_t>(kept.micro.round);
+            if (rounds.size() <= k) rounds.resize(k + 1);
+            rounds[k].insert(rounds[k].end(), kept.samples.begin(), kept.samples.end());
+        }
+    for (auto& round : rounds) std::sort(round.begin(), round.end());
+    return rounds;
+}
 
 /// Every sampler with every setting of its own, under the same laws.
 template <class F>
@@ -44,7 +54,7 @@ void for_each_setting(F&& f) {
     for (const std::int64_t n : {1, 2, 7, 12, 25})
         for (const std::int64_t batch : {1, 2, 4, 5, 12})
             for (const std::int64_t world : {1, 2, 3, 5, 8})
-                if (batch <= n) f(Setting{n, batch, world, 1});
+                if (batch <= n) f(SamplerSetting{n, batch, world, 1});
 }
 
 Indices joined(const std::vector<Kept>& all) {
@@ -84,9 +94,9 @@ BOOST_AUTO_TEST_SUITE(samplers)
 BOOST_AUTO_TEST_CASE(every_sampler_keeps_its_books_and_covers_the_data) {
     std::size_t checked = 0;
     for_each_sampler([&](const auto& sampler, Coverage coverage) {
-        for_each_setting([&](const Setting& s) {
+        for_each_setting([&](const SamplerSetting& s) {
             std::vector<int> given;
-            const auto wrong = shape_laws(sampler, s, given);
+            const auto wrong = sampler_books(sampler, s, given);
             BOOST_REQUIRE_MESSAGE(!wrong, std::string(sampler.name) << ": " << *wrong);
             const std::int64_t replicas = s.world * sampler.replicas_per_rank();
             const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
@@ -114,8 +124,8 @@ BOOST_AUTO_TEST_CASE(every_sampler_keeps_its_books_and_covers_the_data) {
 
 BOOST_AUTO_TEST_CASE(every_sampler_resumes_at_every_round) {
     for_each_sampler([&](const auto& sampler, Coverage) {
-        for_each_setting([&](const Setting& s) {
-            const auto wrong = resume_law(sampler, s);
+        for_each_setting([&](const SamplerSetting& s) {
+            const auto wrong = sampler_resumes(sampler, s);
             BOOST_REQUIRE_MESSAGE(!wrong, std::string(sampler.name) << ": " << *wrong);
         });
     });
@@ -123,9 +133,9 @@ BOOST_AUTO_TEST_CASE(every_sampler_resumes_at_every_round) {
 
 BOOST_AUTO_TEST_CASE(every_sampler_resumes_at_every_sample_with_another_world) {
     for_each_sampler([&](const auto& sampler, Coverage coverage) {
-        for_each_setting([&](const Setting& s) {
+        for_each_setting([&](const SamplerSetting& s) {
             for (const std::int64_t new_world : {1, 2, 3}) {
-                const auto wrong = rest_law(sampler, s, new_world, coverage == Coverage::exact);
+                const auto wrong = sampler_rests(sampler, s, new_world, coverage == Coverage::exact);
                 BOOST_REQUIRE_MESSAGE(!wrong, std::string(sampler.name) << ": " << *wrong);
             }
         });
@@ -150,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_replicas_list_goes_on_from_each_of_its_samples) {
 
 BOOST_AUTO_TEST_CASE(the_same_names_give_the_same_stream_and_other_epochs_and_seeds_another) {
     for_each_sampler([&](const auto& sampler, Coverage) {
-        const Setting s{25, 4, 2, 3};
+        const SamplerSetting s{25, 4, 2, 3};
         const auto once = all_ranks(sampler, s);
         BOOST_REQUIRE(once == all_ranks(sampler, s));
         if constexpr (requires { sampler.shuffle; }) {
@@ -245,7 +255,7 @@ BOOST_AUTO_TEST_CASE(scatter_cuts_as_torch_chunk) {
 }
 
 BOOST_AUTO_TEST_CASE(evaluation_is_contiguous_in_replica_order) {
-    for_each_setting([&](const Setting& s) {
+    for_each_setting([&](const SamplerSetting& s) {
         const auto ranks = all_ranks(un::EvaluationSampler{}, s);
         Indices gathered; // round by round, rank by rank: data-set order
         for (std::size_t k = 0; k < ranks[0].size(); ++k)

@@ -1,0 +1,91 @@
+#pragma once
+
+/// \file
+/// The laws of guard/guard.hpp for any guard, and the least guard.
+
+#include "unisono/guard/guard.hpp"
+#include "unisono/testing/testing.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least guard that looks at anything: stops at the first NaN.
+struct ArchetypeGuard {
+    static constexpr std::string_view name = "archetype guard";
+    static constexpr Family family = Family::guard;
+    static constexpr bool inspects = true;
+    static constexpr bool needs_agreement = true;
+    friend bool operator==(const ArchetypeGuard&, const ArchetypeGuard&) = default;
+
+    template <class T>
+    [[nodiscard]] std::size_t first_offender(std::span<const T> values) const {
+        for (std::size_t i = 0; i < values.size(); ++i)
+            if (values[i] != values[i]) return i;
+        return no_offender;
+    }
+    [[nodiscard]] OnOffence on_offence() const { return OnOffence::stop; }
+};
+static_assert(guard_policy<ArchetypeGuard>);
+
+/// What a guard must and must not find; those of FiniteGuard by default. Each must be what it is in float and in double.
+struct GuardTrial {
+    std::vector<double> offenders = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+                                     -std::numeric_limits<double>::infinity()};
+    std::vector<double> good = {0.0, 1.0, -1.0, -0.0, 0x1p-149, 0x1p127, -0x1p127, 1e-3};
+};
+
+namespace detail {
+
+template <class T, guard_policy Guard>
+void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& found) {
+    const auto first = [&](const std::vector<T>& values, std::size_t count) {
+        return guard.first_offender(std::span<const T>(values.data(), count));
+    };
+    const std::string kind = sizeof(T) == 4 ? "float" : "double";
+    for (const std::size_t count : {0u, 1u, 2u, 7u, 16u, 33u, 70u}) {
+        std::vector<T> values(count);
+        for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(trial.good[i % trial.good.size()]);
+        const std::string among = " among " + std::to_string(count) + " values of " + kind;
+        if (const std::size_t at = first(values, count); at != no_offender)
+            found.add("found an offender at " + std::to_string(at) + among + " that are good");
+        for (const double offender : trial.offenders) {
+            for (std::size_t i = 0; i < count && !found.full(); ++i) {
+                std::vector<T> with = values;
+                with[i] = static_cast<T>(offender);
+                const std::string what = number_text(offender) + " at " + std::to_string(i) + among;
+                const std::size_t at = first(with, count);
+                if (at != first(with, count)) found.add("two looks at the same values differ: " + what);
+                if (!Guard::inspects) {
+                    if (at != no_offender) found.add("found " + what + ", although `inspects` is false");
+                    continue;
+                }
+                if (at == no_offender) found.add("missed " + what);
+                else if (at != i) found.add("found " + what + " at " + std::to_string(at) + " instead");
+                if (first(with, i) != no_offender) found.add("looked beyond the end: " + what);
+                with[count - 1] = static_cast<T>(offender); // a second one, behind it
+                if (at == i && first(with, count) != i) found.add("did not name the first of two: " + what);
+            }
+        }
+    }
+}
+
+} // namespace detail
+
+/// `first_offender` is a pure function that finds each offender, where it is, in every place, and nothing else. A guard
+/// that does not inspect finds nothing.
+template <guard_policy Guard>
+Violations guard_laws(const Guard& guard, const GuardTrial& trial = {}) {
+    Violations found{std::string(Guard::name)};
+    detail::guard_laws_of<float>(guard, trial, found);
+    detail::guard_laws_of<double>(guard, trial, found);
+    const OnOffence action = guard.on_offence();
+    if (action != Guard(guard).on_offence()) found.add("a copy does otherwise on an offence");
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

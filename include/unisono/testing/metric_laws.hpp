@@ -1,0 +1,92 @@
+#pragma once
+
+/// \file
+/// The laws of observe/metric.hpp for any metric, and the least metric.
+
+#include "unisono/observe/metric.hpp"
+#include "unisono/testing/testing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least metric: how many samples were seen. Trivially copyable, so it travels as it is.
+struct ArchetypeMetric {
+    std::uint64_t seen = 0;
+    void merge(const ArchetypeMetric& other) { seen += other.seen; }
+    [[nodiscard]] double value() const { return static_cast<double>(seen); }
+};
+static_assert(mergeable_metric<ArchetypeMetric>);
+
+struct MetricTrial {
+    double tolerance = 0; ///< relative, between merged and whole; 0: equal to the bit
+};
+
+/// Merging over any split of `samples` samples, directly and by way of bytes, gives the value of one rank that saw them all; a
+/// new metric is neutral. `fresh` is new, and `feed(metric, i)` adds sample i of 0 to samples - 1.
+template <mergeable_metric Metric, class Feed>
+Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, const MetricTrial& trial = {}) {
+    Violations found;
+    const auto same = [&](double a, double b) {
+        if (a == b || (std::isnan(a) && std::isnan(b))) return true;
+        return std::abs(a - b) <= trial.tolerance * std::max(std::abs(a), std::abs(b));
+    };
+    const auto compare = [&](double merged, double whole, const std::string& how) {
+        if (!same(merged, whole))
+            found.add(how + ": " + number_text(merged) + " instead of " + number_text(whole) + " (they differ by " +
+                      number_text(merged - whole) + ")");
+    };
+    const auto try_it = [&](const std::string& how, auto&& body) {
+        try {
+            body();
+        } catch (const std::exception& thrown) {
+            found.add(how + ": threw " + thrown.what());
+        }
+    };
+
+    Metric whole = fresh;
+    for (std::size_t i = 0; i < samples; ++i) feed(whole, i);
+    const double value = whole.value();
+
+    try_it("a new metric merged in", [&] {
+        Metric merged = whole;
+        merged.merge(fresh);
+        compare(merged.value(), value, "a new metric merged in");
+        Metric late = fresh;
+        late.merge(whole);
+        compare(late.value(), value, "merged into a new metric");
+    });
+    for (const std::size_t ranks : {1u, 2u, 3u, 5u, 8u}) {
+        // In blocks as even as can be, in turn, and all on the last rank, so that the others have seen nothing.
+        const char* const names[] = {" in blocks", " in turn", " with all of the samples"};
+        for (int way = 0; way < 3; ++way) {
+            std::vector<Metric> parts(ranks, fresh);
+            for (std::size_t i = 0; i < samples; ++i)
+                feed(parts[way == 0 ? i * ranks / samples : way == 1 ? i % ranks : ranks - 1], i);
+            const std::string how = "merged from " + std::to_string(ranks) + " ranks," + names[way];
+            try_it(how, [&] {
+                Metric merged = parts[0];
+                for (std::size_t r = 1; r < ranks; ++r) {
+                    const double before = parts[r].value();
+                    merged.merge(parts[r]);
+                    if (!same(parts[r].value(), before)) found.add(how + ": merge() changed the other metric");
+                }
+                compare(merged.value(), value, how);
+            });
+            try_it(how + " as bytes", [&] {
+                Metric merged = fresh;
+                for (const Metric& part : parts) merge_bytes(merged, metric_bytes(part));
+                compare(merged.value(), value, how + " as bytes");
+            });
+        }
+    }
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

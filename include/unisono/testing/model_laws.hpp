@@ -1,0 +1,225 @@
+#pragma once
+
+/// \file
+/// The laws of model/model.hpp for a model of yours and a batch of yours, and the least model.
+
+#include "unisono/model/model.hpp"
+#include "unisono/testing/testing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least model: one number, which learns the mean of the batch's numbers. Loss: the mean of (w - x)^2 / 2.
+struct ArchetypeModel {
+    double weight = 0;
+    double gradient = 0;
+
+    std::span<double> parameters() { return {&weight, 1}; }
+    std::span<double> gradients() { return {&gradient, 1}; }
+    double operator()(const std::vector<double>& batch, Pass&) {
+        double loss = 0;
+        for (const double x : batch) {
+            const double difference = weight - x;
+            gradient += difference / static_cast<double>(batch.size());
+            loss += difference * difference / 2 / static_cast<double>(batch.size());
+        }
+        return loss;
+    }
+};
+static_assert(trainable_on<ArchetypeModel, std::vector<double>>);
+
+struct ModelTrial {
+    double tolerance = 0;          ///< relative, of a difference quotient; 0: 1e-5 for double, 2e-2 for float
+    std::size_t most_checked = 64; ///< parameters whose gradient is compared with a difference quotient, spread evenly
+};
+
+namespace detail {
+
+template <model M>
+class ModelUnderTrial {
+public:
+    using T = parameter_element_t<M>;
+    using Values = std::vector<T>;
+    using Spans = std::vector<std::span<T>>;
+
+    explicit ModelUnderTrial(M& m) : model_(m) {}
+
+    [[nodiscard]] Spans parameters() { return spans_of(model_.parameters()); }
+    [[nodiscard]] Spans gradients() { return spans_of(model_.gradients()); }
+    [[nodiscard]] static Values values(const Spans& spans) {
+        Values all;
+        for (const auto& one : spans) all.insert(all.end(), one.begin(), one.end());
+        return all;
+    }
+    static void assign(const Spans& spans, const Values& from) {
+        std::size_t at = 0;
+        for (const auto& one : spans)
+            for (T& value : one) value = from[at++];
+    }
+
+    /// The loss with gradients that begin at `start`; buffers (running statistics) are put back afterwards.
+    template <class Batch>
+    double call(const Batch& batch, const Values& start) {
+        assign(gradients(), start);
+        Spans buffers;
+        if constexpr (requires { model_.buffers(); }) buffers = spans_of(model_.buffers());
+        const Values kept = values(buffers);
+        ready_.assign(gradients().size(), {});
+        times_ready_.assign(gradients().size(), 0);
+        strangers_ = 0;
+        Pass pass{PassFacts{.seed = 1}, &ModelUnderTrial::on_ready, this};
+        const double loss = static_cast<double>(model_(batch, pass));
+        assign(buffers, kept);
+        return loss;
+    }
+
+    void ready_laws(Violations& found) {
+        if (strangers_ != 0) found.add("pass.ready() names a parameter that does not exist");
+        const Spans now = gradients();
+        for (std::size_t i = 0; i < now.size() && i < ready_.size(); ++i) {
+            if (times_ready_[i] > 1) found.add(parameter_label(model_, i) + " was said to be ready more than once");
+            if (times_ready_[i] == 1 && !std::equal(now[i].begin(), now[i].end(), ready_[i].begin(), ready_[i].end()))
+                found.add(parameter_label(model_, i) + " changed its gradient after it was said to be ready");
+        }
+    }
+
+private:
+    template <class R>
+    static Spans spans_of(R&& range) {
+        Spans all;
+        unisono::detail::for_each_span(range, [&](std::span<T> one) { all.push_back(one); });
+        return all;
+    }
+    static void on_ready(void* self, std::size_t parameter) {
+        auto& me = *static_cast<ModelUnderTrial*>(self);
+        if (parameter >= me.ready_.size()) {
+            ++me.strangers_;
+            return;
+        }
+        ++me.times_ready_[parameter];
+        const auto one = me.gradients()[parameter];
+        me.ready_[parameter].assign(one.begin(), one.end());
+    }
+
+    M& model_;
+    std::vector<Values> ready_;
+    std::vector<int> times_ready_;
+    int strangers_ = 0;
+};
+
+template <class T>
+bool same_model_bits(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+/// Central differences of the loss against the gradient.
+template <model M, class Batch, class Values>
+void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const Values& gradient,
+                     const ModelTrial& options, Violations& found) {
+    using T = parameter_element_t<M>;
+    constexpr double epsilon = sizeof(T) == 8 ? 0x1p-52 : 0x1p-23;
+    const double tolerance = options.tolerance > 0 ? options.tolerance : (sizeof(T) == 8 ? 1e-5 : 2e-2);
+    const Values zeros(gradient.size());
+    const auto spans = trial.parameters();
+    const std::size_t stride =
+        std::max<std::size_t>(1, gradient.size() / std::max<std::size_t>(1, options.most_checked));
+    std::size_t at = 0;
+    for (std::size_t p = 0; p < spans.size(); ++p) {
+        for (std::size_t i = 0; i < spans[p].size(); ++i, ++at) {
+            if (at % stride != 0 || found.full()) continue;
+            const T here = spans[p][i];
+            const double value = static_cast<double>(here);
+            const double reach = std::cbrt(epsilon) * std::max(1.0, std::abs(value));
+            spans[p][i] = static_cast<T>(value + reach);
+            const double above = static_cast<double>(spans[p][i]);
+            const double loss_above = trial.call(batch, zeros);
+            spans[p][i] = static_cast<T>(value - reach);
+            const double below = static_cast<double>(spans[p][i]);
+            const double loss_below = trial.call(batch, zeros);
+            spans[p][i] = here;
+            const double quotient = (loss_above - loss_below) / (above - below);
+            const double given = static_cast<double>(gradient[at]);
+            // What the rounding of the losses alone may do, and of a gradient that nearly cancels.
+            const double noise = 64 * epsilon * std::max({1.0, std::abs(loss_above), std::abs(loss_below)}) / reach;
+            if (!(std::abs(quotient - given) <= tolerance * (std::abs(quotient) + std::abs(given)) + noise))
+                found.add("element " + std::to_string(i) + " of " + parameter_label(m, p) + " has gradient " +
+                          number_text(given) + ", but the loss changes by " + number_text(quotient));
+        }
+    }
+}
+
+} // namespace detail
+
+/// Shapes agree; a call adds to the gradients, whatever they hold, says the same twice, leaves the parameters alone, and its
+/// gradient is that of its loss. Choose parameters and a batch where the loss is smooth. The model is left as it was found,
+/// but for its gradients. Cost: about 2 x most_checked calls.
+template <model M, class Batch>
+    requires trainable_on<M, Batch> && std::floating_point<parameter_element_t<M>>
+Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) {
+    Violations found;
+    detail::ModelUnderTrial<M> trial(m);
+    using Values = typename detail::ModelUnderTrial<M>::Values;
+    using T = parameter_element_t<M>;
+    const auto parameters = trial.parameters();
+    const auto gradients = trial.gradients();
+    if (parameters.size() != gradients.size()) {
+        found.add("there are " + std::to_string(parameters.size()) + " parameters and " +
+                  std::to_string(gradients.size()) + " gradients");
+        return found;
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+        if (parameters[i].size() != gradients[i].size())
+            found.add(parameter_label(m, i) + " has " + std::to_string(parameters[i].size()) +
+                      " elements, its gradient " + std::to_string(gradients[i].size()));
+    if (!found.lawful()) return found;
+
+    const Values before = trial.values(parameters);
+    const Values zeros(before.size());
+    const double loss = trial.call(batch, zeros);
+    trial.ready_laws(found);
+    const Values gradient = trial.values(trial.gradients());
+    if (!std::isfinite(loss)) found.add("the loss is not finite: nothing else can be tried");
+    if (!detail::same_model_bits(before, trial.values(trial.parameters()))) found.add("a call changed the parameters");
+    const auto after = trial.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+        if (i >= after.size() || parameters[i].data() != after[i].data() ||
+            gradients[i].data() != trial.gradients()[i].data())
+            found.add(parameter_label(m, i) + " or its gradient moved to another place during a call");
+    if (!found.lawful()) return found;
+
+    if (trial.call(batch, zeros) != loss || !detail::same_model_bits(gradient, trial.values(trial.gradients())))
+        found.add("the same call twice gives another loss or gradient");
+
+    Values start(before.size());
+    double largest = 0;
+    for (std::size_t i = 0; i < start.size(); ++i) {
+        start[i] = static_cast<T>(static_cast<float>(i % 5) - 2.0f) * static_cast<T>(0.5f);
+        largest = std::max(largest, std::abs(static_cast<double>(gradient[i])));
+    }
+    if (trial.call(batch, start) != loss) found.add("the loss depends on what the gradients held before the call");
+    const Values added = trial.values(trial.gradients());
+    const double rounding = (sizeof(T) == 8 ? 1e-11 : 1e-4) * (1 + largest);
+    for (std::size_t i = 0; i < start.size(); ++i) {
+        const double sum = static_cast<double>(start[i]) + static_cast<double>(gradient[i]);
+        if (!(std::abs(static_cast<double>(added[i]) - sum) <= rounding)) {
+            found.add("a call must add to the gradients: element " + std::to_string(i) + " was " +
+                      number_text(static_cast<double>(start[i])) + " and became " +
+                      number_text(static_cast<double>(added[i])) + "; expected " + number_text(sum));
+            break;
+        }
+    }
+    detail::difference_laws(m, trial, batch, gradient, options, found);
+    trial.assign(trial.gradients(), zeros);
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

@@ -1,0 +1,245 @@
+#pragma once
+
+/// \file
+/// The laws of reducer/reducer.hpp for any reducer, on threads of this process, and the least reducer.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/group/run.hpp"
+#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/testing/testing.hpp"
+#include "unisono/transport/in_process.hpp"
+
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least reducer: one collective.
+struct ArchetypeReducer {
+    static constexpr std::string_view name = "archetype reducer";
+    static constexpr Family family = Family::reducer;
+    static constexpr bool gives_owners = false;
+    static constexpr bool reduces_to_owners = false;
+    friend bool operator==(const ArchetypeReducer&, const ArchetypeReducer&) = default;
+
+    struct Run {
+        template <class World, class T>
+        Operation sum(World& group, std::span<T> values) const {
+            return start_all_reduce(group, values);
+        }
+    };
+    template <class World>
+    [[nodiscard]] Run start(World&) const {
+        return {};
+    }
+};
+static_assert(reducer_policy<ArchetypeReducer, Group<InProcess>>);
+
+/// The least reducer that gives owners: rank 0 owns everything.
+struct ArchetypeOwnerReducer {
+    static constexpr std::string_view name = "archetype owner reducer";
+    static constexpr Family family = Family::reducer;
+    static constexpr bool gives_owners = true;
+    static constexpr bool reduces_to_owners = true;
+    friend bool operator==(const ArchetypeOwnerReducer&, const ArchetypeOwnerReducer&) = default;
+
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
+        return Owners::chosen(facts.count, {0}, facts.world);
+    }
+
+    struct Run {
+        template <class World, class T>
+        Operation sum_to(World& group, std::span<T> values, int owner) const {
+            return start_reduce(group, std::span<const T>(values), values, owner);
+        }
+        template <class World, class T>
+        Operation publish(World& group, std::span<T> values, int owner) const {
+            return start_broadcast(group, values, owner);
+        }
+    };
+    template <class World>
+    [[nodiscard]] Run start(World&) const {
+        return {};
+    }
+};
+static_assert(reducer_policy<ArchetypeOwnerReducer, Group<InProcess>>);
+
+struct ReducerTrial {
+    int least_ranks = 1; ///< for reducers that refuse smaller worlds
+    int most_ranks = 5;
+    std::vector<std::size_t> counts = {0, 1, 3, 16, 257, 5000};  ///< elements
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
+};
+
+namespace detail {
+
+/// One world's laws, from inside each rank. Violations of all ranks come together under a lock.
+template <reducer_policy<Group<InProcess>> Policy>
+class ReducerWorld {
+public:
+    ReducerWorld(const Policy& policy, const ReducerTrial& trial, int ranks, Violations& found)
+        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), images_(static_cast<std::size_t>(ranks)) {}
+
+    void run() {
+        try {
+            unisono::run<InProcess>(ranks_,
+                                    [&](Group<InProcess>& world) {
+                                        auto verbs = policy_.start(world);
+                                        laws<float>(world, verbs);
+                                        laws<double>(world, verbs);
+                                    },
+                                    {.timeout = trial_.timeout});
+        } catch (const std::exception& thrown) {
+            add("threw " + std::string(thrown.what()));
+        }
+    }
+
+private:
+    void add(const std::string& what) {
+        const std::lock_guard lock(mutex_);
+        found_.add("on " + std::to_string(ranks_) + " ranks: " + what);
+    }
+
+    /// Whole numbers whose sums are exact in any order.
+    template <class T>
+    static T term(int rank, std::size_t i) {
+        return static_cast<T>((rank + 1) * (static_cast<int>(i % 23) - 11));
+    }
+    template <class T>
+    T sum(std::size_t i) const {
+        T all = 0;
+        for (int rank = 0; rank < ranks_; ++rank) all += term<T>(rank, i);
+        return all;
+    }
+    template <class T>
+    static std::vector<T> terms(int rank, std::size_t count) {
+        std::vector<T> values(count);
+        for (std::size_t i = 0; i < count; ++i) values[i] = term<T>(rank, i);
+        return values;
+    }
+    template <class T>
+    void expect_sums(const std::vector<T>& values, int rank, const std::string& verb) {
+        for (std::size_t i = 0; i < values.size(); ++i)
+            if (values[i] != sum<T>(i))
+                return add(verb + ": element " + std::to_string(i) + " of " + std::to_string(values.size()) +
+                           " on rank " + std::to_string(rank) + " is " + std::to_string(values[i]) +
+                           "; the sum of all ranks' is " + std::to_string(sum<T>(i)));
+    }
+
+    template <class T, class Verbs>
+    void laws(Group<InProcess>& world, Verbs& verbs) {
+        for (const std::size_t count : trial_.counts) {
+            if constexpr (sums_to_all<Verbs, Group<InProcess>>) {
+                to_all<T>(world, verbs, count);
+                same_bits_on_all<T>(world, verbs, count);
+            }
+            if constexpr (Policy::reduces_to_owners)
+                for (int owner = 0; owner < ranks_; ++owner) to_owner<T>(world, verbs, count, owner);
+        }
+        several_in_flight<T>(world, verbs);
+    }
+
+    template <class T, class Verbs>
+    void to_all(Group<InProcess>& world, Verbs& verbs, std::size_t count) {
+        auto values = terms<T>(world.rank(), count);
+        verbs.sum(world, std::span<T>(values)).wait();
+        expect_sums(values, world.rank(), "sum");
+    }
+
+    /// Numbers whose sum depends on the order of additions.
+    template <class T, class Verbs>
+    void same_bits_on_all(Group<InProcess>& world, Verbs& verbs, std::size_t count) {
+        const auto rank = static_cast<std::size_t>(world.rank());
+        std::vector<T> values(count);
+        for (std::size_t i = 0; i < count; ++i)
+            values[i] = static_cast<T>(1) / static_cast<T>(3 + 7 * rank + i) * (i % 2 == 0 ? T(1) : T(-1000));
+        verbs.sum(world, std::span<T>(values)).wait();
+        images_[rank].resize(count * sizeof(T));
+        if (count != 0) std::memcpy(images_[rank].data(), values.data(), count * sizeof(T));
+        barrier(world);
+        if (rank != 0 && images_[rank] != images_[0])
+            add("the sum of " + std::to_string(count) + " elements has other bits on rank " + std::to_string(rank) +
+                " than on rank 0");
+        barrier(world);
+    }
+
+    template <class T, class Verbs>
+    void to_owner(Group<InProcess>& world, Verbs& verbs, std::size_t count, int owner) {
+        const std::string whose = " rank " + std::to_string(owner);
+        auto values = terms<T>(world.rank(), count);
+        verbs.sum_to(world, std::span<T>(values), owner).wait();
+        if (world.rank() == owner) expect_sums(values, owner, "sum_to" + whose);
+        else values.assign(count, T(-1)); // undefined there
+        verbs.publish(world, std::span<T>(values), owner).wait();
+        expect_sums(values, world.rank(), "publish from" + whose);
+    }
+
+    /// As a trainer has them: several buckets, waited for in another order than they were started in.
+    template <class T, class Verbs>
+    void several_in_flight(Group<InProcess>& world, Verbs& verbs) {
+        std::vector<std::vector<T>> buckets;
+        std::vector<Operation> operations;
+        for (const std::size_t count : trial_.counts) buckets.push_back(terms<T>(world.rank(), count));
+        for (std::size_t i = 0; i < buckets.size(); ++i) {
+            const std::span<T> bucket(buckets[i]);
+            if constexpr (Policy::reduces_to_owners)
+                operations.push_back(verbs.sum_to(world, bucket, static_cast<int>(i) % ranks_));
+            else operations.push_back(verbs.sum(world, bucket));
+        }
+        for (std::size_t i = buckets.size(); i-- > 0;) {
+            operations[i].wait();
+            if (!Policy::reduces_to_owners || world.rank() == static_cast<int>(i) % ranks_)
+                expect_sums(buckets[i], world.rank(), "with several in flight");
+        }
+    }
+
+    const Policy& policy_;
+    const ReducerTrial& trial_;
+    int ranks_;
+    Violations& found_;
+    std::vector<std::vector<std::byte>> images_;
+    std::mutex mutex_;
+};
+
+template <class Policy>
+void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& found) {
+    for (int ranks = trial.least_ranks; ranks <= trial.most_ranks; ++ranks) {
+        for (const std::size_t count : trial.counts) {
+            const BucketFacts facts{.index = 1, .count = count, .element_bytes = 4, .world = ranks};
+            const std::string what =
+                " for " + std::to_string(count) + " elements on " + std::to_string(ranks) + " ranks";
+            try {
+                const Owners owners = policy.owners(facts);
+                if (owners.count() != count || owners.world() != ranks) found.add("owners() answers not" + what);
+                if (owners.replicated()) found.add("owners() names every rank" + what + ", but gives_owners is true");
+                if (!(owners == policy.owners(facts))) found.add("owners() is not pure" + what);
+            } catch (const std::exception& thrown) {
+                found.add("owners() threw" + what + ": " + thrown.what());
+            }
+        }
+    }
+}
+
+} // namespace detail
+
+/// Sums for all ranks and for each owner, what owners publish, the same bits on all ranks, several operations in flight; in
+/// float and double, on each number of ranks. A reducer that gives owners must do so purely.
+template <reducer_policy<Group<InProcess>> Policy>
+Violations reducer_laws(const Policy& policy, const ReducerTrial& trial = {}) {
+    Violations found{std::string(Policy::name)};
+    for (int ranks = trial.least_ranks; ranks <= trial.most_ranks && !found.full(); ++ranks)
+        detail::ReducerWorld<Policy>(policy, trial, ranks, found).run();
+    if constexpr (Policy::gives_owners) {
+        if (!Policy::reduces_to_owners) found.add("gives owners but does not reduce to them");
+        detail::owner_laws(policy, trial, found);
+    }
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

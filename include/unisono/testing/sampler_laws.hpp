@@ -1,0 +1,278 @@
+#pragma once
+
+/// \file
+/// The laws of sampler/sampler.hpp for any sampler, and the least sampler.
+
+#include "unisono/sampler/sampler.hpp"
+#include "unisono/testing/testing.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least sampler: samples as stored, dealt in blocks, the last round short.
+struct ArchetypeSampler {
+    class Stream {
+    public:
+        Stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed) : shape_(shape) {
+            samples_.resize(static_cast<std::size_t>(shape.batch_size));
+            restart(epoch, consumed);
+        }
+        void restart(Epoch epoch, std::int64_t consumed = 0) {
+            if (consumed < 0 || consumed > shape_.data_size)
+                refuse_input("ArchetypeSampler: sample " + std::to_string(consumed) + "; expected 0 to data_size, " +
+                             std::to_string(shape_.data_size));
+            epoch_ = epoch;
+            from_ = consumed;
+            given_ = 0;
+        }
+        [[nodiscard]] std::int64_t global_batch() const { return shape_.batch_size * shape_.replicas; }
+        [[nodiscard]] std::int64_t rounds() const {
+            return (shape_.data_size - from_ + global_batch() - 1) / global_batch();
+        }
+        [[nodiscard]] bool done() const { return given_ == rounds() * shape_.hosted; }
+        [[nodiscard]] Position position() const { return {epoch_, after(given_ / shape_.hosted)}; }
+
+        MicroBatch next() {
+            if (done()) refuse_input("ArchetypeSampler: the epoch has no more samples; expected a restart");
+            const std::int64_t round = given_ / shape_.hosted;
+            const std::int64_t replica = shape_.replica + given_ % shape_.hosted;
+            const std::int64_t end_of_round = after(round + 1);
+            const std::int64_t begin = std::min(end_of_round, after(round) + replica * shape_.batch_size);
+            const std::int64_t count = std::min(end_of_round - begin, shape_.batch_size);
+            std::iota(samples_.begin(), samples_.begin() + count, static_cast<std::size_t>(begin));
+            ++given_;
+            return {.samples = {samples_.data(), static_cast<std::size_t>(count)},
+                    .replica = replica,
+                    .round = round,
+                    .round_samples = end_of_round - after(round),
+                    .ends_round = given_ % shape_.hosted == 0,
+                    .ends_epoch = done(),
+                    .resume = {epoch_, end_of_round}};
+        }
+
+    private:
+        /// Samples done after so many rounds.
+        [[nodiscard]] std::int64_t after(std::int64_t rounds) const {
+            return std::min(shape_.data_size, from_ + rounds * global_batch());
+        }
+        SamplerShape shape_;
+        Epoch epoch_ = Epoch{0};
+        std::int64_t from_ = 0;
+        std::int64_t given_ = 0;
+        std::vector<std::size_t> samples_;
+    };
+
+    static constexpr std::string_view name = "archetype sampler";
+    static constexpr Family family = Family::sampler;
+    friend bool operator==(const ArchetypeSampler&, const ArchetypeSampler&) = default;
+
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+    [[nodiscard]] Stream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
+        check_shape(shape, name);
+        return {shape, epoch, consumed};
+    }
+};
+static_assert(sampler_policy<ArchetypeSampler>);
+
+/// How often an epoch gives each sample.
+enum class Coverage : std::uint8_t {
+    exact,  ///< once
+    padded, ///< once or more, and none more than once oftener than another
+    cut,    ///< at most once
+};
+
+/// What a stream gave, kept.
+struct Kept {
+    std::vector<std::size_t> samples;
+    MicroBatch micro;
+    friend bool operator==(const Kept& a, const Kept& b) {
+        return a.samples == b.samples && a.micro.replica == b.micro.replica &&
+               a.micro.round_samples == b.micro.round_samples && a.micro.ends_round == b.micro.ends_round &&
+               a.micro.ends_epoch == b.micro.ends_epoch && a.micro.resume == b.micro.resume;
+    }
+};
+
+/// All that a stream still has.
+template <class Stream>
+std::vector<Kept> drain(Stream& stream) {
+    std::vector<Kept> all;
+    while (!stream.done()) {
+        const MicroBatch micro = stream.next();
+        all.push_back({{micro.samples.begin(), micro.samples.end()}, micro});
+        all.back().micro.samples = {};
+    }
+    return all;
+}
+
+/// Setting of one check: W ranks that host what the sampler says.
+struct SamplerSetting {
+    std::int64_t data_size;
+    std::int64_t batch_size;
+    std::int64_t world;
+    std::int64_t epoch = 0;
+};
+
+inline std::string text(const SamplerSetting& s) {
+    return "N=" + std::to_string(s.data_size) + " b=" + std::to_string(s.batch_size) + " W=" + std::to_string(s.world) +
+           " epoch=" + std::to_string(s.epoch) + ": ";
+}
+
+/// Every rank's micro-batches, by rank.
+template <class Sampler>
+std::vector<std::vector<Kept>> all_ranks(const Sampler& sampler, const SamplerSetting& s, std::int64_t consumed = 0) {
+    std::vector<std::vector<Kept>> ranks;
+    for (std::int64_t r = 0; r < s.world; ++r) {
+        auto stream =
+            sampler.stream(shape_of_rank(sampler, s.data_size, s.batch_size, s.world, r), Epoch{s.epoch}, consumed);
+        ranks.push_back(drain(stream));
+    }
+    return ranks;
+}
+
+/// The bookkeeping is right, sizes add up, indices are in range; `given` becomes how often each sample was given.
+template <class Sampler>
+std::optional<std::string> sampler_books(const Sampler& sampler, const SamplerSetting& s, std::vector<int>& given) {
+    given.assign(static_cast<std::size_t>(s.data_size), 0);
+    const std::int64_t hosted = sampler.replicas_per_rank();
+    const auto ranks = all_ranks(sampler, s);
+    const auto first = sampler.stream(shape_of_rank(sampler, s.data_size, s.batch_size, s.world, 0), Epoch{s.epoch});
+    const std::int64_t rounds = first.rounds();
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(rounds), 0);
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+        if (static_cast<std::int64_t>(ranks[r].size()) != rounds * hosted)
+            return text(s) + "ranks differ in micro-batches";
+        for (std::size_t i = 0; i < ranks[r].size(); ++i) {
+            const Kept& kept = ranks[r][i];
+            const auto at = static_cast<std::int64_t>(i);
+            if (kept.micro.round != at / hosted) return text(s) + "rounds are misnumbered";
+            if (kept.micro.replica != static_cast<std::int64_t>(r) * hosted + at % hosted)
+                return text(s) + "replicas out of order";
+            if (kept.micro.ends_round != (at % hosted == hosted - 1)) return text(s) + "ends_round is wrong";
+            if (kept.micro.ends_epoch != (i + 1 == ranks[r].size())) return text(s) + "ends_epoch is wrong";
+            if (kept.micro.round_samples !=
+                ranks[0][static_cast<std::size_t>(kept.micro.round * hosted)].micro.round_samples)
+                return text(s) + "ranks differ in round_samples";
+            if (static_cast<std::int64_t>(kept.samples.size()) > s.batch_size)
+                return text(s) + "a micro-batch is larger than batch_size";
+            seen[static_cast<std::size_t>(kept.micro.round)] += static_cast<std::int64_t>(kept.samples.size());
+            for (const std::size_t sample : kept.samples) {
+                if (sample >= static_cast<std::size_t>(s.data_size)) return text(s) + "an index is out of range";
+                ++given[sample];
+            }
+        }
+    }
+    for (std::int64_t k = 0; k < rounds; ++k) {
+        const auto& micro = ranks[0][static_cast<std::size_t>(k * hosted)].micro;
+        if (seen[static_cast<std::size_t>(k)] != micro.round_samples) return text(s) + "round_samples is not the sum";
+        if (micro.round_samples > first.global_batch()) return text(s) + "a round is larger than the global batch";
+        if (k + 1 < rounds && micro.round_samples != first.global_batch())
+            return text(s) + "a round before the last is not full";
+    }
+    if (all_ranks(sampler, s) != ranks) return text(s) + "the same stream made twice differs";
+    return std::nullopt;
+}
+
+/// Resumed where any round ended, with as many replicas, every rank gives just the rest.
+template <class Sampler>
+std::optional<std::string> sampler_resumes(const Sampler& sampler, const SamplerSetting& s) {
+    for (std::int64_t r = 0; r < s.world; ++r) {
+        const auto shape = shape_of_rank(sampler, s.data_size, s.batch_size, s.world, r);
+        auto stream = sampler.stream(shape, Epoch{s.epoch});
+        auto other = sampler.stream(shape, Epoch{s.epoch + 5}); // to be sent elsewhere
+        while (!stream.done()) {
+            MicroBatch micro = stream.next();
+            while (!micro.ends_round) micro = stream.next();
+            if (!(micro.resume == stream.position())) return text(s) + "resume is not the stream's position";
+            auto rest = stream; // a copy stands where the original stands
+            auto resumed = sampler.stream(shape, micro.resume.epoch, micro.resume.samples);
+            other.restart(micro.resume.epoch, micro.resume.samples);
+            const auto expected = drain(rest);
+            if (drain(resumed) != expected)
+                return text(s) + "resumed at " + std::to_string(micro.resume.samples) + " it differs";
+            if (drain(other) != expected)
+                return text(s) + "restarted at " + std::to_string(micro.resume.samples) + " it differs";
+            other.restart(Epoch{s.epoch + 5});
+        }
+    }
+    return std::nullopt;
+}
+
+/// Resumed at any sample at all, also by another number of ranks: what comes is the rest of the order, nothing twice and
+/// nothing missing. `exact`: the sampler neither pads nor drops.
+template <class Sampler>
+std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSetting& s, std::int64_t new_world,
+                                         bool exact) {
+    const SamplerSetting one{s.data_size, 1, 1, s.epoch};
+    std::vector<std::size_t> order; // as one replica with batch 1 gets it
+    auto whole = sampler;
+    if constexpr (requires { whole.replicas; }) whole.replicas = 1;
+    const auto alone = all_ranks(whole, one);
+    for (const Kept& kept : alone[0]) order.insert(order.end(), kept.samples.begin(), kept.samples.end());
+    if (static_cast<std::int64_t>(order.size()) != s.data_size)
+        return text(one) + "one replica gets " + std::to_string(order.size()) + " samples";
+    for (std::int64_t from = 0; from <= s.data_size; ++from) {
+        std::vector<std::size_t> given;
+        for (const auto& rank : all_ranks(sampler, {s.data_size, s.batch_size, new_world, s.epoch}, from))
+            for (const Kept& kept : rank) given.insert(given.end(), kept.samples.begin(), kept.samples.end());
+        std::vector<std::size_t> rest(order.begin() + from, order.end());
+        std::sort(given.begin(), given.end());
+        std::sort(rest.begin(), rest.end());
+        const std::string where =
+            text(s) + "from " + std::to_string(from) + " on " + std::to_string(new_world) + " ranks ";
+        if (exact && given != rest) return where + "the rest differs";
+        std::vector<std::size_t> once = given;
+        once.erase(std::unique(once.begin(), once.end()), once.end());
+        const bool padded = given.size() >= rest.size();
+        if (padded && !std::includes(once.begin(), once.end(), rest.begin(), rest.end()))
+            return where + "samples are missing";
+        if (!padded && !std::includes(rest.begin(), rest.end(), given.begin(), given.end()))
+            return where + "samples come twice";
+    }
+    return std::nullopt;
+}
+
+/// All laws over sizes of data, batches and worlds that do not divide each other.
+template <sampler_policy Sampler>
+Violations sampler_laws(const Sampler& sampler, Coverage coverage) {
+    Violations found{std::string(Sampler::name)};
+    const auto note = [&](const std::optional<std::string>& wrong) {
+        if (wrong) found.add(*wrong);
+    };
+    for (const std::int64_t n : {1, 2, 7, 12, 25}) {
+        for (const std::int64_t batch : {1, 2, 4, 12}) {
+            for (const std::int64_t world : {1, 2, 3, 8}) {
+                if (batch > n || found.full()) continue;
+                const SamplerSetting s{n, batch, world, 1};
+                try {
+                    std::vector<int> given;
+                    const auto wrong = sampler_books(sampler, s, given);
+                    note(wrong);
+                    if (wrong) continue; // the other laws would only say so again
+                    const auto [least, most] = std::minmax_element(given.begin(), given.end());
+                    if (coverage == Coverage::exact && (*least != 1 || *most != 1))
+                        found.add(text(s) + "not every sample is given exactly once");
+                    if (coverage == Coverage::padded && (*least < 1 || *most > *least + 1))
+                        found.add(text(s) + "samples are missing, or padded unevenly");
+                    if (coverage == Coverage::cut && *most > 1) found.add(text(s) + "a sample is given twice");
+                    note(sampler_resumes(sampler, s));
+                    for (const std::int64_t other : {1, 2, 3})
+                        note(sampler_rests(sampler, s, other, coverage == Coverage::exact));
+                } catch (const std::exception& thrown) {
+                    found.add(text(s) + "threw " + thrown.what());
+                }
+            }
+        }
+    }
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

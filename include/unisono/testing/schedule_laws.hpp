@@ -1,0 +1,98 @@
+#pragma once
+
+/// \file
+/// The laws of schedule/schedule.hpp for any family of schedules, proven by its verifier; and the least family.
+
+#include "unisono/schedule/families.hpp"
+#include "unisono/schedule/verify.hpp"
+#include "unisono/testing/testing.hpp"
+
+#include <exception>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least schedule, and the least family: a broadcast in one round, in which the root sends everything to each.
+struct ArchetypeBroadcast {
+    static constexpr Collective collective = Collective::broadcast;
+    static constexpr std::string_view name = "archetype broadcast";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    schedule::Shape shape;
+    friend bool operator==(const ArchetypeBroadcast&, const ArchetypeBroadcast&) = default;
+
+    [[nodiscard]] std::uint32_t blocks() const { return 1; }
+    [[nodiscard]] std::uint32_t rounds() const { return 1; }
+    [[nodiscard]] std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] schedule::Cost cost() const {
+        const auto sends = static_cast<std::uint64_t>(shape.rank == shape.root ? shape.world - 1 : 0);
+        return {.messages = sends,
+                .blocks_sent = sends,
+                .blocks_combined = 0,
+                .rounds = static_cast<std::uint64_t>(shape.world > 1 ? 1 : 0)};
+    }
+    template <class Visit>
+    void round(std::uint32_t, Visit&& visit) const {
+        if (shape.rank != shape.root) return visit(schedule::receive_from(shape.root, schedule::output_blocks(0)));
+        for (int peer = 0; peer < shape.world; ++peer)
+            if (peer != shape.root) visit(schedule::send_to(peer, schedule::output_blocks(0)));
+    }
+};
+static_assert(collective_schedule<ArchetypeBroadcast>);
+
+struct ArchetypeSchedule {
+    static constexpr std::string_view name = "archetype schedule";
+    friend bool operator==(const ArchetypeSchedule&, const ArchetypeSchedule&) = default;
+    [[nodiscard]] ArchetypeBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
+};
+static_assert(schedule_family<ArchetypeSchedule>);
+
+struct ScheduleTrial {
+    std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33}; ///< add those that you will run
+};
+
+namespace detail {
+
+template <Collective What, class F>
+void schedule_laws_of(const F& family, const ScheduleTrial& trial, Violations& found) {
+    if constexpr (schedule::offers<F, What>) {
+        for (const int world : trial.worlds) {
+            for (const int root : {0, world / 2, world - 1}) {
+                if (found.full()) continue;
+                const auto make = [&](const schedule::Shape& shape) {
+                    return schedule::schedule_of<What>(family, shape);
+                };
+                try {
+                    for (const std::string& one : schedule::verify(world, root, make).violations) found.add(one);
+                } catch (const std::exception& thrown) {
+                    found.add(std::string(name_of(What)) + " on " + std::to_string(world) + " ranks threw " +
+                              thrown.what());
+                }
+            }
+        }
+    }
+}
+
+} // namespace detail
+
+/// Proves every collective that the family offers, for each world and the first, a middle and the last root.
+template <schedule_family F>
+Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
+    Violations found{std::string(F::name)};
+    detail::schedule_laws_of<Collective::all_reduce>(family, trial, found);
+    detail::schedule_laws_of<Collective::reduce_scatter>(family, trial, found);
+    detail::schedule_laws_of<Collective::all_gather>(family, trial, found);
+    detail::schedule_laws_of<Collective::broadcast>(family, trial, found);
+    detail::schedule_laws_of<Collective::reduce>(family, trial, found);
+    detail::schedule_laws_of<Collective::gather>(family, trial, found);
+    detail::schedule_laws_of<Collective::scatter>(family, trial, found);
+    detail::schedule_laws_of<Collective::all_to_all>(family, trial, found);
+    detail::schedule_laws_of<Collective::barrier>(family, trial, found);
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

@@ -1,0 +1,82 @@
+#pragma once
+
+/// \file
+/// Laws by which you certify a policy of your own. A concept is what a compiler can check; each room's header also states
+/// laws that it cannot see, and these functions try them out. They need no test framework: each returns what it found, as
+/// sentences, and an empty list means lawful.
+///
+///     const auto found = un::testing::optimizer_laws(MyOptimizer{.learning_rate = 0.1});
+///     if (!found.lawful()) std::puts(found.text().c_str());
+///
+/// | header                 | call                                     | archetype                 |
+/// |------------------------|------------------------------------------|---------------------------|
+/// | sampler_laws.hpp       | `sampler_laws(policy, coverage)`         | `ArchetypeSampler`        |
+/// | accumulation_laws.hpp  | `accumulation_laws(policy)`              | `ArchetypeAccumulation`   |
+/// | reducer_laws.hpp       | `reducer_laws(policy)`                   | `ArchetypeReducer`, `ArchetypeOwnerReducer` |
+/// | guard_laws.hpp         | `guard_laws(policy)`                     | `ArchetypeGuard`          |
+/// | optimizer_laws.hpp     | `optimizer_laws(policy)`                 | `ArchetypeOptimizer`      |
+/// | learning_rate_laws.hpp | `learning_rate_laws(policy)`             | `ArchetypeRate`           |
+/// | metric_laws.hpp        | `metric_laws(fresh, samples, feed)`      | `ArchetypeMetric`         |
+/// | model_laws.hpp         | `model_laws(model, batch)`               | `ArchetypeModel`          |
+/// | transport_laws.hpp     | `transport_laws<Transport>()`            | the laws need no more than `thread_transport` |
+/// | schedule_laws.hpp      | `schedule_laws(family)`                  | `ArchetypeSchedule`       |
+///
+/// An **archetype** is the least that a concept takes: what you must write, and nothing superfluous. Copy it to begin. The
+/// library's own generic code is tested with the archetypes, so that it asks for no more than the concepts say.
+///
+/// Laws are tried on examples, seeded and the same on every machine: what they report is wrong, what they don't report may
+/// still be. Deliberately absent: laws about time, and about allocation, which a header cannot count.
+
+#include "unisono/core/config.hpp"
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// A number as violations show it, small differences included.
+inline std::string number_text(double value) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.9g", value);
+    return text;
+}
+
+/// What laws found wrong, a sentence each. Keeps the first few: one fault tends to cause many.
+class Violations {
+public:
+    static constexpr std::size_t most = 16;
+
+    Violations() = default;
+    explicit Violations(std::string subject) : subject_(std::move(subject)) {}
+
+    [[nodiscard]] bool lawful() const { return texts_.empty(); }
+    [[nodiscard]] bool full() const { return texts_.size() >= most; }
+    [[nodiscard]] std::size_t size() const { return texts_.size(); }
+    [[nodiscard]] auto begin() const { return texts_.begin(); }
+    [[nodiscard]] auto end() const { return texts_.end(); }
+
+    /// All of it, a line each; "lawful" where nothing was found.
+    [[nodiscard]] std::string text() const {
+        if (lawful()) return subject_.empty() ? "lawful" : subject_ + ": lawful";
+        std::string all;
+        for (const std::string& one : texts_) all += (all.empty() ? "" : "\n") + one;
+        return all;
+    }
+
+    void add(const std::string& what) {
+        if (!full()) texts_.push_back(subject_.empty() ? what : subject_ + ": " + what);
+    }
+    void add(const Violations& others) {
+        for (const std::string& one : others) add(one);
+    }
+
+private:
+    std::string subject_;
+    std::vector<std::string> texts_;
+};
+
+} // namespace testing
+UNISONO_NAMESPACE_END

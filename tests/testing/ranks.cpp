@@ -1,0 +1,216 @@
+// Reducers and transports: laws that need several ranks.
+#include "support.hpp"
+
+#include "unisono/reducer/automatic.hpp"
+#include "unisono/reducer/halving_doubling.hpp"
+#include "unisono/reducer/native.hpp"
+#include "unisono/reducer/parameter_server.hpp"
+#include "unisono/reducer/ring.hpp"
+#include "unisono/reducer/tree.hpp"
+#include "unisono/testing/reducer_laws.hpp"
+#include "unisono/testing/transport_laws.hpp"
+
+namespace un = unisono;
+using namespace un::testing;
+using unisono_test::expect_lawful;
+using unisono_test::expect_reported;
+
+BOOST_AUTO_TEST_SUITE(certified_reducers)
+
+namespace {
+
+/// Lawful verbs, for a mutant to replace one of.
+struct LawfulVerbs : ArchetypeReducer::Run, ArchetypeOwnerReducer::Run {};
+template <class Verbs>
+struct MutantReducer {
+    static constexpr std::string_view name = "mutant reducer";
+    static constexpr un::Family family = un::Family::reducer;
+    static constexpr bool gives_owners = false;
+    static constexpr bool reduces_to_owners = true;
+    friend bool operator==(const MutantReducer&, const MutantReducer&) = default;
+    template <class World>
+    [[nodiscard]] Verbs start(World&) const {
+        return {};
+    }
+};
+struct Averages : LawfulVerbs {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        for (T& value : values) value /= static_cast<T>(group.size());
+        return LawfulVerbs::sum(group, values);
+    }
+};
+struct NeighbourOwns : LawfulVerbs {
+    template <class World, class T>
+    un::Operation sum_to(World& group, std::span<T> values, int owner) const {
+        return LawfulVerbs::sum_to(group, values, (owner + 1) % group.size());
+    }
+};
+struct PublishesTheFirst : LawfulVerbs {
+    template <class World, class T>
+    un::Operation publish(World& group, std::span<T> values, int) const {
+        return LawfulVerbs::publish(group, values, 0);
+    }
+};
+/// Each rank adds all contributions itself, its own first.
+struct OwnFirst : LawfulVerbs {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        const auto ranks = static_cast<std::size_t>(group.size()), count = values.size();
+        std::vector<T> all(ranks * count);
+        un::all_gather(group, std::span<const T>(values), std::span<T>(all));
+        for (std::size_t i = 0; i < count; ++i) {
+            T sum = 0;
+            for (std::size_t k = 0; k < ranks; ++k)
+                sum += all[(static_cast<std::size_t>(group.rank()) + k) % ranks * count + i];
+            values[i] = sum;
+        }
+        return un::start_barrier(group);
+    }
+};
+struct RankZeroIsSilent : LawfulVerbs {
+    template <class World, class T>
+    un::Operation sum(World& group, std::span<T> values) const {
+        if (group.rank() == 0) return {};
+        return LawfulVerbs::sum(group, values);
+    }
+};
+
+const ReducerTrial quick{.most_ranks = 3, .counts = {1, 257}, .timeout = std::chrono::milliseconds(300)};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
+    expect_lawful(reducer_laws(ArchetypeReducer{}));
+    expect_lawful(reducer_laws(ArchetypeOwnerReducer{}));
+    expect_lawful(reducer_laws(MutantReducer<LawfulVerbs>{}));
+    expect_lawful(reducer_laws(un::NativeReducer{}));
+    expect_lawful(reducer_laws(un::RingReducer{}));
+    expect_lawful(reducer_laws(un::RingReducer{.chunk_bytes = 256}));
+    expect_lawful(reducer_laws(un::TreeReducer{}));
+    expect_lawful(reducer_laws(un::HalvingDoublingReducer{}));
+    expect_lawful(reducer_laws(un::AutomaticReducer{}));
+    expect_lawful(reducer_laws(un::ParameterServerReducer{}));
+    expect_lawful(reducer_laws(un::ParameterServerReducer{.servers = 2}, {.least_ranks = 2}));
+}
+
+BOOST_AUTO_TEST_CASE(mutants) {
+    expect_reported(reducer_laws(MutantReducer<Averages>{}, quick),
+                    {"mutant reducer: on 2 ranks", "the sum of all ranks' is"});
+    expect_reported(reducer_laws(MutantReducer<NeighbourOwns>{}, quick), {"sum_to rank 0"});
+    expect_reported(reducer_laws(MutantReducer<PublishesTheFirst>{}, quick), {"publish from rank 1"});
+    expect_reported(reducer_laws(MutantReducer<OwnFirst>{}, quick), {"on 3 ranks", "has other bits on rank"});
+    expect_reported(reducer_laws(MutantReducer<RankZeroIsSilent>{}, quick), {"on 2 ranks: threw"});
+    expect_reported(reducer_laws(un::ParameterServerReducer{.servers = 2}, quick), {"on 1 ranks: threw", "servers"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(certified_transports)
+
+namespace {
+
+/// Reports each send twice.
+struct Stutterer : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "stutterer";
+    template <class Sink>
+    void progress(Sink& sink) {
+        struct Twice {
+            Sink& to;
+            void sent(un::Token token) { to.sent(token), to.sent(token); }
+            void received(un::Token token, const un::Envelope& envelope, const std::byte* data) {
+                to.received(token, envelope, data);
+            }
+        } twice{sink};
+        InProcess::progress(twice);
+    }
+};
+/// Matches by position alone.
+struct ContextBlind : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "context-blind";
+    void post_receive(int peer, un::Tag tag, un::Token token) {
+        tag.context = 1;
+        InProcess::post_receive(peer, tag, token);
+    }
+};
+/// Loses every message after the tenth.
+struct Forgetful : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "forgetful";
+    int posted = 0;
+    auto post_send(int peer, const un::Envelope& envelope, const std::byte* data, un::Token token) {
+        using Result = decltype(InProcess::post_send(peer, envelope, data, token));
+        if (++posted <= 10) return InProcess::post_send(peer, envelope, data, token);
+        return Result();
+    }
+};
+/// Reports sends before it has looked at their memory.
+struct Hasty : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "hasty";
+    struct Held {
+        int peer;
+        un::Envelope envelope;
+        const std::byte* data;
+    };
+    std::vector<un::Token> told;
+    std::vector<Held> held;
+    void post_send(int peer, const un::Envelope& envelope, const std::byte* data, un::Token token) {
+        told.push_back(token);
+        held.push_back({peer, envelope, data});
+    }
+    template <class Sink>
+    void progress(Sink& sink) {
+        for (const un::Token token : told) sink.sent(token);
+        told.clear();
+        for (const Held& one : held) InProcess::post_send(one.peer, one.envelope, one.data, 0);
+        held.clear();
+        struct ReceivesOnly {
+            Sink& to;
+            void sent(un::Token) {}
+            void received(un::Token token, const un::Envelope& envelope, const std::byte* data) {
+                to.received(token, envelope, data);
+            }
+        } receives{sink};
+        InProcess::progress(receives);
+    }
+};
+/// Aborts without waiting for those who read its memory.
+struct Impatient : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "impatient";
+    std::vector<std::thread> aborting;
+    Impatient(Impatient&&) = default;
+    ~Impatient() {
+        for (std::thread& one : aborting) one.join();
+    }
+    void abort(const un::Fault& fault) {
+        aborting.emplace_back([this, fault] { InProcess::abort(fault); });
+        while (first_fault() == nullptr) std::this_thread::yield();
+    }
+};
+/// Never notices that a rank is gone.
+struct Faithful : un::InProcess {
+    using InProcess::InProcess;
+    static constexpr std::string_view name = "faithful";
+    [[nodiscard]] bool has_left(int) const { return false; }
+};
+
+const TransportTrial brief{.most_ranks = 2, .messages = 20, .timeout = std::chrono::milliseconds(300)};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(in_process) { expect_lawful(transport_laws<un::InProcess>()); }
+
+BOOST_AUTO_TEST_CASE(mutants) {
+    expect_reported(transport_laws<Stutterer>(brief), {"stutterer: 2 ranks", "a send was reported more than once"});
+    expect_reported(transport_laws<ContextBlind>(brief), {"another tag"});
+    expect_reported(transport_laws<Forgetful>(brief), {"10 sends and 10 receives were never reported"});
+    expect_reported(transport_laws<Hasty>(brief), {"is not what was sent"});
+    expect_reported(transport_laws<Impatient>(brief), {"abort() returned while a peer was reading"});
+    expect_reported(transport_laws<Faithful>(brief), {"has_left() never said"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,107 @@
+#include "support.hpp"
+
+#include "unisono/sampler/distributed.hpp"
+#include "unisono/sampler/evaluation.hpp"
+#include "unisono/sampler/interleaved.hpp"
+#include "unisono/sampler/scatter.hpp"
+#include "unisono/sampler/sequential.hpp"
+#include "unisono/testing/sampler_laws.hpp"
+
+namespace un = unisono;
+using namespace un::testing;
+using unisono_test::expect_lawful;
+using unisono_test::expect_reported;
+
+namespace {
+
+/// The archetype with one fault, made in each micro-batch as it is given.
+template <class Fault>
+struct MutantSampler {
+    struct Stream : ArchetypeSampler::Stream {
+        using ArchetypeSampler::Stream::Stream;
+        un::MicroBatch next() {
+            un::MicroBatch micro = ArchetypeSampler::Stream::next();
+            Fault{}(micro, spoiled);
+            return micro;
+        }
+        std::vector<std::size_t> spoiled = {};
+    };
+    static constexpr std::string_view name = "mutant sampler";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const MutantSampler&, const MutantSampler&) = default;
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+    [[nodiscard]] Stream stream(const un::SamplerShape& shape, un::Epoch epoch, std::int64_t consumed = 0) const {
+        return {shape, epoch, consumed};
+    }
+};
+
+struct RepeatsTheFirstSample {
+    void operator()(un::MicroBatch& micro, std::vector<std::size_t>& kept) const {
+        kept.assign(micro.samples.size(), micro.samples.empty() ? 0 : micro.samples[0]);
+        micro.samples = kept;
+    }
+};
+struct CountsOnlyItsOwn {
+    void operator()(un::MicroBatch& micro, std::vector<std::size_t>&) const {
+        micro.round_samples = static_cast<std::int64_t>(micro.samples.size());
+    }
+};
+struct ForgetsTheEnd {
+    void operator()(un::MicroBatch& micro, std::vector<std::size_t>&) const { micro.ends_epoch = false; }
+};
+struct ResumesTooEarly {
+    void operator()(un::MicroBatch& micro, std::vector<std::size_t>&) const { micro.resume.samples -= 1; }
+};
+struct RunsOver {
+    void operator()(un::MicroBatch& micro, std::vector<std::size_t>& kept) const {
+        kept.assign(micro.samples.begin(), micro.samples.end());
+        for (std::size_t& sample : kept) ++sample;
+        micro.samples = kept;
+    }
+};
+
+/// Forgets where it was to go on from.
+struct StartsAnew {
+    static constexpr std::string_view name = "starts anew";
+    static constexpr un::Family family = un::Family::sampler;
+    friend bool operator==(const StartsAnew&, const StartsAnew&) = default;
+    [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
+    [[nodiscard]] ArchetypeSampler::Stream stream(const un::SamplerShape& shape, un::Epoch epoch,
+                                                  std::int64_t = 0) const {
+        return {shape, epoch, 0};
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(certified_samplers)
+
+BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
+    expect_lawful(sampler_laws(ArchetypeSampler{}, Coverage::exact));
+    expect_lawful(sampler_laws(un::SequentialSampler{}, Coverage::exact));
+    expect_lawful(sampler_laws(un::EvaluationSampler{}, Coverage::exact));
+    for (const bool shuffle : {false, true}) {
+        for (const bool drop : {false, true}) {
+            const auto coverage = drop ? Coverage::cut : Coverage::padded;
+            expect_lawful(sampler_laws(un::DistributedSampler{.shuffle = shuffle, .drop_last = drop}, coverage));
+            expect_lawful(
+                sampler_laws(un::InterleavedSampler{.replicas = 3, .shuffle = shuffle, .drop_last = drop}, coverage));
+            expect_lawful(sampler_laws(un::ScatterSampler{.shuffle = shuffle, .drop_last = drop},
+                                       drop ? Coverage::cut : Coverage::exact));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(mutants) {
+    expect_reported(sampler_laws(MutantSampler<RepeatsTheFirstSample>{}, Coverage::exact),
+                    {"mutant sampler", "exactly once", "N=2 b=2"});
+    expect_reported(sampler_laws(MutantSampler<CountsOnlyItsOwn>{}, Coverage::exact), {"round_samples"});
+    expect_reported(sampler_laws(MutantSampler<ForgetsTheEnd>{}, Coverage::exact), {"ends_epoch is wrong"});
+    expect_reported(sampler_laws(MutantSampler<ResumesTooEarly>{}, Coverage::exact),
+                    {"resume is not the stream's position"});
+    expect_reported(sampler_laws(MutantSampler<RunsOver>{}, Coverage::exact), {"out of range"});
+    expect_reported(sampler_laws(StartsAnew{}, Coverage::exact), {"resumed at", "differs"});
+    expect_reported(sampler_laws(un::DistributedSampler{}, Coverage::exact), {"exactly once"}); // it pads
+}
+
+BOOST_AUTO_TEST_SUITE_END()
