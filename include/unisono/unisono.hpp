@@ -70,6 +70,7 @@
 #include "unisono/schedule/schedule.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/sharding/sharding.hpp"
+#include "unisono/trainer/data_parallel.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/transport.hpp"

@@ -71,7 +71,7 @@ private:
 
 namespace detail {
 
-__extension__ using Wide = unsigned __int128;
+__extension__ using PairCount = unsigned __int128;
 
 /// Groups of equal scores, fed from the lowest score up: the area under the ROC curve is the share of (positive, negative)
 /// pairs in which the positive one scores higher, ties counted half (Mann & Whitney 1947).
@@ -79,18 +79,18 @@ class RankedPairs {
 public:
     void add(std::uint64_t positives, std::uint64_t negatives) {
         // Twice the won pairs, so that a tie is a whole number.
-        won_twice_ += Wide{positives} * (Wide{2} * negatives_ + negatives);
+        won_twice_ += PairCount{positives} * (PairCount{2} * negatives_ + negatives);
         positives_ += positives;
         negatives_ += negatives;
     }
     /// NaN unless there are samples of both classes.
     [[nodiscard]] double area() const {
-        const auto pairs = Wide{positives_} * negatives_;
+        const auto pairs = PairCount{positives_} * negatives_;
         return static_cast<double>(won_twice_) / 2 / static_cast<double>(pairs);
     }
 
 private:
-    Wide won_twice_ = 0;
+    PairCount won_twice_ = 0;
     std::uint64_t positives_ = 0;
     std::uint64_t negatives_ = 0;
 };

@@ -1,0 +1,426 @@
+// What the trainer promises beside numbers: weights, uneven inputs, resuming, overlap, evaluation, no allocation.
+#include "models.hpp"
+#include "outcomes.hpp"
+#include "support/allocation_counter.hpp"
+
+#include "unisono/accumulation/samples.hpp"
+#include "unisono/accumulation/steps.hpp"
+#include "unisono/accumulation/tokens.hpp"
+#include "unisono/observe/classification.hpp"
+#include "unisono/reducer/automatic.hpp"
+#include "unisono/reducer/parameter_server.hpp"
+#include "unisono/reducer/ring.hpp"
+#include "unisono/sampler/interleaved.hpp"
+#include "unisono/sampler/sequential.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <mutex>
+#include <set>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+constexpr std::size_t columns = 6;
+constexpr std::size_t samples = 29;
+
+const std::vector<double> inputs = [] {
+    std::vector<double> all(samples * columns);
+    un::Mt19937 generator(11);
+    un::torch_rand(generator, std::span<double>(all));
+    return all;
+}();
+const std::vector<double> targets = [] {
+    std::vector<double> all(samples);
+    un::Mt19937 generator(12);
+    un::torch_rand(generator, std::span<double>(all));
+    return all;
+}();
+
+un::RowData<double, double> data() { return {inputs, columns, targets}; }
+
+void check_clean(const std::vector<Outcome>& all) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
+}
+
+void check_close(const std::vector<double>& found, const std::vector<double>& expected, double tolerance = 1e-12) {
+    BOOST_REQUIRE(found.size() == expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+        BOOST_TEST(std::abs(found[i] - expected[i]) <= tolerance * std::max(1.0, std::abs(expected[i])));
+}
+
+/// Full-batch gradient descent on the mean over the samples of each global batch, by plain loops.
+std::vector<double> serial(std::int64_t global_batch, std::int64_t epochs, double rate) {
+    std::vector<double> w(columns);
+    for (std::int64_t e = 0; e < epochs; ++e) {
+        for (std::size_t at = 0; at < samples; at += static_cast<std::size_t>(global_batch)) {
+            const std::size_t end = std::min(samples, at + static_cast<std::size_t>(global_batch));
+            std::vector<double> g(columns);
+            for (std::size_t i = at; i < end; ++i) {
+                double y = -targets[i];
+                for (std::size_t j = 0; j < columns; ++j) y += inputs[i * columns + j] * w[j];
+                for (std::size_t j = 0; j < columns; ++j)
+                    g[j] += 2 * y * inputs[i * columns + j] / static_cast<double>(end - at);
+            }
+            for (std::size_t j = 0; j < columns; ++j) w[j] -= rate * g[j];
+        }
+    }
+    return w;
+}
+
+template <class Model, class... Policies>
+std::vector<std::vector<double>> weights_of(int ranks, const un::FitOptions& options, Policies... policies) {
+    std::vector<std::vector<double>> weights(static_cast<std::size_t>(ranks));
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Model model(columns, 4);
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, policies...};
+        un::FitOptions quiet = options;
+        quiet.progress = false;
+        trainer.fit(data(), quiet);
+        trainer.verify_replicas();
+        weights[static_cast<std::size_t>(world.rank())] = model.values();
+    }));
+    return weights;
+}
+
+using Mean = LeastSquares<double>;
+using Total = LeastSquares<double, un::GradientKind::sum>;
+using Pieces = LeastSquares<double, un::GradientKind::mean, true>;
+
+/// Counts the columns as tokens: every sample has as many, so that weighing by tokens equals weighing by samples.
+struct Tokens : Mean {
+    using Mean::Mean;
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        pass.count_tokens(static_cast<double>(batch.rows() * columns));
+        return Mean::operator()(batch, pass);
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(behaviour)
+
+// 29 samples on 4 ranks: some micro-batches are shorter than others, some empty. By samples the update is nevertheless the
+// mean over the global batch, whoever hosts what.
+BOOST_AUTO_TEST_CASE(uneven_batches_weigh_by_samples) {
+    const auto expected = serial(12, 3, 0.1);
+    const un::SequentialSampler sequential{};
+    for (const int ranks : {1, 2, 3, 4}) {
+        BOOST_TEST_CONTEXT(ranks << " ranks") {
+            const un::FitOptions options{.epochs = 3, .batch_size = 12 / ranks};
+            for (const auto& one : weights_of<Mean>(ranks, options, sequential, un::BySamples{}))
+                check_close(one, expected);
+            for (const auto& one : weights_of<Pieces>(ranks, options, sequential, un::BySamples{}))
+                check_close(one, expected);
+            if (ranks > 2) continue;
+            const un::FitOptions halves{.epochs = 3, .batch_size = 6 / ranks};
+            for (const auto& one :
+                 weights_of<Total>(ranks, halves, sequential, un::BySamples{}, un::Accumulate{.steps = 2}))
+                check_close(one, expected);
+            for (const auto& one :
+                 weights_of<Tokens>(ranks, halves, sequential, un::ByTokens{}, un::AccumulateSamples{.samples = 12}))
+                check_close(one, expected);
+            const un::AccumulateTokens tokens{.tokens = 12 * columns};
+            for (const auto& one : weights_of<Tokens>(ranks, halves, sequential, un::ByTokens{}, tokens))
+                check_close(one, expected);
+        }
+    }
+}
+
+// A bucket a parameter, and the model says when each is ready: the same bits as without a word, in one bucket.
+BOOST_AUTO_TEST_CASE(overlap_changes_no_bit) {
+    struct Talkative : Mean {
+        Talkative(std::size_t n, std::size_t) : Mean(n, 1) { says_ready = true; }
+    };
+    struct TalkativePieces : Pieces {
+        TalkativePieces(std::size_t n, std::size_t) : Pieces(n, 1) { says_ready = true; }
+    };
+    const un::FitOptions options{.epochs = 2, .batch_size = 2};
+    const un::Buckets small{.first_bytes = 1, .bytes = 16};
+    for (const int ranks : {1, 2, 3}) {
+        BOOST_TEST_CONTEXT(ranks << " ranks") {
+            const auto expected = weights_of<Mean>(ranks, options);
+            BOOST_TEST((weights_of<Talkative>(ranks, options, small) == expected));
+            BOOST_TEST((weights_of<TalkativePieces>(ranks, options, small) == expected));
+            BOOST_TEST((weights_of<Pieces>(ranks, options, small) == expected));
+            BOOST_TEST((weights_of<Talkative>(ranks, options, small,
+                                              un::ParameterServerReducer{.servers = (ranks + 1) / 2}) == expected));
+            BOOST_TEST((weights_of<TalkativePieces>(ranks, options, small, un::ParameterServerReducer{}) == expected));
+            BOOST_TEST((weights_of<Mean>(ranks, options, un::AutomaticReducer{}) == expected));
+            const auto twice = weights_of<Mean>(ranks, options, un::Accumulate{.steps = 2}, un::BySamples{});
+            BOOST_TEST(
+                (weights_of<Talkative>(ranks, options, un::Accumulate{.steps = 2}, un::BySamples{}, small) == twice));
+        }
+    }
+}
+
+// Whoever hosts the replicas, their gradients are formed alone and then added: equal bits where sums have equal order.
+BOOST_AUTO_TEST_CASE(hosting_changes_no_bit_of_two_replicas) {
+    const un::FitOptions options{.epochs = 3, .batch_size = 3};
+    const auto two = weights_of<Mean>(2, options, un::DistributedSampler{.seed = 5});
+    const auto one = weights_of<Mean>(1, options, un::InterleavedSampler{.replicas = 2, .seed = 5});
+    BOOST_TEST((two[0] == one[0]));
+    BOOST_TEST((two[1] == one[0]));
+}
+
+BOOST_AUTO_TEST_CASE(joining_ends_uneven_loops) {
+    // Rank r has r + 1 batches; those that have run out take part with weight zero.
+    const int ranks = 4;
+    std::vector<std::vector<double>> weights(ranks);
+    std::vector<std::int64_t> joined(ranks);
+    const auto batch_of = [](std::size_t index) { return data().batch(std::vector<std::size_t>{index, index + 1}); };
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Mean model(columns);
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, un::BySamples{}};
+        const auto own = static_cast<std::size_t>(world.rank());
+        for (std::size_t i = 0; i <= own; ++i) {
+            const auto report = trainer.step(batch_of(i * 4 + own));
+            if (report.micro_batches != static_cast<std::int64_t>(ranks) - static_cast<std::int64_t>(i))
+                throw std::runtime_error("miscounted");
+        }
+        joined[own] = trainer.join();
+        weights[own] = model.values();
+    }));
+    for (int r = 0; r < ranks; ++r) {
+        BOOST_TEST(joined[static_cast<std::size_t>(r)] == ranks - 1 - r);
+        BOOST_TEST(weights[static_cast<std::size_t>(r)] == weights[0]);
+    }
+    // The same by one rank.
+    Mean model(columns);
+    un::Group<un::InProcess> world;
+    un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, un::BySamples{}};
+    for (std::size_t i = 0; i < 4; ++i) {
+        std::vector<std::size_t> indices;
+        for (std::size_t r = i; r < 4; ++r) indices.insert(indices.end(), {i * 4 + r, i * 4 + r + 1});
+        trainer.step(data().batch(indices));
+    }
+    check_close(model.values(), weights[0]);
+}
+
+BOOST_AUTO_TEST_CASE(resumes_at_any_sample) {
+    const auto train = [](int ranks, int stop_after) {
+        std::vector<double> weights;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Mean model(columns);
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1, .momentum = 0.9},
+                                un::DistributedSampler{.seed = 3}};
+            int updates = 0;
+            const auto report = trainer.fit(data(), {.epochs = 3, .batch_size = 2, .progress = false},
+                                            [&](const un::UpdateReport&) { return ++updates != stop_after; });
+            if (report.stopped) {
+                const std::int64_t left = 3 - trainer.position().epoch.number();
+                if (left > 0) trainer.fit(data(), {.epochs = left, .batch_size = 2, .progress = false});
+            }
+            if (trainer.position() != un::Position{un::Epoch{3}, 0}) throw std::runtime_error("not at the end");
+            if (world.rank() == 0) weights = model.values();
+        }));
+        return weights;
+    };
+    for (const int ranks : {1, 3}) {
+        const auto expected = train(ranks, -1);
+        const int updates = 3 * static_cast<int>((samples + 2 * static_cast<std::size_t>(ranks) - 1) /
+                                                 (2 * static_cast<std::size_t>(ranks)));
+        for (int stop = 1; stop <= updates; ++stop)
+            BOOST_TEST((train(ranks, stop) == expected), ranks << " ranks, stopped after " << stop);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(epochs_go_on_from_call_to_call) {
+    un::Group<un::InProcess> world;
+    Mean once(columns), apart(columns);
+    un::Trainer a{world, once, un::Sgd{.learning_rate = 0.1}};
+    un::Trainer b{world, apart, un::Sgd{.learning_rate = 0.1}};
+    a.fit(data(), {.epochs = 3, .batch_size = 4, .progress = false});
+    for (int i = 0; i < 3; ++i) b.fit(data(), {.epochs = 1, .batch_size = 4, .progress = false});
+    BOOST_TEST((once.values() == apart.values()));
+    BOOST_TEST(b.position().epoch.number() == 3);
+}
+
+BOOST_AUTO_TEST_CASE(read_ahead_changes_no_bit) {
+    const auto expected = weights_of<Mean>(2, {.epochs = 2, .batch_size = 3});
+    BOOST_TEST((weights_of<Mean>(2, {.epochs = 2, .batch_size = 3, .read_ahead = 3}) == expected));
+}
+
+BOOST_AUTO_TEST_CASE(parameters_and_buffers_begin_as_rank_0s) {
+    struct Buffered : Mean {
+        std::vector<double> statistics = std::vector<double>(2);
+        using Mean::Mean;
+        std::span<double> buffers() { return statistics; }
+    };
+    check_clean(outcomes(3, [&](auto& world) {
+        Buffered model(columns, 4);
+        for (auto& one : model.contiguous) one = world.rank() + 1.0;
+        model.statistics[1] = world.rank() + 5.0;
+        model.contiguous_gradient[2] = 99; // left over from before: must not count
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0}};
+        if (model.contiguous != std::vector<double>(columns, 1.0)) throw std::runtime_error("parameters differ");
+        if (model.statistics[1] != 5.0) throw std::runtime_error("buffers differ");
+        model.statistics[1] = world.rank() + 7.0;
+        trainer.evaluate(
+            data(), {}, [](auto&, const auto&, un::SumMetric&) {}, un::SumMetric{});
+        if (model.statistics[1] != 7.0) throw std::runtime_error("buffers differ in evaluation");
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(diverged_replicas_are_named) {
+    const auto all = outcomes(3, [&](auto& world) {
+        Mean model(columns, 4);
+        un::Trainer trainer{world, model};
+        trainer.verify_replicas();
+        if (world.rank() == 2) model.contiguous[5] += 1e-9;
+        trainer.verify_replicas();
+    });
+    for (const auto& outcome : all) {
+        BOOST_TEST(name_of(outcome.code) == "mismatch");
+        BOOST_TEST(outcome.says("parameter 1 differs between rank 0 and rank 2"), outcome.what);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(random_streams_do_not_know_their_host) {
+    struct Recorder : Mean {
+        using Mean::Mean;
+        std::set<std::uint64_t>* seen = nullptr;
+        std::mutex* mutex = nullptr;
+        double operator()(const un::RowBatch<double, double>&, un::Pass& pass) {
+            auto random = pass.random();
+            const std::uint64_t first = random();
+            const std::scoped_lock lock(*mutex);
+            seen->insert(first << 32 | random());
+            return 0;
+        }
+    };
+    const auto drawn = [](int ranks, auto sampler, std::uint64_t seed) {
+        std::set<std::uint64_t> seen;
+        std::mutex mutex;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Recorder model(columns);
+                model.seen = &seen;
+                model.mutex = &mutex;
+            un::Trainer trainer{world, model, sampler};
+            trainer.fit(data(), {.epochs = 2, .batch_size = 3, .seed = seed, .progress = false});
+        }));
+        return seen;
+    };
+    const auto four = drawn(4, un::DistributedSampler{}, 1);
+    BOOST_TEST(four.size() == 24u); // 2 epochs x 3 rounds x 4 replicas, all different
+    BOOST_TEST((drawn(2, un::InterleavedSampler{.replicas = 2}, 1) == four));
+    BOOST_TEST((drawn(1, un::InterleavedSampler{.replicas = 4}, 1) == four));
+    BOOST_TEST((drawn(4, un::DistributedSampler{}, 2) != four));
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_equals_one_ranks) {
+    struct Judge : Mean {
+        using Mean::Mean;
+        void evaluate(const un::RowBatch<double, double>& batch, un::MeanMetric& loss, un::F1Metric& f1,
+                      un::AucMetric& auc) {
+            for (std::size_t i = 0; i < batch.rows(); ++i) {
+                const double y = output(batch.row(i));
+                loss.add((y - batch.labels[i]) * (y - batch.labels[i]), 1 + batch.labels[i]);
+                f1.add(y > 1.5, batch.labels[i] > 0.5);
+                auc.add(y, batch.labels[i] > 0.5);
+            }
+        }
+    };
+    std::vector<double> expected;
+    for (const int ranks : {1, 2, 3, 4, 7}) {
+        for (const std::int64_t batch : {1, 4, 100}) {
+            std::vector<std::vector<double>> found(static_cast<std::size_t>(ranks));
+            std::vector<std::vector<double>> outputs(static_cast<std::size_t>(ranks));
+            check_clean(outcomes(ranks, [&](auto& world) {
+                Judge model(columns);
+                for (std::size_t j = 0; j < columns; ++j) model.contiguous[j] = static_cast<double>(j) / 5;
+                un::Trainer trainer{world, model};
+                const auto [loss, f1, auc] =
+                    trainer.evaluate(data(), {.batch_size = batch}, un::MeanMetric{}, un::F1Metric{}, un::AucMetric{});
+                found[static_cast<std::size_t>(world.rank())] = {loss.value(), f1.value(), auc.value(),
+                                                                 static_cast<double>(auc.size())};
+                outputs[static_cast<std::size_t>(world.rank())] = trainer.predict(data(), {.batch_size = batch});
+            }));
+            if (expected.empty()) {
+                expected = found[0];
+                BOOST_TEST(expected[3] == static_cast<double>(samples));
+                BOOST_TEST(expected[1] > 0);
+                BOOST_TEST(expected[2] > 0);
+            }
+            for (const auto& one : found) BOOST_TEST((one == expected), ranks << " ranks, batch " << batch);
+            Judge model(columns);
+            for (std::size_t j = 0; j < columns; ++j) model.contiguous[j] = static_cast<double>(j) / 5;
+            for (const auto& one : outputs) {
+                BOOST_REQUIRE(one.size() == samples);
+                for (std::size_t i = 0; i < samples; ++i)
+                    BOOST_TEST(one[i] == model.output(std::span(inputs).subspan(i * columns, columns)));
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(learning_rates_know_the_length) {
+    un::Group<un::InProcess> world;
+    Mean model(columns);
+    un::Trainer trainer{world, model, un::CosineRate{.final_factor = 0.5}, un::Sgd{.learning_rate = 1e-3}};
+    std::vector<double> rates;
+    trainer.fit(data(), {.epochs = 2, .batch_size = 10, .progress = false},
+                [&](const un::UpdateReport& report) { rates.push_back(report.learning_rate); });
+    BOOST_REQUIRE(rates.size() == 6u);
+    const un::CosineRate rate{.final_factor = 0.5};
+    for (std::size_t i = 0; i < rates.size(); ++i)
+        BOOST_TEST(rates[i] == rate.rate(1e-3, {.update = i, .updates_total = 6}));
+}
+
+BOOST_AUTO_TEST_CASE(the_plan_in_words) {
+    un::Group<un::InProcess> world;
+    Mean model(columns, 4);
+    un::Trainer trainer{world, model, un::InterleavedSampler{.replicas = 2}, un::Accumulate{.steps = 4},
+                        un::Sgd{.momentum = 0.9}};
+    const std::string text = trainer.describe(samples, {.batch_size = 3});
+    for (const char* words :
+         {"InterleavedSampler", "Accumulate", "native", "replicated", "Sgd", "2 parameters, 6 elements, 48 B",
+          "2 a round, 2 hosted", "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
+        BOOST_TEST(text.find(words) != std::string::npos, words << " is not in\n" << text);
+}
+
+BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
+    struct Lean {
+        std::vector<float> weights = std::vector<float>(3000, 1.f), gradient = std::vector<float>(3000);
+        std::vector<std::span<float>> spans, gradient_spans;
+        Lean() {
+            for (std::size_t at = 0; at < 3000; at += 1000) {
+                spans.push_back(std::span(weights).subspan(at, 1000));
+                gradient_spans.push_back(std::span(gradient).subspan(at, 1000));
+            }
+        }
+        auto& parameters() { return spans; }
+        auto& gradients() { return gradient_spans; }
+        double operator()(const int& batch, un::Pass& pass) {
+            for (float& g : gradient) g += static_cast<float>(batch);
+            for (std::size_t i = 3; i-- > 0;) pass.ready(i);
+            return 1;
+        }
+    };
+    const auto count = [](int ranks, auto... policies) {
+        std::vector<std::size_t> allocations(static_cast<std::size_t>(ranks));
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Lean model;
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 1e-3, .momentum = 0.9},
+                                un::Buckets{.first_bytes = 4000, .bytes = 4000}, policies...};
+            for (int i = 0; i < 3; ++i) trainer.step(1), trainer.step(1, 2);
+            const std::size_t before = allocations_of_thread();
+            for (int i = 0; i < 20; ++i) trainer.step(1), trainer.step(1, 2);
+            allocations[static_cast<std::size_t>(world.rank())] = allocations_of_thread() - before;
+        }));
+        std::size_t most = 0;
+        for (const std::size_t one : allocations) most = std::max(most, one);
+        return most;
+    };
+    BOOST_TEST(count(1) == 0u);
+    BOOST_TEST(count(2) == 0u);
+    BOOST_TEST(count(3, un::RingReducer{}) == 0u);
+    BOOST_TEST(count(2, un::ParameterServerReducer{.servers = 2}) == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
