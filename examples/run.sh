@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds the examples and runs the main one: bash examples/run.sh [OPTIONS OF data_parallel...]
+# Installs what is missing, builds the main example and runs it: bash examples/run.sh [OPTIONS OF data_parallel...]
 # What is built and installed goes to stderr, so that stdout is the example's alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -7,6 +7,6 @@ cd "$(dirname "$0")/.."
 {
     install_missing compiler build json cli11
     cmake --preset release -D UNISONO_BUILD_TESTS=OFF -B build/examples
-    cmake --build build/examples --parallel "$(nproc)"
+    cmake --build build/examples --target data_parallel --parallel "$(nproc)"
 } >&2
 exec build/examples/examples/data_parallel "$@"
