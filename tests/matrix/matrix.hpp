@@ -1,0 +1,263 @@
+// Crosses policies with each other: every combination that the rules allow trains like a serial loop in double.
+//
+// Full over reducer x update x sharding x accumulation (full_*.cpp, one file a reducer); the other families pairwise
+// (pairwise.cpp). What the rules refuse is counted by reason; report.cpp prints the counts at the end.
+#pragma once
+
+#include "trainer/models.hpp"
+#include "trainer/outcomes.hpp"
+
+#include "unisono/accumulation/samples.hpp"
+#include "unisono/accumulation/steps.hpp"
+#include "unisono/accumulation/tokens.hpp"
+#include "unisono/guard/none.hpp"
+#include "unisono/optimizer/adagrad.hpp"
+#include "unisono/optimizer/adam.hpp"
+#include "unisono/optimizer/rmsprop.hpp"
+#include "unisono/reducer/automatic.hpp"
+#include "unisono/reducer/parameter_server.hpp"
+#include "unisono/sampler/interleaved.hpp"
+#include "unisono/sampler/scatter.hpp"
+#include "unisono/sampler/sequential.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace unisono_matrix {
+
+namespace un = unisono;
+using unisono_test::LeastSquares;
+
+struct Counts {
+    int ran = 0;                             ///< combinations, each on several world sizes
+    std::map<std::string, int> refused = {}; ///< by reason
+};
+inline Counts& counts() {
+    static Counts all;
+    return all;
+}
+
+// --- policies of the tests' own, known to the library by what they declare alone -----------------------------------------
+
+/// Equal slices for all ranks, as ZeRO's first stage has them.
+struct EqualShards {
+    static constexpr std::string_view name = "equal shards";
+    static constexpr un::Family family = un::Family::sharding;
+    static constexpr bool gives_owners = true;
+    friend bool operator==(const EqualShards&, const EqualShards&) = default;
+    [[nodiscard]] un::Owners owners(const un::BucketFacts& facts) const {
+        return un::Owners::equal(facts.count, facts.world);
+    }
+};
+
+/// Agrees before anything is summed, and sums only if there will be an update.
+struct AgreeFirst {
+    static constexpr std::string_view name = "agree first";
+    static constexpr un::Family family = un::Family::update;
+    static constexpr bool agrees = true;
+    static constexpr bool needs_owner = false;
+    friend bool operator==(const AgreeFirst&, const AgreeFirst&) = default;
+    template <un::update_exchange Exchange>
+    un::Verdict run(Exchange& exchange) const {
+        exchange.start();
+        exchange.finish();
+        const un::Verdict verdict = exchange.agree();
+        if (verdict == un::Verdict::commit) {
+            exchange.apply();
+            exchange.publish();
+        } else {
+            exchange.discard();
+        }
+        return verdict;
+    }
+};
+
+/// Synchronous, but it insists on owners.
+struct OwnersOnly : un::Synchronous {
+    static constexpr std::string_view name = "owners only";
+    static constexpr bool needs_owner = true;
+    friend bool operator==(const OwnersOnly&, const OwnersOnly&) = default;
+};
+
+/// Cannot sum to an owner.
+struct SumOnlyReducer {
+    static constexpr std::string_view name = "sum only";
+    static constexpr un::Family family = un::Family::reducer;
+    static constexpr bool gives_owners = false;
+    static constexpr bool reduces_to_owners = false;
+    friend bool operator==(const SumOnlyReducer&, const SumOnlyReducer&) = default;
+    struct Run {
+        template <class World, class T>
+        un::Operation sum(World& group, std::span<T> values) const {
+            return un::start_all_reduce(group, values, un::Sum{}, un::DirectSchedule{});
+        }
+    };
+    template <class World>
+    [[nodiscard]] Run start(World&) const {
+        return {};
+    }
+};
+
+// --- the task ----------------------------------------------------------------------------------------------------------
+
+inline constexpr std::size_t columns = 5;
+inline constexpr std::size_t samples = 23;
+inline constexpr std::int64_t batch_size = 2;
+inline constexpr std::int64_t epochs = 2;
+
+inline const std::vector<double>& inputs() {
+    static const std::vector<double> all = [] {
+        std::vector<double> values(samples * columns);
+        un::Mt19937 generator(21);
+        un::torch_rand(generator, std::span<double>(values));
+        return values;
+    }();
+    return all;
+}
+inline const std::vector<double>& targets() {
+    static const std::vector<double> all = [] {
+        std::vector<double> values(samples);
+        un::Mt19937 generator(22);
+        un::torch_rand(generator, std::span<double>(values));
+        return values;
+    }();
+    return all;
+}
+inline double tokens_of(double target) { return 1 + std::floor(4 * target); }
+
+/// Three parameters whose memory is in pieces, some tokens a sample.
+struct Model : LeastSquares<double, un::GradientKind::mean, true> {
+    Model() : LeastSquares<double, un::GradientKind::mean, true>(columns, 2) { says_ready = true; }
+    double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+        for (const double target : batch.labels) pass.count_tokens(tokens_of(target));
+        return LeastSquares<double, un::GradientKind::mean, true>::operator()(batch, pass);
+    }
+};
+
+// --- the oracle --------------------------------------------------------------------------------------------------------
+
+/// Replica after replica and sample after sample, in double.
+template <class Sampler, class Accumulation, class Weighing, class Optimizer, class Rate>
+std::vector<double> serial(int world, const Sampler& sampler, const Accumulation& accumulation, const Weighing&,
+                           const Optimizer& optimizer, const Rate& rate, std::uint64_t updates_total) {
+    const std::int64_t hosted = sampler.replicas_per_rank();
+    const std::int64_t replicas = world * hosted;
+    std::vector<double> weights(columns);
+    auto state = un::start<double>(optimizer, columns);
+    std::uint64_t update = 0;
+    for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
+        std::vector<un::SampleStream> streams;
+        for (std::int64_t r = 0; r < world; ++r)
+            streams.push_back(
+                sampler.stream(un::shape_of_rank(sampler, samples, batch_size, world, r), un::Epoch{epoch}));
+        auto window = accumulation.window(hosted);
+        std::vector<double> sum(columns);
+        double divisor = 0;
+        while (!streams[0].done()) {
+            un::Totals round{hosted, 0, 0};
+            for (std::int64_t r = 0; r < replicas; ++r) {
+                const un::MicroBatch micro = streams[static_cast<std::size_t>(r / hosted)].next();
+                if (micro.samples.empty()) continue;
+                std::vector<double> gradient(columns);
+                double tokens = 0;
+                const auto n = static_cast<double>(micro.samples.size());
+                for (const std::size_t i : micro.samples) {
+                    double error = -targets()[i];
+                    for (std::size_t j = 0; j < columns; ++j) error += inputs()[i * columns + j] * weights[j];
+                    for (std::size_t j = 0; j < columns; ++j) gradient[j] += 2 * error * inputs()[i * columns + j] / n;
+                    tokens += tokens_of(targets()[i]);
+                }
+                const double weight = Weighing::needs_samples ? n : Weighing::needs_tokens ? tokens : 1;
+                for (std::size_t j = 0; j < columns; ++j) sum[j] += weight * gradient[j];
+                divisor += weight;
+                round.samples += static_cast<std::int64_t>(micro.samples.size());
+                round.tokens += static_cast<std::int64_t>(tokens);
+            }
+            window.add(round);
+            if (!window.closed() && !(streams[0].done() && window.due_at_end())) continue;
+            const un::RatePoint point{.update = update, .updates_total = updates_total, .global_batch = 0};
+            ++update;
+            optimizer.update(state.all(), std::span<double>(weights), std::span<const double>(sum),
+                             {rate.rate(optimizer.learning_rate, point), update, 1 / divisor});
+            sum.assign(columns, 0);
+            divisor = 0;
+            window.reset();
+        }
+    }
+    return weights;
+}
+
+// --- one combination ---------------------------------------------------------------------------------------------------
+
+template <class Reducer, class Update, class Sharding, class Guard, class Optimizer, class Sampler, class Accumulation,
+          class Weighing, class Rate>
+void check(const Reducer& reducer, const Update& update, const Sharding& sharding, const Guard& guard,
+           const Optimizer& optimizer, const Sampler& sampler, const Accumulation& accumulation,
+           const Weighing& weighing, const Rate& rate) {
+    using Rules = un::detail::Compatibility<Reducer, Update, Sharding, Guard, Optimizer>;
+    if constexpr (!Rules::good) {
+        ++counts().refused[std::string(Rules::refusal)];
+    } else {
+        ++counts().ran;
+        for (const int ranks : {1, 2, 3}) {
+            if constexpr (requires { reducer.servers; }) {
+                if (reducer.servers > ranks) continue;
+            }
+            std::vector<std::vector<double>> weights(static_cast<std::size_t>(ranks));
+            std::uint64_t updates = 0;
+            const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
+                Model model;
+                un::RowData<double, double> data{inputs(), columns, targets()};
+                un::Trainer trainer{world,        model,     weighing, rate,
+                                    guard,        optimizer, sampler,  sharding,
+                                    accumulation, update,    reducer,  un::Buckets{.first_bytes = 1, .bytes = 24}};
+                trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
+                weights[static_cast<std::size_t>(world.rank())] = model.values();
+                if (world.rank() == 0) updates = trainer.updates();
+            });
+            BOOST_TEST_CONTEXT(ranks << " ranks: " << Reducer::name << ", " << Update::name << ", " << Sharding::name
+                                     << ", " << Guard::name << ", " << Optimizer::name << ", " << Sampler::name << ", "
+                                     << Accumulation::name << ", " << Weighing::name << ", " << Rate::name) {
+                for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
+                const auto expected = serial(ranks, sampler, accumulation, weighing, optimizer, rate, updates);
+                BOOST_TEST(updates > 0u);
+                for (const auto& one : weights) {
+                    BOOST_TEST(one == weights[0], boost::test_tools::per_element());
+                    BOOST_REQUIRE(one.size() == columns);
+                    for (std::size_t j = 0; j < columns; ++j)
+                        BOOST_TEST(std::abs(one[j] - expected[j]) <= 1e-11 * std::max(1.0, std::abs(expected[j])),
+                                   "weight " << j << " is " << one[j] << ", expected " << expected[j]);
+                }
+            }
+        }
+    }
+}
+
+/// All that is crossed in full, for one reducer.
+template <class Reducer>
+void check_full(const Reducer& reducer) {
+    const auto with_accumulation = [&](const auto& update, const auto& sharding, const auto& accumulation) {
+        check(reducer, update, sharding, un::FiniteGuard{}, un::Sgd{.learning_rate = 0.1, .momentum = 0.9},
+              un::DistributedSampler{.seed = 4}, accumulation, un::BySamples{}, un::ConstantRate{});
+    };
+    const auto with_sharding = [&](const auto& update, const auto& sharding) {
+        with_accumulation(update, sharding, un::NoAccumulation{});
+        with_accumulation(update, sharding, un::Accumulate{.steps = 3});
+        with_accumulation(update, sharding, un::AccumulateSamples{.samples = 7});
+        with_accumulation(update, sharding, un::AccumulateTokens{.tokens = 20});
+    };
+    const auto with_update = [&](const auto& update) {
+        with_sharding(update, un::Replicated{});
+        with_sharding(update, EqualShards{});
+    };
+    with_update(un::Synchronous{});
+    with_update(AgreeFirst{});
+    with_update(OwnersOnly{});
+}
+
+} // namespace unisono_matrix

@@ -1,0 +1,67 @@
+// The families that are not crossed in full: every pair of their policies occurs in some combination.
+#pragma once
+
+#include "matrix.hpp"
+
+#include <array>
+#include <tuple>
+#include <utility>
+
+namespace unisono_matrix {
+
+inline const auto& choices() {
+    static const auto all =
+        std::tuple{std::tuple{un::DistributedSampler{.seed = 6}, un::InterleavedSampler{.replicas = 2, .seed = 7},
+                              un::SequentialSampler{}, un::ScatterSampler{.seed = 8}},
+                   std::tuple{un::Sgd{.learning_rate = 0.1, .momentum = 0.8, .nesterov = true, .weight_decay = 0.01},
+                              un::Adam{.learning_rate = 0.02}, un::AdamW{.learning_rate = 0.02},
+                              un::Adagrad{.learning_rate = 0.05}, un::RmsProp{.learning_rate = 0.01, .momentum = 0.5}},
+                   std::tuple{un::ReplicasAlike{}, un::BySamples{}, un::ByTokens{}},
+                   std::tuple{un::FiniteGuard{}, un::NoGuard{}},
+                   std::tuple{un::ConstantRate{}, un::WarmupRate{.updates = 3, .start_factor = 0.1},
+                              un::CosineRate{.final_factor = 0.1}, un::StepDecayRate{.every = 4, .factor = 0.5}},
+                   std::tuple{un::NativeReducer{}, un::ParameterServerReducer{.servers = 2}, un::TreeReducer{}},
+                   std::tuple{un::NoAccumulation{}, un::Accumulate{.steps = 2, .short_window = un::ShortWindow::drop}}};
+    return all;
+}
+inline constexpr std::array<std::size_t, 7> sizes = {4, 5, 3, 2, 4, 3, 2};
+
+/// One combination a row: an index into each of the lists above.
+inline constexpr std::array<std::array<std::size_t, 7>, 21> rows = {{
+    {0, 0, 1, 1, 1, 0, 1}, {0, 1, 0, 0, 3, 2, 0}, {0, 2, 2, 0, 0, 1, 1}, {0, 3, 0, 1, 0, 0, 1}, {0, 4, 2, 0, 2, 0, 1},
+    {1, 0, 1, 0, 0, 1, 0}, {1, 1, 0, 1, 2, 1, 1}, {1, 2, 2, 0, 3, 0, 0}, {1, 3, 2, 1, 1, 2, 1}, {1, 4, 1, 1, 3, 2, 1},
+    {2, 0, 0, 0, 3, 2, 0}, {2, 0, 2, 1, 2, 2, 1}, {2, 1, 1, 0, 0, 1, 0}, {2, 2, 0, 0, 1, 2, 0}, {2, 3, 1, 0, 2, 0, 0},
+    {2, 4, 2, 0, 0, 2, 0}, {3, 0, 1, 0, 0, 2, 0}, {3, 1, 2, 1, 1, 0, 1}, {3, 2, 1, 1, 2, 2, 1}, {3, 3, 2, 0, 3, 1, 0},
+    {3, 4, 0, 1, 1, 1, 0},
+}};
+
+/// Pairs of policies that occur in no row.
+consteval std::size_t missing_pairs() {
+    std::size_t missing = 0;
+    for (std::size_t a = 0; a < sizes.size(); ++a)
+        for (std::size_t b = a + 1; b < sizes.size(); ++b)
+            for (std::size_t x = 0; x < sizes[a]; ++x)
+                for (std::size_t y = 0; y < sizes[b]; ++y) {
+                    bool found = false;
+                    for (const auto& row : rows) found = found || (row[a] == x && row[b] == y);
+                    missing += found ? 0 : 1;
+                }
+    return missing;
+}
+static_assert(missing_pairs() == 0, "a pair of policies occurs in no combination: add a row");
+
+template <std::size_t Row>
+void check_row() {
+    const auto& [samplers, optimizers, weighings, guards, rates, reducers, accumulations] = choices();
+    constexpr auto row = rows[Row];
+    check(std::get<row[5]>(reducers), un::Synchronous{}, un::Replicated{}, std::get<row[3]>(guards),
+          std::get<row[1]>(optimizers), std::get<row[0]>(samplers), std::get<row[6]>(accumulations),
+          std::get<row[2]>(weighings), std::get<row[4]>(rates));
+}
+
+template <std::size_t First, std::size_t... I>
+void check_rows(std::index_sequence<I...>) {
+    (check_row<First + I>(), ...);
+}
+
+} // namespace unisono_matrix
