@@ -36,11 +36,16 @@ void measure(int ranks, std::size_t count, const Family& family, un::nanoseconds
     }
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    std::printf("%-18s %6d ranks %7zu elements%s: %7.3f s (%.3f s to build), %11llu messages, %5.2f million/s, peak "
-                "%4ld MiB, virtual %.3f ms, %s\n",
-                std::string(Family::name).c_str(), ranks, count, jitter != 0 ? " jitter" : "", wall, built,
-                static_cast<unsigned long long>(report.messages), static_cast<double>(report.messages) / wall * 1e-6,
-                usage.ru_maxrss / 1024, static_cast<double>(report.time) * 1e-6, right ? "right" : "WRONG");
+    const auto seconds_of = [](const timeval& t) {
+        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+    };
+    std::printf(
+        "%-18s %5d ranks %7zu elements%s: %7.3f s (%.3f s to build; %.3f s of processor), %11llu messages, %5.2f "
+        "million/s, peak %4ld MiB, virtual %.3f ms, %s\n",
+        std::string(Family::name).c_str(), ranks, count, jitter != 0 ? ", jitter" : "", wall, built,
+        seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime), static_cast<unsigned long long>(report.messages),
+        static_cast<double>(report.messages) / wall * 1e-6, usage.ru_maxrss / 1024,
+        static_cast<double>(report.time) * 1e-6, right ? "right" : "WRONG");
     std::fflush(stdout);
     if (!right) std::exit(1);
 }
