@@ -230,6 +230,27 @@ BOOST_AUTO_TEST_CASE(resumes_at_any_sample) {
     }
 }
 
+// A new trainer, told where to begin, goes on as the old one would have.
+BOOST_AUTO_TEST_CASE(begins_at_a_given_position) {
+    const un::DistributedSampler sampler{.seed = 9};
+    const un::Sgd sgd{.learning_rate = 0.1};
+    un::Group<un::InProcess> world;
+    Mean whole(columns);
+    un::Trainer{world, whole, sampler, sgd}.fit(data(), {.epochs = 3, .batch_size = 4, .progress = false});
+    for (int stop = 1; stop < 24; ++stop) {
+        Mean first(columns), second(columns);
+        int updates = 0;
+        const auto report =
+            un::Trainer{world, first, sampler, sgd}.fit(data(), {.epochs = 3, .batch_size = 4, .progress = false},
+                                                        [&](const un::UpdateReport&) { return ++updates != stop; });
+        second.contiguous = first.contiguous;
+        if (const std::int64_t left = 3 - report.position.epoch.number(); left > 0)
+            un::Trainer{world, second, sampler, sgd}.fit(
+                data(), {.epochs = left, .batch_size = 4, .start = report.position, .progress = false});
+        BOOST_TEST((second.contiguous == whole.contiguous), "stopped after " << stop);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(epochs_go_on_from_call_to_call) {
     un::Group<un::InProcess> world;
     Mean once(columns), apart(columns);
@@ -299,8 +320,8 @@ BOOST_AUTO_TEST_CASE(random_streams_do_not_know_their_host) {
         std::mutex mutex;
         check_clean(outcomes(ranks, [&](auto& world) {
             Recorder model(columns);
-                model.seen = &seen;
-                model.mutex = &mutex;
+            model.seen = &seen;
+            model.mutex = &mutex;
             un::Trainer trainer{world, model, sampler};
             trainer.fit(data(), {.epochs = 2, .batch_size = 3, .seed = seed, .progress = false});
         }));

@@ -4,6 +4,7 @@
 /// A model's memory in flat order: parameter 0's elements, then parameter 1's, ... wherever its spans may lie.
 
 #include "unisono/layout/layout.hpp"
+#include "unisono/layout/owners.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 
@@ -54,6 +55,11 @@ public:
         layout_ = Layout(shapes, buckets);
         if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
         for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
+        for (const Bucket& bucket : layout_.buckets()) {
+            std::size_t first = bucket.pieces.front().parameter;
+            for (const Piece& piece : bucket.pieces) first = std::min(first, piece.parameter);
+            buckets_.push_back({layout_.start_of(first), bucket.count});
+        }
     }
 
     [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -63,20 +69,17 @@ public:
     [[nodiscard]] bool contiguous() const { return stretches_.size() == 1; }
 
     /// The elements of a bucket in flat order: whole parameters that follow one another.
-    [[nodiscard]] Slice bucket(std::size_t index) const {
-        const Bucket& one = layout_.buckets()[index];
-        std::size_t first = one.pieces.front().parameter;
-        for (const Piece& piece : one.pieces) first = std::min(first, piece.parameter);
-        return {layout_.start_of(first), one.count};
-    }
+    [[nodiscard]] const Slice& bucket(std::size_t index) const { return buckets_[index]; }
 
     /// Calls visit(stretch) for the memory of [first, first + count) of the flat order.
     template <class Visit>
     void visit(const Slice& slice, Visit&& visit) const {
-        for (const Stretch<T>& one : stretches_) {
-            const std::size_t begin = std::max(one.flat, slice.first);
-            const std::size_t end = std::min(one.flat + one.count, slice.end());
-            if (begin < end) visit(one.part(begin - one.flat, end - begin));
+        auto one = std::upper_bound(stretches_.begin(), stretches_.end(), slice.first,
+                                    [](std::size_t flat, const Stretch<T>& other) { return flat < other.flat; });
+        for (one -= one == stretches_.begin() ? 0 : 1; one != stretches_.end() && one->flat < slice.end(); ++one) {
+            const std::size_t begin = std::max(one->flat, slice.first);
+            const std::size_t end = std::min(one->flat + one->count, slice.end());
+            if (begin < end) visit(one->part(begin - one->flat, end - begin));
         }
     }
 
@@ -98,6 +101,7 @@ private:
     }
 
     Layout layout_;
+    std::vector<Slice> buckets_;
     std::vector<Stretch<T>> stretches_;
 };
 
