@@ -18,7 +18,7 @@ while [ $# != 0 ]; do
 done
 
 things=(compiler build python boost_test json cli11 ccache)
-case $preset in *clang*) things+=(clang) ;; esac
+case $preset in *clang* | asan) things+=(clang) ;; esac
 install_missing "${things[@]}"
 
 jobs=$(nproc)

@@ -23,7 +23,7 @@ is_present() {
 packages_of() {
     case $1 in
         compiler) echo g++ ;;
-        clang) echo clang ;;
+        clang) echo clang libclang-rt-14-dev ;;
         build) echo cmake ninja-build ;;
         python) echo python3 ;;
         boost_test) echo libboost-test-dev ;;

@@ -57,7 +57,11 @@
 /// iterations are independent: two pointers either are equal or do not overlap.
 #if defined(__clang__)
 #define UNISONO_KERNEL [[gnu::noinline, gnu::flatten]]
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)
+#define UNISONO_ELEMENTWISE // checks in the loop keep it from being vectorised, and clang would warn
+#else
 #define UNISONO_ELEMENTWISE _Pragma("clang loop vectorize(assume_safety)")
+#endif
 #elif defined(__GNUC__)
 #define UNISONO_KERNEL                                                                                     \
     [[gnu::noinline, gnu::flatten,                                                                         \
