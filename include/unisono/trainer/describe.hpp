@@ -4,6 +4,7 @@
 /// The plan in words: who takes part, which policies, how the batch is made up, where the bytes are.
 
 #include "unisono/core/text.hpp"
+#include "unisono/layout/owners.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/trainer/plan.hpp"
 
