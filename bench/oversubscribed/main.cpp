@@ -23,8 +23,7 @@ class Crew {
 public:
     Crew(int ranks, std::size_t count, std::string name)
         : series{std::move(name), {}}, ranks_(ranks), meeting_(ranks), thread_([this, count] {
-              un::run<un::InProcess>(
-                  ranks_, [&](World& world) { work(world, count); }, {.bind_to_cores = true});
+              un::run<un::InProcess>(ranks_, [&](World& world) { work(world, count); }, {.bind_to_cores = true});
           }) {}
     ~Crew() {
         ask(stop);

@@ -2,10 +2,10 @@
 
 // What the figures depend on: the machine by name, its load, and how long a cache line travels between two cores.
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <atomic>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sched.h>
@@ -61,7 +61,8 @@ inline double round_trip_ns() {
     std::thread other([&] {
         bind_to(all, 1);
         for (std::uint32_t turn = 1; turn <= batches * turns; ++turn) {
-            while (ping.load(std::memory_order_acquire) < turn) {}
+            while (ping.load(std::memory_order_acquire) < turn) {
+            }
             pong.store(turn, std::memory_order_release);
         }
     });
@@ -73,7 +74,8 @@ inline double round_trip_ns() {
             const double begin = now_s();
             for (std::uint32_t i = 0; i < turns; ++i) {
                 ping.store(++turn, std::memory_order_release);
-                while (pong.load(std::memory_order_acquire) < turn) {}
+                while (pong.load(std::memory_order_acquire) < turn) {
+                }
             }
             best = std::min(best, (now_s() - begin) / turns * 1e9);
         }
@@ -89,18 +91,16 @@ inline nlohmann::json describe_machine() {
     double load = 0;
     if (std::ifstream in("/proc/loadavg"); in) in >> load;
     return {
-        {"processor", first_line_with("/proc/cpuinfo", "model name")},
-        {"cores", cores().size()},
-        {"hypervisor", first_line_with("/proc/cpuinfo", "flags").find(" hypervisor") != std::string::npos},
-        {"system", std::string(system.sysname) + " " + system.release},
-        {"real_time_priority", sched_getscheduler(0) == SCHED_FIFO},
-        {"load", load},
+        {"processor", first_line_with("/proc/cpuinfo", "model name")}, {"cores", cores().size()},
+            {"hypervisor", first_line_with("/proc/cpuinfo", "flags").find(" hypervisor") != std::string::npos},
+            {"system", std::string(system.sysname) + " " + system.release},
+            {"real_time_priority", sched_getscheduler(0) == SCHED_FIFO}, {"load", load},
 #if defined(__clang__)
-        {"compiler", "clang " __clang_version__},
+            {"compiler", "clang " __clang_version__},
 #else
-        {"compiler", "g++ " __VERSION__},
+            {"compiler", "g++ " __VERSION__},
 #endif
-        {"round_trip_ns", round_trip_ns()},
+            {"round_trip_ns", round_trip_ns()},
     };
 }
 

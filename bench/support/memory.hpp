@@ -70,8 +70,7 @@ inline void check_sum(std::span<const float> data, int ranks, std::uint32_t repe
     }
     if (wrong == data.size()) return;
     std::fprintf(stderr, "%s: element %zu of %zu is %g, expected %g\n", who, wrong, data.size(),
-                 static_cast<double>(data[wrong]),
-                 static_cast<double>(value_of(wrong, 0, repetition) * all + numbers));
+                 static_cast<double>(data[wrong]), static_cast<double>(value_of(wrong, 0, repetition) * all + numbers));
     std::exit(1);
 }
 

@@ -51,7 +51,10 @@ inline std::string format(const char* pattern, double value) {
 class Report {
 public:
     Report(std::string name, const Options& options) : options_(options) {
-        json_ = {{"benchmark", name}, {"quick", options.quick}, {"machine", describe_machine()}, {"cases", nlohmann::json::array()}};
+        json_ = {{"benchmark", name},
+                 {"quick", options.quick},
+                 {"machine", describe_machine()},
+                 {"cases", nlohmann::json::array()}};
         const auto& machine = json_["machine"];
         std::printf("== %s ==\n%s, %d cores, %s, %s; core to core and back %.0f ns; load %.1f%s\n", name.c_str(),
                     machine["processor"].get<std::string>().c_str(), machine["cores"].get<int>(),
@@ -93,7 +96,8 @@ public:
         const double quiet_more_us = (ours.best_quarter() - best->best_quarter()) * 1e6;
         const bool by_ratio = goal_unit == "x";
         const std::string aim = goal <= 0 ? "" : by_ratio ? format("%.2f x", goal) : format("+%.2f us", goal);
-        std::vector<std::string> cells{what, format("%.3f", ours.median() * 1e6), format("%.0f %%", ours.spread() * 100)};
+        std::vector<std::string> cells{what, format("%.3f", ours.median() * 1e6),
+                                       format("%.0f %%", ours.spread() * 100)};
         for (const Series& other : others) cells.push_back(format("%.3f", other.median() * 1e6));
         cells.push_back(format("%.2f x", ratio));
         cells.push_back(format("%.2f x", paired));
@@ -101,9 +105,10 @@ public:
         cells.push_back(format("%+.3f us", more_us));
         cells.push_back(aim);
         row(cells);
-        nlohmann::json entry{{"case", what},       {"ours", ours.json()},      {"against", best->name},
-                             {"ratio", ratio},     {"paired_ratio", paired},   {"best_quarter_ratio", quiet},
-                             {"more_us", more_us}, {"best_quarter_more_us", quiet_more_us}};
+        nlohmann::json entry{{"case", what},           {"ours", ours.json()},
+                             {"against", best->name},  {"ratio", ratio},
+                             {"paired_ratio", paired}, {"best_quarter_ratio", quiet},
+                             {"more_us", more_us},     {"best_quarter_more_us", quiet_more_us}};
         if (goal > 0) entry["goal"] = {{"at_most", goal}, {"unit", goal_unit}};
         for (const Series& other : others) entry["others"].push_back(other.json());
         json_["cases"].push_back(std::move(entry));

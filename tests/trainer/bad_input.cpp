@@ -91,8 +91,8 @@ BOOST_AUTO_TEST_SUITE(bad_input)
 
 BOOST_AUTO_TEST_CASE(hyperparameters) {
     for (const int ranks : {1, 3}) {
-        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.learning_rate = no_number}), un::ErrorCode::bad_input,
-                  {"Sgd", "learning_rate", "nan"});
+        check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.learning_rate = no_number}),
+                  un::ErrorCode::bad_input, {"Sgd", "learning_rate", "nan"});
         check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::Sgd{.momentum = -1}), un::ErrorCode::bad_input,
                   {"momentum", "-1"});
         check_all(fit_outcomes(ranks, {.batch_size = 2}, 20, un::WarmupRate{.updates = 0}), un::ErrorCode::bad_input,

@@ -29,8 +29,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
         input = output;
     }
     OperationRequest request = request_for(input, output);
-    request.input_partition = Partition::vector(count);
-    request.output_partition = request.input_partition;
+    request.partition = Partition::vector(count);
     request.count = count;
     request.total_bytes = count * sizeof(T);
     set_reduction<T>(request, op);
@@ -52,7 +51,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 ///
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements a rank; halving and doubling
 /// the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds of n; native (mapped memory): each rank reads and
-/// writes n/p of everybody's memory, up to 472 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
+/// writes n/p of everybody's memory, up to 464 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
 /// peer_lost, aborted, on every rank; `out` is then undefined. Determinism: all ranks get the same bits; which they are
 /// depends for floats on schedule, chunk and world (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>

@@ -14,8 +14,7 @@ std::uint32_t start_blocks(Group<Transport>& group, OperationRequest request, st
     check_member(group);
     std::size_t expected = mine * static_cast<std::size_t>(group.size());
     if (counts.empty()) {
-        request.input_partition = Partition::uniform(mine);
-        request.output_partition = request.input_partition;
+        request.partition = Partition::uniform(mine);
         request.count = mine;
     } else {
         expected = total(group, What, counts);
@@ -58,8 +57,7 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
                          " elements cannot be cut into " + std::to_string(ranks) + " equal blocks");
         }
         check_count(group, Collective::all_to_all, "the output", out.size(), in.size());
-        request.input_partition = Partition::uniform(in.size() / ranks);
-        request.output_partition = request.input_partition;
+        request.partition = Partition::uniform(in.size() / ranks);
         request.count = in.size();
     } else {
         check_count(group, Collective::all_to_all, "the input", in.size(),

@@ -79,14 +79,17 @@ OperationRequest request_for(const T* input, T* output) {
     request.input = reinterpret_cast<const std::byte*>(input);
     request.output = reinterpret_cast<std::byte*>(output);
     request.element = element_type_of<T>;
-    request.element_bytes = sizeof(T);
+    request.element_bytes = static_cast<std::uint32_t>(sizeof(T));
     return request;
 }
 
 template <element T, class Op>
 void set_reduction(OperationRequest& request, const Op& op) {
+    static_assert(sizeof(Op) <= OperationState::state_capacity,
+                  "found: an operation with more than 64 bytes of its own; required: at most 64, since the collective "
+                  "keeps a copy (refer to larger state by a pointer)");
     request.reduction = make_reduction<Op, T>(op);
-    if (request.reduction.state != nullptr) request.state_bytes = sizeof(Op);
+    if (request.reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(Op));
 }
 
 /// Starts `request` by the schedule that `family` offers for this collective.

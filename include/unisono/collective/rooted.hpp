@@ -12,8 +12,7 @@ template <transport Transport, element T, class Family>
 std::uint32_t start_broadcast(Group<Transport>& group, std::span<T> data, int root, const Family& family) {
     check_root(group, root, "broadcast's root");
     OperationRequest request = request_for<T>(data.data(), data.data());
-    request.input_partition = Partition::vector(data.size());
-    request.output_partition = request.input_partition;
+    request.partition = Partition::vector(data.size());
     request.count = data.size();
     request.total_bytes = data.size_bytes();
     return start<Collective::broadcast>(group, request, root, family);
@@ -25,8 +24,7 @@ std::uint32_t start_reduce(Group<Transport>& group, std::span<const T> in, std::
     check_root(group, root, "reduce's root");
     if (group.rank() == root) check_count(group, Collective::reduce, "the output", out.size(), in.size());
     OperationRequest request = request_for(in.data(), out.data());
-    request.input_partition = Partition::vector(in.size());
-    request.output_partition = request.input_partition;
+    request.partition = Partition::vector(in.size());
     request.count = in.size();
     request.total_bytes = in.size_bytes();
     set_reduction<T>(request, op);
@@ -43,8 +41,7 @@ std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, 
     std::size_t expected = 0;
     if (counts.empty()) {
         expected = mine * static_cast<std::size_t>(group.size());
-        request.input_partition = Partition::uniform(mine);
-        request.output_partition = request.input_partition;
+        request.partition = Partition::uniform(mine);
         request.count = mine;
     } else {
         expected = total(group, What, counts);

@@ -44,9 +44,9 @@ struct Fault {
     ErrorCode code = ErrorCode::none;
     int rank = -1;              ///< the rank to blame, or that noticed; -1: none in particular
     int peer = -1;              ///< the other rank concerned; -1: none
-    std::string operation = {};      ///< "all_reduce", "fit", ...; empty: none
+    std::string operation = {}; ///< "all_reduce", "fit", ...; empty: none
     std::uint64_t sequence = 0; ///< the operation's sequence number in its group
-    std::string message = {};      ///< what was found, what was expected, where
+    std::string message = {};   ///< what was found, what was expected, where
 };
 
 /// What the public edge throws.

@@ -31,8 +31,8 @@ enum class Family : std::uint8_t {
 };
 
 constexpr std::string_view name_of(Family which) {
-    constexpr std::string_view names[] = {"sampler", "accumulation", "compression",   "reducer",  "guard",   "update",
-                                          "sharding", "optimizer",   "learning rate", "weighing", "observer"};
+    constexpr std::string_view names[] = {"sampler",  "accumulation", "compression",   "reducer",  "guard",   "update",
+                                          "sharding", "optimizer",    "learning rate", "weighing", "observer"};
     return names[static_cast<std::size_t>(which)];
 }
 

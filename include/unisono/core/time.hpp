@@ -17,7 +17,8 @@ using nanoseconds = std::int64_t;
 inline constexpr nanoseconds never = std::numeric_limits<nanoseconds>::max();
 
 inline nanoseconds steady_now() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 /// now + duration, without overflow: a huge duration means never.

@@ -33,9 +33,9 @@ struct GroupContext {
     Announcements* announcements = nullptr;
     MappedBoard* board = nullptr;
     std::uint64_t mapped_started = 0;
-    std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
-    std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
-    std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
+    std::uint64_t mapped_completed = 0;                    ///< all operations below this are complete on this rank
+    std::uint64_t mapped_ahead = 0;                        ///< bit i: operation mapped_completed + i is complete
+    std::uint64_t known_completed = 0;                     ///< on all ranks, as far as seen
     std::unordered_map<std::uint64_t, std::uint32_t> tags; ///< how often each tag was used, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;

@@ -42,26 +42,28 @@ public:
     std::uint32_t start(GroupContext& group, const OperationRequest& request) {
         const std::uint32_t index = take();
         OperationState& operation = *operations_[index];
-        operation.request = request;
         operation.group = &group;
         operation.sequence = ++group.sequence;
-        operation.point_to_point = false;
+        if (operation.is_cut_for(group, request)) {
+            operation.request.input = request.input;
+            operation.request.output = request.output;
+            operation.request.reduction = request.reduction;
+            operation.request.state_bytes = request.state_bytes;
+        } else {
+            operation.request = request;
+            operation.point_to_point = false;
+            operation.cut_for_group = group.id;
+            cut_into_lanes(operation);
+            operation.signature = signature_of(operation);
+        }
         if (request.state_bytes != 0) {
             std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
             operation.request.reduction.state = operation.state.data();
         }
-        const Plan& plan = *request.plan;
-        cut_into_lanes(operation);
-        operation.signature = {.collective = static_cast<std::uint8_t>(plan.collective()),
-                               .reduction = static_cast<std::uint8_t>(request.reduction.kind),
-                               .element = static_cast<std::uint8_t>(request.element),
-                               .reserved = 0,
-                               .schedule = plan.hash() ^ (operation.lanes * 2654435761u),
-                               .count = request.count};
         if (group.announcements != nullptr) {
             group.announcements->announce(group.rank, operation.sequence, operation.signature);
         }
-        if (plan.mapped()) operation.mapped_index = group.mapped_started++;
+        if (request.plan->mapped()) operation.mapped_index = group.mapped_started++;
         active_.push_back(index);
         advance(index);
         return index;
@@ -74,14 +76,14 @@ public:
         OperationState& operation = *operations_[index];
         const bool sends = kind == schedule::StepKind::send;
         operation.request = request;
-        operation.request.input_partition = Partition::uniform(request.count);
-        operation.request.output_partition = operation.request.input_partition;
+        operation.input_partition = Partition(Partition::uniform(request.count));
+        operation.input_partition.prepare(1, 1, request.element_bytes);
+        operation.output_partition = operation.input_partition;
         operation.group = &group;
         operation.sequence = 0;
         operation.point_to_point = true;
+        operation.cut_for_group = 0;
         operation.lanes = 1;
-        operation.request.input_partition.prepare(1, 1, request.element_bytes);
-        operation.request.output_partition.prepare(1, 1, request.element_bytes);
         operation.single[0] = {.kind = kind,
                                .peer = peer,
                                .source = {schedule::Buffer::input, 0, 1, 0},
@@ -128,6 +130,8 @@ public:
     /// Moves everything that can move; true if anything did.
     bool progress() {
         moved_ = false;
+        if (transport_.first_fault() != nullptr)
+            return false; // what was posted may be gone: nothing is delivered any more
         Sink sink{*this};
         transport_.progress(sink);
         if (blamed_.code != ErrorCode::none) transport_.abort(std::exchange(blamed_, Fault{}));
@@ -200,6 +204,16 @@ private:
         }
     };
 
+    static Signature signature_of(const OperationState& operation) {
+        const OperationRequest& request = operation.request;
+        return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
+                .reduction = static_cast<std::uint8_t>(request.reduction.kind),
+                .element = static_cast<std::uint8_t>(request.element),
+                .reserved = 0,
+                .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u),
+                .count = request.count};
+    }
+
     /// Operation, lane slot and step of a message.
     static Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
         return (Token{operation} << 36) | (Token{slot} << 28) | step;
@@ -241,7 +255,7 @@ private:
     /// Runs the steps that are left of a round; false where it has to wait for a flag.
     bool issue_round(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
         for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
-            if (!issue(index, operation, slot, lane, lane.steps[lane.cursor])) return false;
+            if (!issue(index, operation, slot, lane)) return false;
         }
         return true;
     }
@@ -258,8 +272,9 @@ private:
         }
     }
 
-    bool issue_mapped(OperationState& operation, LaneState& lane, const schedule::Step& step) {
-        if (step.kind == schedule::StepKind::post) return post(operation, lane, step);
+    bool issue_mapped(OperationState& operation, LaneState& lane) {
+        const schedule::Step& step = lane.steps[lane.cursor];
+        if (step.kind == schedule::StepKind::post) return post(operation, lane, lane.cursor);
         if (step.kind == schedule::StepKind::await) {
             const int differs = awaited(operation);
             if (differs >= 0) {
@@ -269,10 +284,11 @@ private:
             }
             return differs == nobody;
         }
-        if (!transport_.begin_touching()) return false;
-        if (step.kind == schedule::StepKind::combine_peers) combine_peers(operation, lane, step, room_);
-        else copy_from_peer(operation, lane, step);
-        transport_.end_touching();
+        const bool touches = touches_peers(operation, step);
+        if (touches ? !transport_.begin_touching() : transport_.first_fault() != nullptr) return false;
+        if (step.kind == schedule::StepKind::combine_peers) combine_peers(operation, lane, lane.cursor, room_);
+        else copy_from_peer(operation, lane, lane.cursor);
+        if (touches) transport_.end_touching();
         return true;
     }
 
@@ -282,44 +298,42 @@ private:
                                          (std::uint64_t{lane.round} << 4) | step.part};
     }
 
-    bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane,
-               const schedule::Step& step) {
-        using schedule::StepKind;
-        switch (step.kind) {
-        case StepKind::send: {
-            const std::size_t bytes = operation.extent(lane, step.source).count * operation.request.element_bytes;
-            ++lane.outstanding;
-            ++operation.group->traffic.messages_sent;
-            operation.group->traffic.bytes_sent += bytes;
-            const int peer = operation.group->world_rank(step.peer);
-            const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
-            const std::byte* const data = operation.source_address(lane, step.source);
-            const Token token = token_of(index, slot, lane.cursor);
-            if constexpr (std::same_as<decltype(transport_.post_send(peer, envelope, data, token)), bool>) {
-                if (transport_.post_send(peer, envelope, data, token)) --lane.outstanding;
-            } else {
-                transport_.post_send(peer, envelope, data, token);
-            }
-            return true;
+    void issue_send(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
+        const schedule::Step& step = lane.steps[lane.cursor];
+        const std::size_t bytes = lane.extents[lane.cursor].source_count * operation.request.element_bytes;
+        ++lane.outstanding;
+        ++operation.group->traffic.messages_sent;
+        operation.group->traffic.bytes_sent += bytes;
+        const int peer = operation.group->world_rank(step.peer);
+        const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
+        const std::byte* const data = operation.source_of(lane, lane.cursor);
+        const Token token = token_of(index, slot, lane.cursor);
+        if constexpr (std::same_as<decltype(transport_.post_send(peer, envelope, data, token)), bool>) {
+            if (transport_.post_send(peer, envelope, data, token)) --lane.outstanding;
+        } else {
+            transport_.post_send(peer, envelope, data, token);
         }
-        case StepKind::receive:
-        case StepKind::receive_combine:
+    }
+
+    bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
+        using schedule::StepKind;
+        const schedule::Step& step = lane.steps[lane.cursor];
+        // Messages first, by comparisons that are well predicted, where a jump table is not.
+        if (step.kind == StepKind::send) {
+            issue_send(index, operation, slot, lane);
+        } else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine) {
             ++lane.outstanding;
             transport_.post_receive(operation.group->world_rank(step.peer), tag_of(operation, lane, step),
                                     token_of(index, slot, lane.cursor));
-            return true;
-        case StepKind::copy: copy(operation, lane, step, operation.source_address(lane, step.source)); return true;
-        case StepKind::combine_ranks: combine_ranks(operation, lane, step, room_); return true;
-        case StepKind::post:
-        case StepKind::await:
-        case StepKind::combine_peers:
-        case StepKind::copy_from_peer:
-            if constexpr (Transport::maps_peers) {
-                return issue_mapped(operation, lane, step);
-            } else {
-                UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
-                return false;
-            }
+        } else if (step.kind == StepKind::copy) {
+            copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
+        } else if (step.kind == StepKind::combine_ranks) {
+            combine_ranks(operation, lane, lane.cursor, room_);
+        } else if constexpr (Transport::maps_peers) {
+            return issue_mapped(operation, lane);
+        } else {
+            UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
+            return false;
         }
         return true;
     }
@@ -333,8 +347,9 @@ private:
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
         OperationState& operation = *operations_[static_cast<std::size_t>(token >> 36)];
         LaneState& lane = operation.slots[(token >> 28) & 0xff];
-        const schedule::Step& step = lane.steps[token & 0xfffffff];
-        const std::size_t expected = operation.extent(lane, step.target).count * operation.request.element_bytes;
+        const auto cursor = static_cast<std::uint32_t>(token & 0xfffffff);
+        const schedule::Step& step = lane.steps[cursor];
+        const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
         if (!(envelope.signature == operation.signature) || envelope.bytes != expected) {
             // Not here: aborting waits for ranks that touch foreign memory, and this one may be doing so now.
             blamed_ = envelope.signature == operation.signature
@@ -346,9 +361,9 @@ private:
         }
         operation.group->traffic.bytes_received += expected;
         if (step.kind == schedule::StepKind::receive_combine) {
-            combine(operation, lane, step, data);
+            combine(operation, lane, cursor, data);
         } else {
-            copy(operation, lane, step, data);
+            copy(operation, lane, cursor, data);
         }
         --lane.outstanding;
         moved_ = true;

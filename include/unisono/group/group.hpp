@@ -142,8 +142,7 @@ private:
         request.plan = &plan(schedule::RingAllGather{shape()});
         request.input = static_cast<const std::byte*>(mine);
         request.output = static_cast<std::byte*>(all);
-        request.input_partition = detail::Partition::uniform(bytes);
-        request.output_partition = request.input_partition;
+        request.partition = detail::Partition::uniform(bytes);
         request.element = ElementType::uint8;
         request.count = bytes;
         run(request);

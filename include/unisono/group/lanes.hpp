@@ -10,33 +10,56 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline Partition with_counts(std::span<const std::size_t> counts, std::vector<std::size_t>& offsets,
-                             const Partition& otherwise) {
-    if (counts.empty()) return otherwise;
+inline Partition partition_for(const Partition::Wanted& wanted, std::span<const std::size_t> counts,
+                               std::vector<std::size_t>& offsets) {
+    if (counts.empty()) return Partition(wanted);
     offsets.assign(counts.size() + 1, 0);
     for (std::size_t i = 0; i < counts.size(); ++i) offsets[i + 1] = offsets[i] + counts[i];
-    return Partition::table(offsets);
+    return Partition(offsets);
 }
 
 /// Fixes the number of lanes and prepares the partitions.
 inline void cut_into_lanes(OperationState& operation) {
-    OperationRequest& request = operation.request;
-    request.input_partition = with_counts(request.input_counts, operation.input_offsets, request.input_partition);
-    request.output_partition = with_counts(request.output_counts, operation.output_offsets, request.output_partition);
+    const OperationRequest& request = operation.request;
+    operation.input_partition = partition_for(request.partition, request.input_counts, operation.input_offsets);
+    operation.output_partition = partition_for(request.partition, request.output_counts, operation.output_offsets);
     const Plan& plan = *request.plan;
     std::size_t lanes = 1;
     if (request.chunk_bytes != 0 && plan.can_be_cut()) {
         lanes = request.total_bytes / request.chunk_bytes + (request.total_bytes % request.chunk_bytes != 0 ? 1 : 0);
     }
     operation.lanes = static_cast<std::uint32_t>(std::clamp<std::size_t>(lanes, 1, OperationState::most_lanes));
-    request.input_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
-    request.output_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
+    operation.input_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
+    operation.output_partition.prepare(plan.blocks(), operation.lanes, request.element_bytes);
+    for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane;
 }
 
 inline void load_round(OperationState& operation, LaneState& lane) {
     const Plan& plan = *operation.request.plan;
     lane.cursor = 0;
-    lane.steps = lane.round < plan.rounds() ? plan.round(lane.round, lane.room) : std::span<const schedule::Step>{};
+    if (lane.round >= plan.rounds()) {
+        lane.steps = {};
+        return;
+    }
+    lane.steps = plan.round(lane.round, lane.room);
+    if (operation.lanes == 1 && plan.keeps_steps()) {
+        lane.extents = lane.extent_room.data() + plan.first_step(lane.round);
+        return;
+    }
+    lane.extent_room.clear();
+    for (const schedule::Step& step : lane.steps) lane.extent_room.push_back(operation.extents_of(lane, step));
+    lane.extents = lane.extent_room.data();
+}
+
+/// What a lane keeps of its cut while the same request is repeated.
+inline void cut_lane(OperationState& operation, LaneState& lane) {
+    const Plan& plan = *operation.request.plan;
+    lane.cut_for = lane.lane;
+    lane.split = operation.input_partition.lane(lane.lane);
+    lane.scratch_stride = operation.input_partition.largest_block(lane.split);
+    if (operation.lanes != 1 || !plan.keeps_steps()) return;
+    lane.extent_room.clear();
+    for (const schedule::Step& step : plan.kept_steps()) lane.extent_room.push_back(operation.extents_of(lane, step));
 }
 
 inline void begin_lane(OperationState& operation, LaneState& lane) {
@@ -46,14 +69,14 @@ inline void begin_lane(OperationState& operation, LaneState& lane) {
     lane.outstanding = 0;
     lane.active = true;
     if (operation.point_to_point) {
+        lane.cut_for = LaneState::no_lane;
         lane.split = {};
         lane.steps = operation.single;
+        lane.extent_room.assign(1, operation.extents_of(lane, operation.single[0]));
+        lane.extents = lane.extent_room.data();
         return;
     }
-    lane.split = operation.request.input_partition.lane(lane.lane);
-    if (operation.request.plan->scratch_slots() != 0) {
-        lane.scratch_stride = operation.request.input_partition.largest_block(lane.split);
-    }
+    if (lane.cut_for != lane.lane) cut_lane(operation, lane);
     load_round(operation, lane);
 }
 
@@ -62,8 +85,8 @@ inline void begin_lanes(OperationState& operation) {
     operation.slots_used = std::min(operation.lanes, OperationState::lanes_at_once);
     if (operation.slots.size() < operation.slots_used) operation.slots.resize(operation.slots_used);
     if (!operation.point_to_point && operation.request.plan->scratch_slots() != 0) {
-        const EvenSplit first = operation.request.input_partition.lane(0);
-        const std::size_t bytes = operation.request.input_partition.largest_block(first) *
+        const EvenSplit first = operation.input_partition.lane(0);
+        const std::size_t bytes = operation.input_partition.largest_block(first) *
                                   operation.request.plan->scratch_slots() * operation.request.element_bytes;
         operation.scratch_bytes = (bytes + 63) / 64 * 64;
         const std::size_t all = operation.scratch_bytes * operation.slots_used;

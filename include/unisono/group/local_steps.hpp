@@ -23,37 +23,41 @@ struct AddressRoom {
     }
 };
 
-/// target = what lies at `from`; nothing where both are the same place.
-inline void copy(OperationState& operation, LaneState& lane, const schedule::Step& step, const std::byte* from) {
-    const std::size_t bytes = operation.extent(lane, step.target).count * operation.request.element_bytes;
+/// The round's `index`-th step: target = what lies at `from`; nothing where both are the same place.
+inline void copy(OperationState& operation, LaneState& lane, std::uint32_t index, const std::byte* from) {
+    const std::size_t bytes = lane.extents[index].target_count * operation.request.element_bytes;
     if (bytes == 0) return;
-    std::byte* to = operation.target_address(lane, step.target);
+    std::byte* to = operation.target_of(lane, index);
     if (to != from) std::memmove(to, from, bytes);
 }
 
 /// target = source combined with what lies at `other`.
-inline void combine(OperationState& operation, LaneState& lane, const schedule::Step& step, const std::byte* other) {
-    const std::size_t count = operation.extent(lane, step.target).count;
+inline void combine(OperationState& operation, LaneState& lane, std::uint32_t index, const std::byte* other) {
+    const std::size_t count = lane.extents[index].target_count;
     if (count == 0) return;
-    std::byte* to = operation.target_address(lane, step.target);
-    const std::byte* sources[2] = {operation.source_address(lane, step.source), other};
+    std::byte* to = operation.target_of(lane, index);
+    const std::byte* sources[2] = {operation.source_of(lane, index), other};
     const Reduction& reduction = operation.request.reduction;
     reduction.combine(reduction.state, sources, 2, &to, 1, count);
 }
 
 /// target = the ranks' blocks combined in rank order: the own one from `source`, the others from scratch.
-inline void combine_ranks(OperationState& operation, LaneState& lane, const schedule::Step& step, AddressRoom& room) {
-    const std::size_t count = operation.extent(lane, step.target).count;
+inline void combine_ranks(OperationState& operation, LaneState& lane, std::uint32_t index, AddressRoom& room) {
+    const std::size_t count = lane.extents[index].target_count;
     if (count == 0) return;
+    const schedule::Step& step = lane.steps[index];
     const auto ranks = static_cast<std::uint32_t>(operation.group->size());
     const auto own = static_cast<std::uint32_t>(operation.group->rank);
+    const std::size_t each = operation.request.element_bytes;
     room.resize(ranks);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         const std::uint32_t slot = step.source.slot + (rank < own ? rank : rank - 1);
-        room.sources[rank] = operation.source_address(
-            lane, rank == own ? step.source : schedule::scratch_blocks(step.source.first, step.source.count, slot));
+        const schedule::Blocks blocks = schedule::scratch_blocks(step.source.first, step.source.count, slot);
+        room.sources[rank] = rank == own ? operation.source_of(lane, index)
+                                         : operation.source_base(lane, schedule::Buffer::scratch) +
+                                               operation.extent(lane, blocks).begin * each;
     }
-    std::byte* to = operation.target_address(lane, step.target);
+    std::byte* to = operation.target_of(lane, index);
     const Reduction& reduction = operation.request.reduction;
     reduction.combine(reduction.state, room.sources.data(), ranks, &to, 1, count);
 }

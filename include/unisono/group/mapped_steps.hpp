@@ -16,7 +16,7 @@ inline std::uint64_t turn_of(const OperationState& operation) {
 }
 
 /// Raises this rank's flag; false while somebody still needs the older operation that used the same line.
-inline bool post(OperationState& operation, LaneState& lane, const schedule::Step& step) {
+inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
     const std::uint64_t index = operation.mapped_index;
     if (operation.posts == 0 && index >= group.known_completed + MappedBoard::depth) {
@@ -32,68 +32,78 @@ inline bool post(OperationState& operation, LaneState& lane, const schedule::Ste
         line.signature = operation.signature;
         line.input = operation.request.input;
         line.output = operation.request.output;
-        if (step.source.count != 0) {
-            const std::size_t bytes = operation.extent(lane, step.source).count * operation.request.element_bytes;
+        line.completed = group.mapped_completed;
+        if (const std::size_t count = lane.extents[step].source_count; count != 0) {
+            const std::size_t bytes = count * operation.request.element_bytes;
             UNISONO_ASSERT(bytes <= MappedLine::payload_bytes, "a posted payload must fit the line");
-            if (bytes != 0) std::memcpy(line.payload, operation.source_address(lane, step.source), bytes);
+            std::memcpy(line.payload, operation.source_of(lane, step), bytes);
             group.traffic.bytes_sent += bytes;
         }
     }
     ++operation.posts;
     line.turn.store(turn_of(operation), std::memory_order_release);
+    prefetch_to_write(&group.board->line(group.rank, index + 1));
     return true;
 }
 
 inline constexpr int nobody = -1;
 inline constexpr int not_yet = -2;
 
-/// `not_yet`, or the rank whose signature differs, or `nobody`: all have come.
+/// `not_yet`, or the rank whose signature differs, or `nobody`: all have come. Then it is also known how far they were.
 inline int awaited(const OperationState& operation) {
-    const GroupContext& group = *operation.group;
+    GroupContext& group = *operation.group;
     const std::uint64_t wanted = turn_of(operation);
+    std::uint64_t least = group.mapped_completed;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         const MappedLine& line = group.board->line(peer, operation.mapped_index);
         if (line.turn.load(std::memory_order_acquire) < wanted) return not_yet;
         if (operation.posts == 1 && !(line.signature == operation.signature)) return peer;
+        least = std::min(least, line.completed);
     }
+    group.known_completed = std::max(group.known_completed, least);
     return nobody;
 }
 
+/// Whether a step reads or writes memory of other ranks' programs; what they posted beside their flags is the world's.
+inline bool touches_peers(const OperationState& operation, const schedule::Step& step) {
+    return step.source.where != schedule::Buffer::posted ||
+           (step.kind == schedule::StepKind::combine_peers && step.peer != operation.group->rank);
+}
+
 /// All ranks' source blocks combined in rank order into one rank's output, or into everybody's.
-inline void combine_peers(OperationState& operation, const LaneState& lane, const schedule::Step& step,
-                          AddressRoom& room) {
+inline void combine_peers(OperationState& operation, const LaneState& lane, std::uint32_t index, AddressRoom& room) {
     GroupContext& group = *operation.group;
-    const Extent from = operation.extent(lane, step.source);
-    if (from.count == 0) return;
-    const Extent to = operation.extent(lane, step.target);
+    const schedule::Step& step = lane.steps[index];
+    const StepExtent& extent = lane.extents[index];
+    if (extent.source_count == 0) return;
     const auto ranks = static_cast<std::size_t>(group.size());
-    const std::size_t each = operation.request.element_bytes;
     room.resize(ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer) {
         MappedLine& line = group.board->line(static_cast<int>(peer), operation.mapped_index);
         const bool posted = step.source.where == schedule::Buffer::posted;
-        room.sources[peer] = (posted ? line.payload : line.input) + from.begin * each;
-        room.targets[peer] = line.output + to.begin * each;
+        room.sources[peer] = (posted ? line.payload : line.input) + extent.source;
+        room.targets[peer] = line.output + extent.target;
     }
-    const std::size_t bytes = from.count * each;
+    const std::size_t bytes = extent.source_count * operation.request.element_bytes;
     const bool to_all = step.peer == schedule::everyone;
     group.traffic.bytes_received += bytes * (ranks - 1);
     group.traffic.bytes_sent += to_all ? bytes * (ranks - 1) : step.peer != group.rank ? bytes : 0;
     const Reduction& reduction = operation.request.reduction;
     std::byte* const* targets = room.targets.data() + (to_all ? 0 : step.peer);
-    reduction.combine(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, from.count);
+    reduction.combine(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, extent.source_count);
 }
 
-inline void copy_from_peer(OperationState& operation, LaneState& lane, const schedule::Step& step) {
+inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint32_t index) {
     GroupContext& group = *operation.group;
+    const schedule::Step& step = lane.steps[index];
+    const StepExtent& extent = lane.extents[index];
     const MappedLine& line = group.board->line(step.peer, operation.mapped_index);
     const std::byte* base = step.source.where == schedule::Buffer::input    ? line.input
                             : step.source.where == schedule::Buffer::output ? line.output
                                                                             : line.payload;
-    const Extent from = operation.extent(lane, step.source);
-    if (step.peer != group.rank) group.traffic.bytes_received += from.count * operation.request.element_bytes;
-    copy(operation, lane, step, base + from.begin * operation.request.element_bytes);
+    if (step.peer != group.rank) group.traffic.bytes_received += extent.source_count * operation.request.element_bytes;
+    copy(operation, lane, index, base + extent.source);
 }
 
 /// Tells the others how far this rank is, so that they may use the lines again.

@@ -18,35 +18,47 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a collective asks of the executor.
+/// What a collective asks of the executor. Made for each call, so it is small.
 struct OperationRequest {
     const Plan* plan = nullptr;
     const std::byte* input = nullptr;
     std::byte* output = nullptr;
-    Partition input_partition;
-    Partition output_partition;
-    std::span<const std::size_t> input_counts = {}; ///< a block each, where they differ: replace the partitions; copied
+    Partition::Wanted partition;                    ///< of input and output
+    std::span<const std::size_t> input_counts = {}; ///< of each block, where they differ: replace the partition; copied
     std::span<const std::size_t> output_counts = {};
     ElementType element = ElementType::opaque;
-    std::size_t element_bytes = 1;
+    std::uint16_t state_bytes = 0; ///< of reduction.state, copied; at most `OperationState::state_capacity`
+    std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature
     Reduction reduction;
-    std::size_t state_bytes = 0; ///< of reduction.state, copied; at most `OperationState::state_capacity`
     std::size_t chunk_bytes = 0; ///< 0: one lane
     std::size_t total_bytes = 0; ///< what is cut into chunks
 };
 
+/// Where a step's blocks lie: bytes from the beginning of their buffer, and elements.
+struct StepExtent {
+    std::size_t source = 0;
+    std::size_t source_count = 0;
+    std::size_t target = 0;
+    std::size_t target_count = 0;
+};
+
 /// One piece of the data on its way through the rounds.
 struct LaneState {
+    static constexpr std::uint32_t no_lane = 0xffffffffu;
+
     std::uint32_t lane = 0;
     std::uint32_t round = 0;
     std::uint32_t cursor = 0;      ///< next step of the round
     std::uint32_t outstanding = 0; ///< sends and receives not yet complete
     bool active = false;
+    std::uint32_t cut_for = no_lane; ///< the lane that `split` and `scratch_stride` are of
     EvenSplit split;
-    std::size_t scratch_stride = 0; ///< elements of a slot
-    std::span<const schedule::Step> steps;
+    std::size_t scratch_stride = 0;        ///< elements of a slot
+    std::span<const schedule::Step> steps; ///< of the round
+    const StepExtent* extents = nullptr;   ///< one for each of them
     std::vector<schedule::Step> room;
+    std::vector<StepExtent> extent_room; ///< of all rounds where the plan keeps its steps and there is but one lane
 };
 
 struct OperationState {
@@ -58,8 +70,11 @@ struct OperationState {
     using Finish = void (*)(OperationState&, const OperationState* companion);
 
     OperationRequest request;
+    Partition input_partition;
+    Partition output_partition;
     GroupContext* group = nullptr;
-    std::uint64_t sequence = 0; ///< in its group, from 1
+    std::uint64_t cut_for_group = 0; ///< id of the group whose plan the request was last cut for; 0: none
+    std::uint64_t sequence = 0;      ///< in its group, from 1
     std::uint64_t mapped_index = 0;
     std::uint32_t posts = 0; ///< mapped flags raised so far
     Signature signature;
@@ -82,6 +97,15 @@ struct OperationState {
     std::array<double, 2> numbers{};        ///< for `finish`: own weight and the sum of all
     alignas(16) std::array<std::byte, state_capacity> state{};
 
+    /// Whether the request is the last one of this state over again, maybe with other memory: then it is cut already.
+    [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
+        return cut_for_group == in.id && request.plan == next.plan && request.count == next.count &&
+               request.element == next.element && request.element_bytes == next.element_bytes &&
+               request.reduction.kind == next.reduction.kind && request.chunk_bytes == next.chunk_bytes &&
+               request.total_bytes == next.total_bytes && request.input_counts.empty() && next.input_counts.empty() &&
+               request.output_counts.empty() && next.output_counts.empty() && request.partition == next.partition;
+    }
+
     [[nodiscard]] bool holds_one_block(schedule::Buffer where) const {
         if (point_to_point) return false;
         switch (request.plan->collective()) {
@@ -94,7 +118,7 @@ struct OperationState {
     }
 
     [[nodiscard]] const Partition& partition(schedule::Buffer where) const {
-        return where == schedule::Buffer::output ? request.output_partition : request.input_partition;
+        return where == schedule::Buffer::output ? output_partition : input_partition;
     }
 
     /// Where blocks lie relative to the beginning of their buffer, in elements.
@@ -114,16 +138,26 @@ struct OperationState {
         return found;
     }
 
-    [[nodiscard]] const std::byte* source_address(const LaneState& lane, const schedule::Blocks& blocks) const {
-        const std::size_t begin = extent(lane, blocks).begin * request.element_bytes;
-        if (blocks.where == schedule::Buffer::input) return request.input + begin;
-        if (blocks.where == schedule::Buffer::output) return request.output + begin;
-        return scratch.data() + scratch_offset(lane) + begin;
+    [[nodiscard]] StepExtent extents_of(const LaneState& lane, const schedule::Step& step) const {
+        const Extent source = extent(lane, step.source);
+        const Extent target = extent(lane, step.target);
+        return {source.begin * request.element_bytes, source.count, target.begin * request.element_bytes, target.count};
     }
-    [[nodiscard]] std::byte* target_address(const LaneState& lane, const schedule::Blocks& blocks) {
-        const std::size_t begin = extent(lane, blocks).begin * request.element_bytes;
-        if (blocks.where == schedule::Buffer::output) return request.output + begin;
-        UNISONO_ASSERT(blocks.where == schedule::Buffer::scratch, "a schedule may write to output and scratch only");
+
+    /// Where the source of the round's `index`-th step lies in this rank's memory.
+    [[nodiscard]] const std::byte* source_of(const LaneState& lane, std::uint32_t index) const {
+        return source_base(lane, lane.steps[index].source.where) + lane.extents[index].source;
+    }
+    [[nodiscard]] const std::byte* source_base(const LaneState& lane, schedule::Buffer where) const {
+        if (where == schedule::Buffer::input) return request.input;
+        if (where == schedule::Buffer::output) return request.output;
+        return scratch.data() + scratch_offset(lane);
+    }
+    [[nodiscard]] std::byte* target_of(const LaneState& lane, std::uint32_t index) {
+        const std::size_t begin = lane.extents[index].target;
+        const schedule::Buffer where = lane.steps[index].target.where;
+        if (where == schedule::Buffer::output) return request.output + begin;
+        UNISONO_ASSERT(where == schedule::Buffer::scratch, "a schedule may write to output and scratch only");
         return scratch.data() + scratch_offset(lane) + begin;
     }
 

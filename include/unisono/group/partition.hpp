@@ -56,12 +56,20 @@ inline std::size_t split_unit(std::size_t count, std::size_t parts, std::size_t 
 /// block a rank, equal or given counts) each block is cut into lanes.
 class Partition {
 public:
-    static Partition vector(std::size_t count) { return {Kind::vector, count, {}}; }
-    static Partition uniform(std::size_t block_count) { return {Kind::uniform, block_count, {}}; }
-    /// `offsets` has one more entry than there are blocks and outlives the operation.
-    static Partition table(std::span<const std::size_t> offsets) { return {Kind::table, 0, offsets}; }
+    enum class Kind : std::uint8_t { vector, uniform, table };
+    /// What a collective asks for: a vector of so many elements, or blocks of so many each.
+    struct Wanted {
+        Kind kind = Kind::vector;
+        std::size_t count = 0;
+        friend bool operator==(const Wanted&, const Wanted&) = default;
+    };
+    static Wanted vector(std::size_t count) { return {Kind::vector, count}; }
+    static Wanted uniform(std::size_t block_count) { return {Kind::uniform, block_count}; }
 
     Partition() = default;
+    explicit Partition(const Wanted& wanted) : kind_(wanted.kind), count_(wanted.count) {}
+    /// `offsets` has one more entry than there are blocks and outlives the operation.
+    explicit Partition(std::span<const std::size_t> offsets) : kind_(Kind::table), offsets_(offsets) {}
 
     void prepare(std::uint32_t blocks, std::uint32_t lanes, std::size_t element_bytes) {
         blocks_ = blocks;
@@ -114,11 +122,6 @@ public:
     }
 
 private:
-    enum class Kind : std::uint8_t { vector, uniform, table };
-
-    Partition(Kind kind, std::size_t count, std::span<const std::size_t> offsets)
-        : kind_(kind), count_(count), offsets_(offsets) {}
-
     [[nodiscard]] Extent piece(Extent whole, std::uint32_t lane_index) const {
         if (lanes_ == 1) return whole;
         const EvenSplit split(whole.count, lanes_, split_unit(whole.count, lanes_, element_bytes_));

@@ -34,6 +34,11 @@ public:
     /// Of the name, the world and the root: ranks compare it.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }
 
+    /// Whether all steps are kept; then these are they, and where a round's begin among them.
+    [[nodiscard]] bool keeps_steps() const { return !begins_.empty(); }
+    [[nodiscard]] std::span<const schedule::Step> kept_steps() const { return steps_; }
+    [[nodiscard]] std::uint32_t first_step(std::uint32_t round) const { return begins_[round]; }
+
     /// The steps of a round: kept ones, or generated into `room`.
     [[nodiscard]] std::span<const schedule::Step> round(std::uint32_t index, std::vector<schedule::Step>& room) const {
         if (!begins_.empty()) {

@@ -132,7 +132,7 @@ public:
         Pass pass(facts, overlap ? &Exchange::on_ready : nullptr, this);
         micro_ = &micro;
         pass_ = &pass;
-        const auto loss = static_cast<double>(model(batch, pass));
+        const double loss = call(model, batch, pass);
         micro.tokens = pass.tokens();
         const Share share = share_of(micro);
         sums_.divisor += share.divisor;
@@ -222,6 +222,12 @@ private:
             else owned_[++kept] = owned_[i];
         }
         if (!owned_.empty()) owned_.resize(kept + 1);
+    }
+
+    /// Not inlined: the model's loops are compiled as in a function of their own, without our members in the way.
+    template <class Model, class Batch>
+    [[gnu::noinline]] static double call(Model& model, const Batch& batch, Pass& pass) {
+        return static_cast<double>(model(batch, pass));
     }
 
     T* parameter_image() {

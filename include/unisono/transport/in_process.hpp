@@ -3,152 +3,24 @@
 /// \file
 /// Ranks are threads of one process; peers' memory is read directly.
 ///
-/// A message is a descriptor in a bounded ring between two ranks. Up to `eager_bytes` travel in the descriptor; of larger
+/// A message is a descriptor in a bounded ring between two ranks. Up to `eager_bytes` travel beside the descriptor; of larger
 /// ones the receiver reads the sender's memory and acknowledges. So a large send completes when its receiver has
 /// consumed it: no copy, no staging memory.
 
-#include "unisono/core/error.hpp"
-#include "unisono/transport/board.hpp"
+#include "unisono/transport/in_process_world.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
-#include <sched.h>
 #include <string_view>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-inline void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-inline int available_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return std::max(1, CPU_COUNT(&set));
-}
-
-/// One direction between two ranks: a ring of descriptors, written by the sender and read by the receiver alone.
-struct InProcessChannel {
-    static constexpr std::size_t depth = 16;
-    static constexpr std::size_t eager_bytes = 128;
-
-    struct alignas(64) Slot {
-        std::atomic<std::uint64_t> turn{0}; ///< n + 1 when it holds the n-th message
-        Envelope envelope;
-        const std::byte* data = nullptr;                ///< nullptr: in `eager`
-        std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag for a large message
-        std::byte eager[eager_bytes];
-    };
-
-    Slot slots[depth];
-    alignas(128) std::atomic<std::uint64_t> taken{0}; ///< messages that the receiver took out
-    alignas(128) std::uint64_t sent = 0;              ///< the sender's
-    std::uint64_t known_taken = 0;                    ///< the sender's copy of `taken`
-    alignas(128) std::uint64_t received = 0;          ///< the receiver's
-};
-
-/// What the ranks of an in-process world share.
-class InProcessWorld {
-public:
-    explicit InProcessWorld(int size)
-        : size_(size), more_ranks_than_cores_(size > available_cores()),
-          channels_(std::make_unique<std::atomic<InProcessChannel*>[]>(static_cast<std::size_t>(size) *
-                                                                       static_cast<std::size_t>(size))),
-          ranks_(std::make_unique<RankState[]>(static_cast<std::size_t>(size))) {}
-    InProcessWorld(const InProcessWorld&) = delete;
-    InProcessWorld& operator=(const InProcessWorld&) = delete;
-    ~InProcessWorld() {
-        const auto pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
-        for (std::size_t i = 0; i < pairs; ++i) delete channels_[i].load(std::memory_order_relaxed);
-    }
-
-    [[nodiscard]] int size() const { return size_; }
-    [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
-
-    InProcessChannel& channel(int from, int to) {
-        auto& place =
-            channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)];
-        InProcessChannel* known = place.load(std::memory_order_acquire);
-        if (known != nullptr) return *known;
-        auto made = std::make_unique<InProcessChannel>();
-        if (place.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
-        return *known;
-    }
-
-    Announcements& announcements(std::uint64_t context, int size) { return find(announcements_, context, size); }
-    MappedBoard& mapped_board(std::uint64_t context, int size) { return find(boards_, context, size); }
-
-    [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
-
-    /// Records the first fault and waits until no other rank touches foreign memory: none begins after it.
-    void abort(int rank, const Fault& fault) {
-        {
-            const std::lock_guard lock(mutex_);
-            if (fault_seen_.load(std::memory_order_relaxed) == nullptr) {
-                fault_ = fault;
-                fault_seen_.store(&fault_, std::memory_order_seq_cst);
-            }
-        }
-        for (int other = 0; other < size_; ++other) {
-            if (other == rank) continue;
-            while (state(other).touching.load(std::memory_order_seq_cst)) std::this_thread::yield();
-        }
-    }
-
-    /// Before a rank reads or writes another's memory; false if it must not any more.
-    bool begin_touching(int rank) {
-        state(rank).touching.store(true, std::memory_order_seq_cst);
-        if (fault_seen_.load(std::memory_order_seq_cst) == nullptr) return true;
-        state(rank).touching.store(false, std::memory_order_release);
-        return false;
-    }
-    void end_touching(int rank) { state(rank).touching.store(false, std::memory_order_release); }
-
-    void leave(int rank) { state(rank).left.store(true, std::memory_order_release); }
-    [[nodiscard]] bool has_left(int rank) const {
-        return ranks_[static_cast<std::size_t>(rank)].left.load(std::memory_order_acquire);
-    }
-
-private:
-    struct alignas(128) RankState {
-        std::atomic<bool> touching{false};
-        std::atomic<bool> left{false};
-    };
-    RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-
-    template <class Shared>
-    Shared& find(std::unordered_map<std::uint64_t, std::unique_ptr<Shared>>& known, std::uint64_t context, int size) {
-        const std::lock_guard lock(mutex_);
-        auto& place = known[context];
-        if (place == nullptr) place = std::make_unique<Shared>(size);
-        return *place;
-    }
-
-    int size_;
-    bool more_ranks_than_cores_;
-    std::unique_ptr<std::atomic<InProcessChannel*>[]> channels_;
-    std::unique_ptr<RankState[]> ranks_;
-    alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
-    alignas(128) std::mutex mutex_;
-    Fault fault_;
-    std::unordered_map<std::uint64_t, std::unique_ptr<Announcements>> announcements_;
-    std::unordered_map<std::uint64_t, std::unique_ptr<MappedBoard>> boards_;
-};
-
-} // namespace detail
 
 /// The transport of one rank of an in-process world: made by `run<InProcess>` (group/run.hpp); alone, a world of one.
 class InProcess {
@@ -171,9 +43,13 @@ public:
     [[nodiscard]] int size() const { return world_->size(); }
     [[nodiscard]] nanoseconds now() const { return steady_now(); }
 
-    void post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
-        const Outgoing out{peer, envelope, data, token};
-        if (is_backlogged(peer) || !try_send(out)) backlog_.push_back(out);
+    /// True if the message was copied and is sent; then no token is reported.
+    UNISONO_INLINE bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        if (backlog_.empty() || !is_backlogged(peer)) {
+            if (try_send(peer, envelope, data, token)) return envelope.bytes <= detail::InProcessChannel::eager_bytes;
+        }
+        backlog_.push_back({peer, envelope, data, token});
+        return false;
     }
 
     void post_receive(int peer, const Tag& tag, Token token) { posted_.push_back({peer, tag, token}); }
@@ -185,9 +61,18 @@ public:
             for (const Token token : sent_) sink.sent(token);
             sent_.clear();
         }
+        for (std::size_t i = 0; i < posted_.size();) {
+            if (receive(posted_[i], sink)) {
+                if (i + 1 == posted_.size()) posted_.pop_back();
+                else posted_.erase(posted_.begin() + static_cast<std::ptrdiff_t>(i));
+            } else {
+                ++i;
+            }
+        }
+        if (!posted_.empty() && ++polls_ % 8 != 0) return;
         for (std::size_t i = 0; i < waiting_.size();) {
             Record& record = *waiting_[i];
-            if (record.consumed.load(std::memory_order_acquire) == 0) {
+            if (record.consumed.load(std::memory_order_acquire) != record.use) {
                 ++i;
                 continue;
             }
@@ -196,13 +81,6 @@ public:
             waiting_[i] = waiting_.back();
             waiting_.pop_back();
             sink.sent(token);
-        }
-        for (std::size_t i = 0; i < posted_.size();) {
-            if (receive(posted_[i], sink)) {
-                posted_.erase(posted_.begin() + static_cast<std::ptrdiff_t>(i));
-            } else {
-                ++i;
-            }
         }
     }
 
@@ -237,9 +115,11 @@ private:
         Tag tag;
         Token token = 0;
     };
-    /// A large message on its way: the receiver sets `consumed`.
-    struct alignas(64) Record {
+    /// A large message on its way: the receiver sets `consumed` to `use`. Only it writes that line; to clear the flag for
+    /// the next use would cost a trip between the cores.
+    struct alignas(128) Record {
         std::atomic<std::uint32_t> consumed{0};
+        alignas(64) std::uint32_t use = detail::InProcessChannel::outside;
         Token token = 0;
     };
     /// A message that came before its receive: only the descriptor is kept, and small payloads.
@@ -247,6 +127,7 @@ private:
         Envelope envelope;
         const std::byte* data = nullptr;
         std::atomic<std::uint32_t>* consumed = nullptr;
+        std::uint32_t use = 0;
         std::byte eager[detail::InProcessChannel::eager_bytes];
     };
     struct Incoming {
@@ -266,33 +147,38 @@ private:
             const auto end = backlog_.begin() + static_cast<std::ptrdiff_t>(kept);
             const bool behind =
                 std::any_of(backlog_.begin(), end, [&](const Outgoing& before) { return before.peer == out.peer; });
-            if (behind || !try_send(out)) backlog_[kept++] = out;
+            if (behind || !try_send(out.peer, out.envelope, out.data, out.token)) backlog_[kept++] = out;
+            else if (out.envelope.bytes <= detail::InProcessChannel::eager_bytes) sent_.push_back(out.token);
         }
         backlog_.resize(kept);
     }
 
-    bool try_send(const Outgoing& out) {
-        detail::InProcessChannel*& channel = out_[static_cast<std::size_t>(out.peer)];
-        if (channel == nullptr) channel = &world_->channel(rank_, out.peer);
-        if (channel->sent - channel->known_taken == detail::InProcessChannel::depth) {
-            channel->known_taken = channel->taken.load(std::memory_order_acquire);
-            if (channel->sent - channel->known_taken == detail::InProcessChannel::depth) return false;
+    UNISONO_INLINE bool try_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        detail::InProcessChannel*& known = out_[static_cast<std::size_t>(peer)];
+        if (known == nullptr) known = &world_->channel(rank_, peer);
+        detail::InProcessChannel& channel = *known;
+        if (channel.sent - channel.known_taken == detail::InProcessChannel::depth) {
+            channel.known_taken = channel.taken.load(std::memory_order_acquire);
+            if (channel.sent - channel.known_taken == detail::InProcessChannel::depth) return false;
         }
-        auto& slot = channel->slots[channel->sent % detail::InProcessChannel::depth];
-        slot.envelope = out.envelope;
-        if (out.envelope.bytes <= detail::InProcessChannel::eager_bytes) {
-            slot.data = nullptr;
-            slot.consumed = nullptr;
-            if (out.envelope.bytes != 0) std::memcpy(slot.eager, out.data, out.envelope.bytes);
-            sent_.push_back(out.token);
+        auto& slot = channel.slots[channel.sent % detail::InProcessChannel::depth];
+        slot.tag = envelope.tag;
+        slot.signature = envelope.signature;
+        if (envelope.bytes <= detail::InProcessChannel::eager_bytes) {
+            slot.inside = static_cast<std::uint32_t>(envelope.bytes);
+            if (envelope.bytes != 0) {
+                std::memcpy(envelope.bytes <= detail::InProcessChannel::tiny_bytes ? slot.tiny : slot.eager, data,
+                            envelope.bytes);
+            }
         } else {
             Record& record = take_record();
-            record.token = out.token;
+            record.token = token;
             waiting_.push_back(&record);
-            slot.data = out.data;
-            slot.consumed = &record.consumed;
+            slot.inside = record.use;
+            const detail::InProcessChannel::Outside outside{envelope.bytes, data, &record.consumed};
+            std::memcpy(slot.tiny, &outside, sizeof outside);
         }
-        slot.turn.store(++channel->sent, std::memory_order_release);
+        slot.turn.store(static_cast<std::uint32_t>(++channel.sent), std::memory_order_release);
         return true;
     }
 
@@ -300,7 +186,7 @@ private:
         if (free_.empty()) free_.push_back(records_.emplace_back(std::make_unique<Record>()).get());
         Record& record = *free_.back();
         free_.pop_back();
-        record.consumed.store(0, std::memory_order_relaxed);
+        record.use = (record.use + 1) | detail::InProcessChannel::outside;
         return record;
     }
 
@@ -309,7 +195,7 @@ private:
         Incoming& from = into_[static_cast<std::size_t>(posted.peer)];
         for (auto early = from.early.begin(); early != from.early.end(); ++early) {
             if (early->envelope.tag == posted.tag) {
-                deliver(posted.token, early->envelope, early->data, early->eager, early->consumed, sink);
+                deliver(posted.token, early->envelope, early->data, early->eager, early->consumed, early->use, sink);
                 from.early.erase(early);
                 return true;
             }
@@ -318,16 +204,24 @@ private:
         auto& channel = *from.channel;
         for (;;) {
             auto& slot = channel.slots[channel.received % detail::InProcessChannel::depth];
-            if (slot.turn.load(std::memory_order_acquire) != channel.received + 1) return false;
-            const bool match = slot.envelope.tag == posted.tag;
+            __builtin_prefetch(slot.eager); // on its way together with the line of the turn
+            if (slot.turn.load(std::memory_order_acquire) != static_cast<std::uint32_t>(channel.received + 1))
+                return false;
+            detail::InProcessChannel::Outside outside;
+            const std::byte* inside = slot.inside <= detail::InProcessChannel::tiny_bytes ? slot.tiny : slot.eager;
+            if (slot.inside >= detail::InProcessChannel::outside) std::memcpy(&outside, slot.tiny, sizeof outside);
+            else outside.bytes = slot.inside;
+            const Envelope envelope{slot.tag, slot.signature, outside.bytes};
+            const bool match = slot.tag == posted.tag;
             if (match) {
-                deliver(posted.token, slot.envelope, slot.data, slot.eager, slot.consumed, sink);
+                deliver(posted.token, envelope, outside.data, inside, outside.consumed, slot.inside, sink);
             } else {
                 Early& early = from.early.emplace_back();
-                early.envelope = slot.envelope;
-                early.data = slot.data;
-                early.consumed = slot.consumed;
-                if (slot.data == nullptr) std::memcpy(early.eager, slot.eager, slot.envelope.bytes);
+                early.envelope = envelope;
+                early.data = outside.data;
+                early.consumed = outside.consumed;
+                early.use = slot.inside;
+                if (outside.consumed == nullptr) std::memcpy(early.eager, inside, envelope.bytes);
             }
             channel.taken.store(++channel.received, std::memory_order_release);
             if (match) return true;
@@ -336,11 +230,11 @@ private:
 
     template <class Sink>
     void deliver(Token token, const Envelope& envelope, const std::byte* data, const std::byte* eager,
-                 std::atomic<std::uint32_t>* consumed, Sink& sink) {
-        if (data == nullptr) return sink.received(token, envelope, eager);
+                 std::atomic<std::uint32_t>* consumed, std::uint32_t use, Sink& sink) {
+        if (consumed == nullptr) return sink.received(token, envelope, eager);
         if (!begin_touching()) return; // a fault: the sender may have withdrawn its memory
         sink.received(token, envelope, data);
-        consumed->store(1, std::memory_order_release); // still touching: the flag is the sender's memory
+        consumed->store(use, std::memory_order_release); // still touching: the flag is the sender's memory
         end_touching();
     }
 
@@ -354,6 +248,7 @@ private:
     std::vector<Record*> free_;
     std::vector<std::unique_ptr<Record>> records_;
     std::vector<Outgoing> backlog_;
+    std::uint32_t polls_ = 0;
 };
 
 static_assert(transport<InProcess>);
