@@ -20,15 +20,19 @@ inline double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-inline std::vector<int> cores() {
-    std::vector<int> found;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return {0};
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-        if (CPU_ISSET(core, &set)) found.push_back(core);
-    }
-    return found;
+/// The cores that the program was given when it began to ask.
+inline const std::vector<int>& cores() {
+    static const std::vector<int> all = [] {
+        std::vector<int> found;
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        if (sched_getaffinity(0, sizeof set, &set) != 0) return std::vector<int>{0};
+        for (int core = 0; core < CPU_SETSIZE; ++core) {
+            if (CPU_ISSET(core, &set)) found.push_back(core);
+        }
+        return found;
+    }();
+    return all;
 }
 
 /// Binds the calling thread to the i-th of the cores that the program was given, modulo their number.
@@ -52,7 +56,7 @@ inline std::string first_line_with(const char* file, const std::string& word) {
 
 /// Nanoseconds for a line to go to another core and back: the best of several batches.
 inline double round_trip_ns() {
-    const auto all = cores();
+    const auto& all = cores();
     if (all.size() < 2) return 0;
     constexpr std::uint32_t turns = 20000;
     constexpr int batches = 9;
