@@ -2,17 +2,20 @@
 # Installs what is missing, builds and runs all tests: bash tests/run.sh [--preset NAME] [--quick]
 #   --preset NAME   a configure preset of CMakePresets.json; dev by default
 #   --quick         without the test cases labelled "slow"
+#   --rooms A;B     only these folders of tests/
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh
 
 preset=dev
+rooms=
 while [ $# != 0 ]; do
     case $1 in
         --preset) preset=${2:?--preset needs a name}; shift 2 ;;
         --preset=*) preset=${1#*=}; shift ;;
         --quick) export BOOST_TEST_RUN_FILTERS='!@slow'; shift ;;
-        -h | --help) sed -n '2,4s/^# //p' "$0"; exit 0 ;;
+        --rooms) rooms=${2:?--rooms needs names separated by semicolons}; shift 2 ;;
+        -h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
         *) echo "$0: unknown option '$1' (--help shows the options)" >&2; exit 2 ;;
     esac
 done
@@ -23,6 +26,6 @@ install_missing "${things[@]}"
 
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
-cmake --preset "$preset"
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" --parallel "$jobs"

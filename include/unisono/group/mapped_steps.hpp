@@ -78,15 +78,15 @@ inline void combine_peers(OperationState& operation, const LaneState& lane, std:
     const StepExtent& extent = lane.extents[index];
     if (extent.source_count == 0) return;
     const auto ranks = static_cast<std::size_t>(group.size());
+    const bool to_all = step.peer == schedule::everyone;
     room.resize(ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer) {
         MappedLine& line = group.board->line(static_cast<int>(peer), operation.mapped_index);
         const bool posted = step.source.where == schedule::Buffer::posted;
         room.sources[peer] = (posted ? line.payload : line.input) + extent.source;
-        room.targets[peer] = line.output + extent.target;
+        if (to_all || static_cast<int>(peer) == step.peer) room.targets[peer] = line.output + extent.target;
     }
     const std::size_t bytes = extent.source_count * operation.request.element_bytes;
-    const bool to_all = step.peer == schedule::everyone;
     group.traffic.bytes_received += bytes * (ranks - 1);
     group.traffic.bytes_sent += to_all ? bytes * (ranks - 1) : step.peer != group.rank ? bytes : 0;
     const Reduction& reduction = operation.request.reduction;

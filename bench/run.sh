@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Builds the benchmarks and runs them all; tables on the terminal, JSON in build/bench/results: bash bench/run.sh [--quick]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/install_missing.sh
+install_missing compiler build json cli11
+quick=()
+[ "${1:-}" != --quick ] || quick=(--quick)
+{
+    cmake --preset bench
+    cmake --build --preset bench --parallel "$(nproc)"
+} >&2
+mkdir -p build/bench/results
+for name in all_reduce executor oversubscribed update; do
+    printf '\n== %s\n' "$name"
+    build/bench/bench/bench_"$name" "${quick[@]}" --json "build/bench/results/$name.json"
+done
+[ ${#quick[@]} = 0 ] || exit 0
+printf '\n== simulated\n'
+build/bench/bench/bench_simulated
+printf '\n== arithmetic\n'
+build/bench/bench/bench_arithmetic
+printf '\n== compile\n'
+bash bench/compile/run.sh
