@@ -60,12 +60,13 @@ public:
             std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
             operation.request.reduction.state = operation.state.data();
         }
-        if (group.announcements != nullptr) {
-            group.announcements->announce(group.rank, operation.sequence, operation.signature);
-        }
         if (request.plan->mapped()) operation.mapped_index = group.mapped_started++;
         active_.push_back(index);
-        advance(index);
+        const std::uint64_t sequence = operation.sequence;
+        advance(index); // first: what it sends is on its way meanwhile
+        if (group.announcements != nullptr) {
+            group.announcements->announce(group.rank, sequence, operations_[index]->signature);
+        }
         return index;
     }
 

@@ -29,16 +29,16 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     }
     MappedLine& line = group.board->line(group.rank, index);
     if (operation.posts == 0) {
+        if (const std::size_t count = lane.extents[step].source_count; count != 0) {
+            const std::size_t bytes = count * operation.request.element_bytes;
+            UNISONO_ASSERT(bytes <= MappedLine::payload_bytes, "a posted payload must fit the line");
+            copy_small(line.payload, operation.source_of(lane, step), bytes);
+            group.traffic.bytes_sent += bytes;
+        }
         line.signature = operation.signature;
         line.input = operation.request.input;
         line.output = operation.request.output;
         line.completed = group.mapped_completed;
-        if (const std::size_t count = lane.extents[step].source_count; count != 0) {
-            const std::size_t bytes = count * operation.request.element_bytes;
-            UNISONO_ASSERT(bytes <= MappedLine::payload_bytes, "a posted payload must fit the line");
-            std::memcpy(line.payload, operation.source_of(lane, step), bytes);
-            group.traffic.bytes_sent += bytes;
-        }
     }
     ++operation.posts;
     line.turn.store(turn_of(operation), std::memory_order_release);

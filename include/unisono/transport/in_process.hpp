@@ -71,13 +71,14 @@ public:
         }
         if (!posted_.empty() && ++polls_ % 8 != 0) return;
         for (std::size_t i = 0; i < waiting_.size();) {
-            Record& record = *waiting_[i];
-            if (record.consumed.load(std::memory_order_acquire) != record.use) {
+            const Waiting done = waiting_[i];
+            if (done.flag.consumed->load(std::memory_order_acquire) != done.flag.use) {
                 ++i;
                 continue;
             }
-            const Token token = record.token;
-            free_.push_back(&record);
+            done.channel->known_taken = std::max(done.channel->known_taken, done.number); // all before it were taken
+            const Token token = done.token;
+            free_.push_back(done.flag);
             waiting_[i] = waiting_.back();
             waiting_.pop_back();
             sink.sent(token);
@@ -115,12 +116,21 @@ private:
         Tag tag;
         Token token = 0;
     };
-    /// A large message on its way: the receiver sets `consumed` to `use`. Only it writes that line; to clear the flag for
-    /// the next use would cost a trip between the cores.
-    struct alignas(128) Record {
-        std::atomic<std::uint32_t> consumed{0};
-        alignas(64) std::uint32_t use = detail::InProcessChannel::outside;
+    /// Where a receiver says that it has consumed a large message: it writes the number of the flag's use. Only receivers
+    /// write that line, and nothing else lies near it; to clear it for the next use would cost a trip between the cores.
+    struct alignas(128) Consumed {
+        std::atomic<std::uint32_t> use{0};
+    };
+    struct Flag {
+        std::atomic<std::uint32_t>* consumed = nullptr;
+        std::uint32_t use = detail::InProcessChannel::outside;
+    };
+    /// A large message on its way.
+    struct Waiting {
+        Flag flag;
         Token token = 0;
+        detail::InProcessChannel* channel = nullptr;
+        std::uint64_t number = 0; ///< in the channel
     };
     /// A message that came before its receive: only the descriptor is kept, and small payloads.
     struct Early {
@@ -157,37 +167,36 @@ private:
         detail::InProcessChannel*& known = out_[static_cast<std::size_t>(peer)];
         if (known == nullptr) known = &world_->channel(rank_, peer);
         detail::InProcessChannel& channel = *known;
-        if (channel.sent - channel.known_taken == detail::InProcessChannel::depth) {
+        using Channel = detail::InProcessChannel;
+        const std::uint64_t in_flight = channel.sent - channel.known_taken;
+        if (in_flight >= Channel::depth - 2) { // before the ring is full, so that nothing waits for the line
             channel.known_taken = channel.taken.load(std::memory_order_acquire);
-            if (channel.sent - channel.known_taken == detail::InProcessChannel::depth) return false;
+            if (in_flight == Channel::depth && channel.sent - channel.known_taken == Channel::depth) return false;
         }
-        auto& slot = channel.slots[channel.sent % detail::InProcessChannel::depth];
+        auto& slot = channel.slots[channel.sent % Channel::depth];
+        if (envelope.bytes <= Channel::eager_bytes) {
+            if (envelope.bytes <= Channel::tiny_bytes) detail::copy_small(slot.tiny, data, envelope.bytes);
+            else std::memcpy(slot.eager, data, envelope.bytes);
+            slot.inside = static_cast<std::uint32_t>(envelope.bytes);
+        } else {
+            const Flag flag = take_flag();
+            waiting_.push_back({flag, token, &channel, channel.sent});
+            const Channel::Outside outside{envelope.bytes, data, flag.consumed};
+            std::memcpy(slot.tiny, &outside, sizeof outside);
+            slot.inside = flag.use;
+        }
         slot.tag = envelope.tag;
         slot.signature = envelope.signature;
-        if (envelope.bytes <= detail::InProcessChannel::eager_bytes) {
-            slot.inside = static_cast<std::uint32_t>(envelope.bytes);
-            if (envelope.bytes != 0) {
-                std::memcpy(envelope.bytes <= detail::InProcessChannel::tiny_bytes ? slot.tiny : slot.eager, data,
-                            envelope.bytes);
-            }
-        } else {
-            Record& record = take_record();
-            record.token = token;
-            waiting_.push_back(&record);
-            slot.inside = record.use;
-            const detail::InProcessChannel::Outside outside{envelope.bytes, data, &record.consumed};
-            std::memcpy(slot.tiny, &outside, sizeof outside);
-        }
         slot.turn.store(static_cast<std::uint32_t>(++channel.sent), std::memory_order_release);
         return true;
     }
 
-    Record& take_record() {
-        if (free_.empty()) free_.push_back(records_.emplace_back(std::make_unique<Record>()).get());
-        Record& record = *free_.back();
+    Flag take_flag() {
+        if (free_.empty()) free_.push_back({.consumed = &flags_.emplace_back(std::make_unique<Consumed>())->use});
+        Flag flag = free_.back();
         free_.pop_back();
-        record.use = (record.use + 1) | detail::InProcessChannel::outside;
-        return record;
+        flag.use = (flag.use + 1) | detail::InProcessChannel::outside;
+        return flag;
     }
 
     template <class Sink>
@@ -202,14 +211,15 @@ private:
         }
         if (from.channel == nullptr) from.channel = &world_->channel(posted.peer, rank_);
         auto& channel = *from.channel;
+        using Channel = detail::InProcessChannel;
         for (;;) {
-            auto& slot = channel.slots[channel.received % detail::InProcessChannel::depth];
+            auto& slot = channel.slots[channel.received % Channel::depth];
             __builtin_prefetch(slot.eager); // on its way together with the line of the turn
             if (slot.turn.load(std::memory_order_acquire) != static_cast<std::uint32_t>(channel.received + 1))
                 return false;
-            detail::InProcessChannel::Outside outside;
-            const std::byte* inside = slot.inside <= detail::InProcessChannel::tiny_bytes ? slot.tiny : slot.eager;
-            if (slot.inside >= detail::InProcessChannel::outside) std::memcpy(&outside, slot.tiny, sizeof outside);
+            Channel::Outside outside;
+            const std::byte* inside = slot.inside <= Channel::tiny_bytes ? slot.tiny : slot.eager;
+            if (slot.inside >= Channel::outside) std::memcpy(&outside, slot.tiny, sizeof outside);
             else outside.bytes = slot.inside;
             const Envelope envelope{slot.tag, slot.signature, outside.bytes};
             const bool match = slot.tag == posted.tag;
@@ -244,9 +254,9 @@ private:
     std::vector<detail::InProcessChannel*> out_;
     std::vector<Posted> posted_;
     std::vector<Token> sent_;
-    std::vector<Record*> waiting_;
-    std::vector<Record*> free_;
-    std::vector<std::unique_ptr<Record>> records_;
+    std::vector<Waiting> waiting_;
+    std::vector<Flag> free_;
+    std::vector<std::unique_ptr<Consumed>> flags_;
     std::vector<Outgoing> backlog_;
     std::uint32_t polls_ = 0;
 };

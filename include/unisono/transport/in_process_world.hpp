@@ -44,14 +44,16 @@ inline int available_cores() {
 }
 
 /// One direction between two ranks: a ring of descriptors, written by the sender and read by the receiver alone. What a
-/// receiver needs of a tiny message lies in one cache line, since each line costs a trip between the cores.
+/// receiver needs of a tiny message lies in one cache line, since each line costs a trip between the cores. Slots are far
+/// apart: a processor that reads ahead would take lines away from the sender that is about to write them (measured: with
+/// slots or payloads side by side, messages up to 2 KiB take 1.2 to 1.7 x as long).
 struct InProcessChannel {
     static constexpr std::size_t depth = 8;
     static constexpr std::uint32_t tiny_bytes = 24;
     static constexpr std::uint32_t eager_bytes = 2048;
     static constexpr std::uint32_t outside = 0x80000000u;
 
-    /// Where a message's bytes lie that are not in the slot.
+    /// Where the bytes of a large message lie.
     struct Outside {
         std::uint64_t bytes = 0;
         const std::byte* data = nullptr;
@@ -60,8 +62,7 @@ struct InProcessChannel {
 
     struct alignas(64) Slot {
         std::atomic<std::uint32_t> turn{0}; ///< n + 1 when it holds the n-th message, modulo 2^32
-        std::uint32_t inside =
-            0; ///< bytes in the slot; from `outside` on, none: a number of this use of the sender's flag
+        std::uint32_t inside = 0; ///< bytes in the slot; from `outside` on, none: the number of the flag's use
         Tag tag;
         Signature signature;
         std::byte tiny[tiny_bytes]; ///< up to so many bytes, or an Outside
@@ -72,7 +73,7 @@ struct InProcessChannel {
     Slot slots[depth];
     alignas(128) std::atomic<std::uint64_t> taken{0}; ///< messages that the receiver took out
     alignas(128) std::uint64_t sent = 0;              ///< the sender's
-    std::uint64_t known_taken = 0;                    ///< the sender's copy of `taken`
+    std::uint64_t known_taken = 0;                    ///< the sender's: of these it knows that they were taken out
     alignas(128) std::uint64_t received = 0;          ///< the receiver's
 };
 

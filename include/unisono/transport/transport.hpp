@@ -27,6 +27,8 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
 
+#include <array>
+#include <bit>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -49,7 +51,11 @@ struct Signature {
     std::uint8_t reserved = 0;
     std::uint32_t schedule = 0; ///< a hash of the schedule's name, its root and lanes
     std::uint64_t count = 0;    ///< elements of the whole operation, or a hash of variable counts
-    friend bool operator==(const Signature&, const Signature&) = default;
+    /// As two words: it is compared for each message.
+    friend constexpr bool operator==(const Signature& a, const Signature& b) {
+        using Words = std::array<std::uint64_t, 2>;
+        return std::bit_cast<Words>(a) == std::bit_cast<Words>(b);
+    }
 };
 
 struct Envelope {
