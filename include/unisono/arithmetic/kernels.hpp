@@ -39,8 +39,8 @@ struct Folding {
 UNISONO_NO_CONTRACTION_BEGIN
 
 /// Two sources are folded straight into one target or two. The rest goes block by block through an accumulator that
-/// stays in the first cache; a block is short, so that each source and target remains a stream that the processor
-/// fetches ahead, however many there are.
+/// stays in the first cache, several sources or targets at a time since that cache is what limits; a block is short, so
+/// that each source and target remains a stream that the processor fetches ahead, however many there are.
 template <class Op, class T>
 struct Combine {
     using Fold = Folding<Op, T>;
@@ -88,16 +88,41 @@ struct Combine {
             const std::size_t elements = count - begin < block_elements ? count - begin : block_elements;
             const std::size_t at = begin * sizeof(T);
             const std::byte* first = sources[0] + at;
+            const std::byte* second = sources[1] + at;
             UNISONO_ELEMENTWISE
-            for (std::size_t i = 0; i < elements; ++i) store<Accumulator>(block, i, Fold::in(load<T>(first, i)));
-            for (std::size_t s = 1; s < source_count; ++s) {
+            for (std::size_t i = 0; i < elements; ++i)
+                store<Accumulator>(block, i, operation(Fold::in(load<T>(first, i)), Fold::in(load<T>(second, i))));
+            std::size_t s = 2;
+            for (; s + 2 <= source_count; s += 2) {
+                const std::byte* a = sources[s] + at;
+                const std::byte* b = sources[s + 1] + at;
+                UNISONO_ELEMENTWISE
+                for (std::size_t i = 0; i < elements; ++i)
+                    store<Accumulator>(block, i,
+                                       operation(operation(load<Accumulator>(block, i), Fold::in(load<T>(a, i))),
+                                                 Fold::in(load<T>(b, i))));
+            }
+            if (s < source_count) {
                 const std::byte* from = sources[s] + at;
                 UNISONO_ELEMENTWISE
                 for (std::size_t i = 0; i < elements; ++i)
                     store<Accumulator>(block, i, operation(load<Accumulator>(block, i), Fold::in(load<T>(from, i))));
             }
             if constexpr (std::is_same_v<T, Accumulator>) {
-                for (std::size_t t = 0; t < target_count; ++t) {
+                std::size_t t = 0;
+                for (; t + 4 <= target_count; t += 4) {
+                    std::byte* const to[4] = {targets[t] + at, targets[t + 1] + at, targets[t + 2] + at,
+                                              targets[t + 3] + at};
+                    UNISONO_ELEMENTWISE
+                    for (std::size_t i = 0; i < elements; ++i) {
+                        const T r = Fold::out(load<Accumulator>(block, i));
+                        store<T>(to[0], i, r);
+                        store<T>(to[1], i, r);
+                        store<T>(to[2], i, r);
+                        store<T>(to[3], i, r);
+                    }
+                }
+                for (; t < target_count; ++t) {
                     std::byte* to = targets[t] + at;
                     UNISONO_ELEMENTWISE
                     for (std::size_t i = 0; i < elements; ++i) store<T>(to, i, Fold::out(load<Accumulator>(block, i)));

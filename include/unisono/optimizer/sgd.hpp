@@ -44,9 +44,14 @@ struct Sgd {
         detail::check_update(state, parameters, gradients);
         const Plain<T> plain{{step, weight_decay}, T(-step.learning_rate)};
         if (momentum == 0) return apply(plain, parameters, gradients);
+        const std::span<T> buffer(state.arrays[0], state.count);
+        if (!nesterov && weight_decay == 0 && step.number != 1) {
+            const Velocity<T> velocity{T(step.gradient_scale), T(momentum), T(1 - dampening), T(-step.learning_rate)};
+            return apply(velocity, parameters, gradients, buffer);
+        }
         const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), detail::Choice<T>(nesterov),
                              detail::Choice<T>(step.number == 1)};
-        apply(heavy, parameters, gradients, std::span<T>(state.arrays[0], state.count));
+        apply(heavy, parameters, gradients, buffer);
     }
 
 private:
@@ -54,6 +59,8 @@ private:
     struct Plain;
     template <class T>
     struct Heavy;
+    template <class T>
+    struct Velocity;
 };
 
 UNISONO_NO_CONTRACTION_BEGIN
@@ -81,6 +88,19 @@ struct Sgd::Heavy {
         const T b = first(d, detail::fused(gain, d, momentum * buffer));
         buffer = b;
         p = detail::fused(plain.minus_rate, nesterov(detail::fused(momentum, b, d), b), p);
+    }
+};
+
+/// Heavy without its options, which is what most updates are: the same bits with half of the work.
+template <class T>
+struct Sgd::Velocity {
+    T scale, momentum, gain, minus_rate;
+
+    UNISONO_INLINE void operator()(T& p, const T& g, T& buffer) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T b = detail::fused(gain, g * scale, momentum * buffer);
+        buffer = b;
+        p = detail::fused(minus_rate, b, p);
     }
 };
 

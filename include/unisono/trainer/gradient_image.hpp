@@ -66,7 +66,7 @@ public:
         }
         T* const values = image();
         if (in_model_) drain(bucket);
-        else if (!in_image_) std::fill_n(values + bucket.first, bucket.count, T{});
+        else if (!in_image_) detail::zero(values + bucket.first, bucket.count);
         if (last) moved();
         return values;
     }
@@ -95,7 +95,7 @@ private:
         in_model_ = false;
     }
     void zero(const Slice& slice) {
-        flat_->visit(slice, [](const Stretch<T>& one) { std::fill_n(one.gradients, one.count, T{}); });
+        flat_->visit(slice, [](const Stretch<T>& one) { detail::zero(one.gradients, one.count); });
     }
     void multiply(const Slice& slice) {
         flat_->visit(slice, [&](const Stretch<T>& one) { scale(std::span<T>(one.gradients, one.count), multiplier_); });
@@ -109,7 +109,7 @@ private:
                 const std::span<const T> one(stretch.gradients + at, n);
                 if (in_image_) accumulate(sum, one, multiplier_);
                 else accumulate_first(sum, one, multiplier_);
-                std::fill_n(stretch.gradients + at, n, T{});
+                detail::zero(stretch.gradients + at, n);
             }
         });
     }
