@@ -187,6 +187,31 @@ BOOST_AUTO_TEST_CASE(models_that_differ) {
     check_all(types, un::ErrorCode::mismatch, {"float64", "float32", "rank 1"});
 }
 
+BOOST_AUTO_TEST_CASE(policies_that_differ) {
+    const auto rate = outcomes(3, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = world.rank() == 2 ? 0.2 : 0.1}};
+    });
+    check_all(rate, un::ErrorCode::mismatch, {"rank 2", "optimizer", "Sgd(0."});
+    const auto seed = outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        un::Trainer trainer{world, model, un::DistributedSampler{.seed = static_cast<std::uint64_t>(world.rank())}};
+    });
+    check_all(seed, un::ErrorCode::mismatch, {"rank 1", "sampler", "DistributedSampler(true, "});
+    const auto nested = outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        const auto warm = un::WarmupRate{.updates = 3 + static_cast<std::uint64_t>(world.rank())};
+        un::Trainer trainer{world, model, un::then(warm, un::CosineRate{})};
+    });
+    check_all(nested, un::ErrorCode::mismatch, {"rank 1", "learning rate"});
+    const auto kind = outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(3);
+        if (world.rank() == 0) un::Trainer trainer{world, model, un::Sgd{}};
+        else un::Trainer trainer{world, model, un::AdamW{}};
+    });
+    check_all(kind, un::ErrorCode::mismatch, {"rank 1", "optimizer"});
+}
+
 BOOST_AUTO_TEST_CASE(gradients_unlike_parameters) {
     struct Odd {
         std::vector<float> p = std::vector<float>(3), g = std::vector<float>(2);

@@ -401,9 +401,74 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
                         un::Sgd{.momentum = 0.9}};
     const std::string text = trainer.describe(samples, {.batch_size = 3});
     for (const char* words :
-         {"InterleavedSampler", "Accumulate", "native", "replicated", "Sgd", "2 parameters, 6 elements, 48 B",
-          "2 a round, 2 hosted", "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
+         {"InterleavedSampler", "Accumulate", "native", "replicated", "Sgd(0.001, 0.9, 0, false, 0)",
+          "InterleavedSampler(2, true, 0, false)", "2 parameters, 6 elements, 48 B", "2 a round, 2 hosted",
+          "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
         BOOST_TEST(text.find(words) != std::string::npos, words << " is not in\n" << text);
+}
+
+/// An observer of the tests' own.
+struct CountingObserver {
+    struct Run {
+        int* counts;
+        bool prints;
+        void begin(const un::ProgressPoint&) { counts[0] += prints ? 1 : 0; }
+        void update(const un::ProgressPoint& point) { counts[1] += prints && point.samples > 0 ? 1 : 0; }
+        void epoch_end(const un::ProgressPoint& point) { counts[2] += prints && point.samples == samples ? 1 : 0; }
+    };
+    int* counts = nullptr;
+    static constexpr std::string_view name = "counting";
+    static constexpr un::Family family = un::Family::observer;
+    friend bool operator==(const CountingObserver&, const CountingObserver&) = default;
+    [[nodiscard]] Run start(bool prints) const { return {counts, prints}; }
+};
+
+BOOST_AUTO_TEST_CASE(only_rank_0_prints) {
+    int counts[3][3] = {};
+    check_clean(outcomes(3, [&](auto& world) {
+        Mean model(columns);
+        un::Trainer trainer{world, model, CountingObserver{counts[world.rank()]}};
+        trainer.fit(data(), {.epochs = 2, .batch_size = 2});
+        trainer.fit(data(), {.epochs = 1, .batch_size = 2, .progress = false});
+    }));
+    const int updates = 2 * 5; // 10 samples a rank, 2 a batch
+    BOOST_TEST(counts[0][0] == 1);
+    BOOST_TEST(counts[0][1] == updates);
+    BOOST_TEST(counts[0][2] == 2);
+    for (int rank = 1; rank < 3; ++rank)
+        for (const int count : counts[rank]) BOOST_TEST(count == 0);
+}
+
+BOOST_AUTO_TEST_CASE(fields_of_policies) {
+    struct Inner {
+        int a = 1;
+        bool b = true;
+    };
+    struct Nested {
+        Inner inner;
+        double c = 2.5;
+        std::string d;
+        un::OnOffence e = un::OnOffence::skip;
+        std::int64_t f = -7;
+    };
+    struct Derived : un::Sgd {
+        double extra = 1;
+    };
+    struct Plain : un::Synchronous {};
+    const auto text = [](const auto& value) {
+        un::detail::PolicyFacts facts{"", "x"};
+        un::detail::append_fields(facts.fields, value);
+        return facts.text();
+    };
+    BOOST_TEST(text(Nested{}) == "x(1, true, 2.5, 1, -7)");
+    BOOST_TEST(text(Derived{}) == "x"); // members of a base cannot be told apart
+    BOOST_TEST(text(Plain{}) == "x");
+    BOOST_TEST(text(un::ParameterServerReducer{.servers = 3}) == "x(3)");
+    const auto hash = [](const auto& policy) { return un::detail::facts_of(policy).hash(); };
+    BOOST_TEST(hash(un::Sgd{}) == hash(un::Sgd{.learning_rate = 1e-3}));
+    BOOST_TEST(hash(un::Sgd{}) != hash(un::Sgd{.learning_rate = 1e-2}));
+    BOOST_TEST(hash(un::Sgd{.momentum = 0.5}) != hash(un::Sgd{.dampening = 0.5}));
+    BOOST_TEST(hash(un::RingReducer{}) != hash(un::TreeReducer{}));
 }
 
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {

@@ -113,6 +113,7 @@ private:
 struct PartsOfOneLoss {
     double divisor = 1; ///< 1 on the master, 0 elsewhere
 
+    static constexpr bool differs_between_ranks = true;
     static constexpr std::string_view name = "parts of one loss";
     static constexpr Family family = Family::weighing;
     static constexpr bool needs_samples = false;

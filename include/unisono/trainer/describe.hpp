@@ -7,20 +7,13 @@
 #include "unisono/layout/owners.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/trainer/plan.hpp"
+#include "unisono/trainer/policy_fields.hpp"
 
 #include <string>
-#include <string_view>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// A policy's name, with its parameters where it can describe them.
-template <class P>
-std::string policy_text(const P& policy) {
-    if constexpr (requires { std::string(policy.describe()); })
-        return std::string(P::name) + ", " + std::string(policy.describe());
-    else return std::string(P::name);
-}
 
 inline std::string plan_text(const TrainingPlan& plan) {
     Table table;
@@ -43,7 +36,6 @@ template <class Session>
 std::string session_text(const Session& session) {
     const auto& world = session.world();
     const auto& exchange = session.exchange();
-    const auto& policies = session.policies();
     using T = typename Session::T;
     std::size_t owned = 0;
     for (const Slice& slice : exchange.owned()) owned += slice.count;
@@ -51,16 +43,7 @@ std::string session_text(const Session& session) {
     Table table;
     table.row({"ranks", std::to_string(world.size()) + ", this is rank " + std::to_string(world.rank()) + ", over " +
                             std::string(std::remove_cvref_t<decltype(world)>::transport_type::name)});
-    table.row({"sampler", policy_text(policies.sampler)});
-    table.row({"accumulation", policy_text(policies.accumulation)});
-    table.row({"weighing", policy_text(policies.weighing_policy)});
-    table.row({"guard", policy_text(policies.guard)});
-    table.row({"reducer", policy_text(policies.reducer)});
-    table.row({"update", policy_text(policies.update)});
-    table.row({"sharding", policy_text(policies.sharding)});
-    table.row({"optimizer", policy_text(policies.optimizer) + ", learning rate " +
-                                std::to_string(policies.optimizer.learning_rate) + ", " +
-                                policy_text(policies.learning_rate)});
+    for (const PolicyFacts& one : session.policies().facts()) table.row({std::string(one.family), one.text()});
     table.row({"this rank updates", count_text(owned) + " of " + count_text(exchange.flat().count()) + " elements"});
     table.row({"memory", "parameters " + bytes_text(model_bytes) + ", gradients " + bytes_text(model_bytes) +
                              ", optimizer " + bytes_text(exchange.state().bytes()) + ", images " +

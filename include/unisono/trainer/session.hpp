@@ -9,10 +9,14 @@
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -53,6 +57,7 @@ public:
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
             policies_.learning_rate.check();
+            agree_on_policies();
             exchange_ =
                 std::make_unique<Exchange<Context>>(world, model,
                                                     Context{policies_.reducer, policies_.sharding, policies_.guard,
@@ -124,6 +129,25 @@ public:
     }
 
 private:
+    /// Ranks that train with different parameters would drift apart without a word.
+    void agree_on_policies() const {
+        if (world_->size() == 1) return;
+        const std::vector<PolicyFacts> facts = policies_.facts();
+        std::vector<std::uint64_t> mine;
+        for (const PolicyFacts& one : facts) mine.push_back(one.hash());
+        std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world_->size()));
+        gather_words(*world_, mine, all);
+        for (std::size_t i = mine.size(); i < all.size(); ++i) {
+            if (all[i] == all[i % mine.size()]) continue;
+            const PolicyFacts& one = facts[i % mine.size()];
+            const int rank = static_cast<int>(i / mine.size());
+            throw_mismatch("Trainer", rank,
+                           "rank " + std::to_string(rank) + " has another " + std::string(one.family) +
+                               " than rank 0 (here: " + one.text() +
+                               "); expected policies of equal parameters on all ranks");
+        }
+    }
+
     World* world_;
     Model* model_;
     Policies policies_;

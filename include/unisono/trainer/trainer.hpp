@@ -33,6 +33,7 @@
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/session.hpp"
 #include "unisono/update/synchronous.hpp"
 
@@ -40,6 +41,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -83,6 +85,12 @@ struct TrainerPolicies {
           guard(take<Guard>(given)), update(take<Update>(given)), sharding(take<Sharding>(given)),
           optimizer(take<Optimizer>(given)), learning_rate(take<LearningRate>(given)),
           weighing_policy(take<Weighing>(given)), observer(take<Observer>(given)), buckets(take<Buckets>(given)) {}
+
+    [[nodiscard]] std::vector<PolicyFacts> facts() const {
+        return {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
+                facts_of(guard),    facts_of(reducer),      facts_of(update),
+                facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
+    }
 
     Sampler sampler;
     Accumulation accumulation;
