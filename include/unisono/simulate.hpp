@@ -3,6 +3,7 @@
 /// \file
 /// Programs and collectives in virtual time: see transport/simulated.hpp. Not part of the umbrella.
 
+#include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/transport/simulated.hpp"
 
@@ -67,7 +68,7 @@ class Simulation {
 public:
     explicit Simulation(int ranks, const SimulationOptions& options = {}) {
         if (ranks < 1 || ranks > 1'000'000) {
-            refuse_input("a simulated world has 1 to 1000000 ranks, found " + std::to_string(ranks));
+            refuse_input({"a simulated world has 1 to 1000000 ranks, found ", ranks});
         }
         world_ = std::make_shared<detail::SimulatedWorld>(ranks, options, detail::SimulatedWorld::Drive::caller);
         groups_.reserve(static_cast<std::size_t>(ranks));
@@ -109,8 +110,7 @@ public:
 private:
     void check_one_a_rank(std::size_t found) const {
         if (found != groups_.size()) {
-            refuse_input("run_until_done: found operations of " + std::to_string(found) + " ranks, expected " +
-                         std::to_string(groups_.size()));
+            refuse_input({"run_until_done: found operations of ", found, " ranks, expected ", groups_.size()});
         }
     }
 

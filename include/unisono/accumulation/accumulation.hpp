@@ -24,6 +24,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
 
 #include <concepts>
 #include <cstdint>
@@ -97,9 +98,7 @@ namespace accumulation {
 
 /// Refuses a target below 1, naming policy and parameter.
 inline void check_target(std::string_view who, std::string_view parameter, std::int64_t found) {
-    if (found < 1)
-        refuse_input(std::string(who) + ": " + std::string(parameter) + " is " + std::to_string(found) +
-                     ", expected 1 or more");
+    if (found < 1) refuse_input({who, ": ", parameter, " is ", found, ", expected 1 or more"});
 }
 
 } // namespace accumulation

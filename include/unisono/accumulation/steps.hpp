@@ -4,6 +4,7 @@
 /// A fixed number of micro-batches an update.
 
 #include "unisono/accumulation/accumulation.hpp"
+#include "unisono/core/text.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -23,8 +24,8 @@ struct Accumulate {
         accumulation::check_target(name, "steps", steps);
         accumulation::check_target(name, "hosted", hosted);
         if (steps % hosted != 0)
-            refuse_input("Accumulate: steps is " + std::to_string(steps) + ", expected a multiple of the " +
-                         std::to_string(hosted) + " replicas that each rank hosts (InterleavedSampler)");
+            refuse_input({"Accumulate: steps is ", steps, ", expected a multiple of the ", hosted,
+                          " replicas that each rank hosts (InterleavedSampler)"});
         return {{.micro_batches = steps}, short_window};
     }
 };

@@ -6,6 +6,7 @@
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -38,8 +39,7 @@ UNISONO_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 namespace detail {
 
 [[noreturn, gnu::cold]] inline void refuse_size(const char* who, std::size_t found, std::size_t expected) {
-    refuse_input(std::string(who) + ": a span has " + std::to_string(found) + " elements; expected " +
-                 std::to_string(expected) + ", as the first has");
+    refuse_input({who, ": a span has ", found, " elements; expected ", expected, ", as the first has"});
 }
 
 inline void check_sizes(const char* who, std::size_t found, std::size_t expected) {

@@ -6,6 +6,7 @@
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/kernels.hpp"
 #include "unisono/arithmetic/reduction.hpp"
+#include "unisono/core/text.hpp"
 
 #include <limits>
 #include <string>
@@ -128,8 +129,7 @@ struct WeightedMean {
 
     void check() const {
         if (!(weight >= 0.0) || weight > std::numeric_limits<double>::max())
-            refuse_input("WeightedMean::weight is " + std::to_string(weight) +
-                         "; expected a finite number, at least 0");
+            refuse_input({"WeightedMean::weight is ", weight, "; expected a finite number, at least 0"});
     }
     friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
 };

@@ -4,6 +4,7 @@
 /// all_gather, reduce_scatter and all_to_all: every rank gives and gets blocks; and barrier.
 
 #include "unisono/collective/request.hpp"
+#include "unisono/core/text.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -53,8 +54,8 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
     OperationRequest request = request_for(in.data(), out.data());
     if (send_counts.empty() && receive_counts.empty()) {
         if (in.size() % ranks != 0) {
-            refuse_input("all_to_all on rank " + std::to_string(group.rank()) + ": " + std::to_string(in.size()) +
-                         " elements cannot be cut into " + std::to_string(ranks) + " equal blocks");
+            refuse_input({"all_to_all on rank ", group.rank(), ": ", in.size(), " elements cannot be cut into ", ranks,
+                          " equal blocks"});
         }
         check_count(group, Collective::all_to_all, "the output", out.size(), in.size());
         request.partition = Partition::uniform(in.size() / ranks);

@@ -4,6 +4,7 @@
 /// send and receive with tags.
 
 #include "unisono/collective/request.hpp"
+#include "unisono/core/text.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -12,8 +13,8 @@ template <transport Transport, element T>
 std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, const T* in, T* out, std::size_t count,
                             int peer, int tag) {
     check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
-    if (peer == group.rank()) refuse_input("rank " + std::to_string(peer) + " sends to, or receives from, itself");
-    if (tag < 0) refuse_input("a tag must be at least 0, found " + std::to_string(tag));
+    if (peer == group.rank()) refuse_input({"rank ", peer, " sends to, or receives from, itself"});
+    if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     OperationRequest request = request_for(in, out);
     request.count = count;
     return group.engine().start_point_to_point(group.context(), kind, peer, static_cast<std::uint32_t>(tag), request);

@@ -5,6 +5,7 @@
 
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/collective/native.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 
 #include <concepts>
@@ -40,8 +41,8 @@ template <transport Transport>
 void check_root(const Group<Transport>& group, int root, const char* what) {
     check_member(group);
     if (root < 0 || root >= group.size()) {
-        refuse_input(std::string(what) + ": rank " + std::to_string(root) + " is not in the group of " +
-                     std::to_string(group.size()) + " (found on rank " + std::to_string(group.rank()) + ")");
+        refuse_input(
+            {what, ": rank ", root, " is not in the group of ", group.size(), " (found on rank ", group.rank(), ")"});
     }
 }
 
@@ -49,8 +50,8 @@ template <transport Transport>
 void check_count(const Group<Transport>& group, Collective what, const char* which, std::size_t found,
                  std::size_t expected) {
     if (found == expected) return;
-    refuse_input(std::string(name_of(what)) + " on rank " + std::to_string(group.rank()) + ": " + which + " has " +
-                 std::to_string(found) + " elements, expected " + std::to_string(expected));
+    refuse_input(
+        {name_of(what), " on rank ", group.rank(), ": ", which, " has ", found, " elements, expected ", expected});
 }
 
 /// The sum of counts; bad_input if there is not one a rank, or if the sum overflows.
@@ -59,8 +60,7 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
     check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
     std::size_t sum = 0;
     for (const std::size_t count : counts) {
-        if (__builtin_add_overflow(sum, count, &sum))
-            refuse_input(std::string(name_of(what)) + ": the counts overflow");
+        if (__builtin_add_overflow(sum, count, &sum)) refuse_input({name_of(what), ": the counts overflow"});
     }
     return sum;
 }

@@ -4,6 +4,7 @@
 /// Operating errors. Inside the library they travel as `status` and `Fault`; only the public edge throws `error`.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/text.hpp"
 
 #include <cstdint>
 #include <stdexcept>
@@ -63,19 +64,25 @@ public:
     [[nodiscard]] const Fault& why() const noexcept { return fault_; }
 
 private:
-    static std::string compose(const Fault& what) {
-        std::string text = "unisono: " + std::string(name_of(what.code));
+    [[gnu::cold]] static std::string compose(const Fault& what) {
+        std::string text = concat({"unisono: ", name_of(what.code)});
         if (!what.operation.empty()) {
-            text += " in " + what.operation;
-            if (what.sequence != 0) text += " #" + std::to_string(what.sequence);
+            text += concat({" in ", what.operation});
+            if (what.sequence != 0) text += concat({" #", what.sequence});
         }
-        if (!what.message.empty()) text += ": " + what.message;
+        if (!what.message.empty()) text += concat({": ", what.message});
         return text;
     }
     Fault fault_;
 };
 
 /// Throws `bad_input`: the one way in which arguments are refused.
-[[noreturn]] inline void refuse_input(const std::string& message) { throw error(ErrorCode::bad_input, message); }
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_input(const std::string& message) {
+    throw error(ErrorCode::bad_input, message);
+}
+/// With a message of parts, as `concat` takes them.
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_input(std::initializer_list<detail::TextPart> message) {
+    refuse_input(concat(message));
+}
 
 UNISONO_NAMESPACE_END

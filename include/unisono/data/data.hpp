@@ -19,6 +19,7 @@
 /// the index alone are in core/random.hpp).
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -62,11 +63,9 @@ public:
         : values_(values), labels_(labels), width_(width) {
         if (width == 0) refuse_input("RowData: width is 0, expected 1 or more");
         if (values.size() % width != 0)
-            refuse_input("RowData: " + std::to_string(values.size()) + " values are no whole rows of width " +
-                         std::to_string(width));
+            refuse_input({"RowData: ", values.size(), " values are no whole rows of width ", width});
         if (!labels.empty() && labels.size() != size())
-            refuse_input("RowData: " + std::to_string(labels.size()) + " labels for " + std::to_string(size()) +
-                         " rows");
+            refuse_input({"RowData: ", labels.size(), " labels for ", size(), " rows"});
     }
 
     [[nodiscard]] std::size_t size() const { return values_.size() / width_; }
@@ -78,8 +77,7 @@ public:
         out.width = width_;
         out.values.reserve(indices.size() * width_);
         for (const std::size_t i : indices) {
-            if (i >= size())
-                refuse_input("RowData: index " + std::to_string(i) + " of " + std::to_string(size()) + " rows");
+            if (i >= size()) refuse_input({"RowData: index ", i, " of ", size(), " rows"});
             const auto row = values_.subspan(i * width_, width_);
             out.values.insert(out.values.end(), row.begin(), row.end());
         }

@@ -3,6 +3,7 @@
 /// \file
 /// Reads a data set ahead of training, in the order of a stream of index lists.
 
+#include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/data/data.hpp"
 
@@ -61,7 +62,7 @@ public:
         try {
             reader_ = std::thread{[this] { read_ahead(); }};
         } catch (const std::system_error& e) {
-            throw error(ErrorCode::refused, std::string("Loader: no thread to read ahead on: ") + e.what());
+            throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", e.what()}));
         }
     }
     Loader(const Loader&) = delete;
@@ -92,8 +93,8 @@ public:
         }
         if (!consumer_wakes_.wait_for(lock, std::min<std::chrono::nanoseconds>(options_.timeout, longest),
                                       [this] { return filled_ > 0 || ended_; }))
-            throw error(ErrorCode::timeout, "the data set has not given the next batch within " +
-                                                std::to_string(options_.timeout.count() / 1'000'000) + " ms");
+            throw error(ErrorCode::timeout, concat({"the data set has not given the next batch within ",
+                                                    options_.timeout.count() / 1'000'000, " ms"}));
         if (filled_ == 0) return nullptr;
         Slot& slot = slots_[first_];
         held_ = true; // so that the reader may fill another
@@ -137,10 +138,9 @@ private:
         constexpr int most = 1 << 16;
         if (static_cast<std::size_t>(data.size()) == 0) refuse_input("Loader: the data set is empty (size() is 0)");
         if (options.depth < 0 || options.depth > most)
-            refuse_input("Loader: depth is " + std::to_string(options.depth) + ", expected 0 to " +
-                         std::to_string(most));
+            refuse_input({"Loader: depth is ", options.depth, ", expected 0 to ", most});
         if (options.timeout.count() <= 0)
-            refuse_input("Loader: timeout is " + std::to_string(options.timeout.count()) + " ns, expected more than 0");
+            refuse_input({"Loader: timeout is ", options.timeout.count(), " ns, expected more than 0"});
         return options;
     }
 

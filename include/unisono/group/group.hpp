@@ -7,6 +7,7 @@
 /// a mismatch is an error on every rank that names both sides). Several operations may be in flight, on one group or on
 /// several that share a rank. One thread drives a rank. After a fault every call on every group of the world throws it.
 
+#include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/schedule/ring.hpp"
@@ -45,8 +46,7 @@ public:
 
     /// How long a call may wait before it fails with `timeout` (10 minutes at first). Must be positive.
     void set_timeout(std::chrono::nanoseconds timeout) {
-        if (timeout.count() <= 0)
-            refuse_input("a timeout must be positive, found " + std::to_string(timeout.count()) + " ns");
+        if (timeout.count() <= 0) refuse_input({"a timeout must be positive, found ", timeout.count(), " ns"});
         context_->timeout = timeout.count();
     }
     [[nodiscard]] std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(context_->timeout); }
@@ -55,8 +55,7 @@ public:
     /// or `no_colour`. Cost: one all_gather of 8 bytes a rank. (MPI 4.0, section 7.4.2)
     [[nodiscard]] Group split(int colour, int key) {
         if (colour < 0 && colour != no_colour) {
-            refuse_input("a colour must be at least 0, or no_colour; rank " + std::to_string(rank()) + " gave " +
-                         std::to_string(colour));
+            refuse_input({"a colour must be at least 0, or no_colour; rank ", rank(), " gave ", colour});
         }
         struct Choice {
             int colour;

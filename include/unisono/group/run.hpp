@@ -3,6 +3,7 @@
 /// \file
 /// Ranks as threads of one process, for transports that can have them.
 
+#include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 
 #include <algorithm>
@@ -63,7 +64,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, B
                           .peer = -1,
                           .operation = {},
                           .sequence = 0,
-                          .message = "rank " + std::to_string(rank) + " threw: " + what});
+                          .message = concat({"rank ", rank, " threw: ", what})});
         return std::current_exception();
     };
     try {
@@ -83,7 +84,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, B
 
 inline void check_run(int ranks, const RunOptions& options) {
     if (ranks < 1 || ranks > 4096) {
-        refuse_input("a world in one process has 1 to 4096 ranks, found " + std::to_string(ranks));
+        refuse_input({"a world in one process has 1 to 4096 ranks, found ", ranks});
     }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
 }
@@ -112,8 +113,7 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, Body& b
                         .peer = -1,
                         .operation = "run",
                         .sequence = 0,
-                        .message = "no thread for rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
-                                   ": " + failed.what()};
+                        .message = concat({"no thread for rank ", rank, " of ", ranks, ": ", failed.what()})};
             shared->abort(rank, fault);
             refused = std::make_exception_ptr(error(fault));
             break;

@@ -4,6 +4,7 @@
 /// Who is to blame when an operation does not end: a peer that does something else, one that has left, or one that has
 /// not come yet. Asked only after a while without progress.
 
+#include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <string>
@@ -13,11 +14,10 @@ namespace detail {
 
 inline std::string describe(const Signature& signature) {
     std::string text(name_of(static_cast<Collective>(signature.collective)));
-    if (signature.reduction != 0)
-        text += "(" + std::string(name_of(static_cast<ReductionKind>(signature.reduction))) + ")";
+    if (signature.reduction != 0) text += concat({"(", name_of(static_cast<ReductionKind>(signature.reduction)), ")"});
     if (static_cast<Collective>(signature.collective) == Collective::barrier) return text;
-    return text + " of " + std::to_string(signature.count) + " " +
-           std::string(name_of(static_cast<ElementType>(signature.element))) + " elements";
+    return concat(
+        {text, " of ", signature.count, " ", name_of(static_cast<ElementType>(signature.element)), " elements"});
 }
 
 /// The same on every rank: what each of the two had.
@@ -25,8 +25,8 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
                       const Signature& theirs) {
     const int me = group.world_rank(group.rank);
     const int other = group.world_rank(peer);
-    std::string message = "rank " + std::to_string(me) + " called " + describe(own) + ", rank " +
-                          std::to_string(other) + " called " + describe(theirs);
+    std::string message =
+        concat({"rank ", me, " called ", describe(own), ", rank ", other, " called ", describe(theirs)});
     if (own.schedule != theirs.schedule && describe(own) == describe(theirs)) {
         message += ", but by another schedule or with another root";
     }
@@ -41,9 +41,8 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
 inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
                             std::uint64_t expected, std::uint64_t found) {
     Fault fault = mismatch(group, peer, sequence, own, own);
-    fault.message = "rank " + std::to_string(fault.rank) + " expected " + std::to_string(expected) +
-                    " bytes from rank " + std::to_string(fault.peer) + ", which sent " + std::to_string(found) +
-                    " (do the ranks' counts agree?)";
+    fault.message = concat({"rank ", fault.rank, " expected ", expected, " bytes from rank ", fault.peer,
+                            ", which sent ", found, " (do the ranks' counts agree?)"});
     return fault;
 }
 
@@ -55,10 +54,9 @@ inline Fault timed_out(const GroupContext& group, std::uint64_t sequence, const 
                 .peer = waits_for < 0 ? -1 : group.world_rank(waits_for),
                 .operation = std::string(name_of(static_cast<Collective>(own.collective))),
                 .sequence = sequence,
-                .message = "rank " + std::to_string(me) + " waited " + std::to_string(group.timeout / 1'000'000) +
-                           " ms for " + describe(own)};
+                .message = concat({"rank ", me, " waited ", group.timeout / 1'000'000, " ms for ", describe(own)})};
     if (waits_for >= 0) {
-        fault.message += " with rank " + std::to_string(fault.peer);
+        fault.message += concat({" with rank ", fault.peer});
         return fault;
     }
     if (group.announcements == nullptr) return fault;
@@ -67,10 +65,11 @@ inline Fault timed_out(const GroupContext& group, std::uint64_t sequence, const 
         const std::uint64_t latest = group.announcements->latest(peer);
         if (latest >= sequence) continue;
         if (fault.peer < 0) fault.peer = group.world_rank(peer);
-        missing += (missing.empty() ? "" : ", ") + std::string("rank ") + std::to_string(group.world_rank(peer)) +
-                   " (has started " + std::to_string(latest) + " operations of the group)";
+        missing += concat({missing.empty() ? "" : ", ", "rank ", group.world_rank(peer), " (has started ", latest,
+                           " operations of the group)"});
     }
-    fault.message += missing.empty() ? ", which every rank has started" : ", which was never started by " + missing;
+    fault.message +=
+        missing.empty() ? ", which every rank has started" : concat({", which was never started by ", missing});
     return fault;
 }
 
@@ -94,8 +93,8 @@ bool find_culprit(const Transport& transport, const OperationState& operation, F
             if (!started && transport.has_left(group.world_rank(peer))) {
                 found = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
                 found.code = ErrorCode::peer_lost;
-                found.message = "rank " + std::to_string(found.peer) + " has left; rank " + std::to_string(found.rank) +
-                                " waits for it in " + describe(operation.signature);
+                found.message = concat({"rank ", found.peer, " has left; rank ", found.rank, " waits for it in ",
+                                        describe(operation.signature)});
                 return true;
             }
         }

@@ -123,8 +123,7 @@ public:
     /// The element at a flat index; log2(parameters) comparisons.
     [[nodiscard]] Element element_at(std::size_t flat) const {
         if (flat >= count()) {
-            refuse_input("flat index " + std::to_string(flat) + " is outside of " + std::to_string(count()) +
-                         " elements");
+            refuse_input({"flat index ", flat, " is outside of ", count(), " elements"});
         }
         const auto after = std::upper_bound(starts_.begin(), starts_.end(), flat);
         const auto parameter = static_cast<std::size_t>(after - starts_.begin()) - 1;
@@ -146,8 +145,8 @@ public:
     void visit(std::size_t bucket, std::size_t first, std::size_t count, Visit&& visit) const {
         const Bucket& which = buckets_.at(bucket);
         if (first > which.count || count > which.count - first) {
-            refuse_input("slice [" + std::to_string(first) + ", +" + std::to_string(count) + ") is outside of bucket " +
-                         std::to_string(bucket) + ", which has " + std::to_string(which.count) + " elements");
+            refuse_input({"slice [", first, ", +", count, ") is outside of bucket ", bucket, ", which has ",
+                          which.count, " elements"});
         }
         if (count == 0) return;
         auto piece = std::upper_bound(which.pieces.begin(), which.pieces.end(), first,
@@ -165,19 +164,19 @@ public:
 
     /// A few lines for people: totals, then a line a bucket.
     [[nodiscard]] std::string describe() const {
-        std::string text = count_text(parameters()) + (parameters() == 1 ? " parameter, " : " parameters, ") +
-                           count_text(count()) + " elements, " + bytes_text(bytes_) + ", " +
-                           count_text(buckets_.size()) + (buckets_.size() == 1 ? " bucket\n" : " buckets\n");
+        std::string text = concat({count_text(parameters()), parameters() == 1 ? " parameter, " : " parameters, ",
+                                   count_text(count()), " elements, ", bytes_text(bytes_), ", ",
+                                   count_text(buckets_.size()), buckets_.size() == 1 ? " bucket\n" : " buckets\n"});
         for (std::size_t b = 0; b < buckets_.size(); ++b) {
             const Bucket& bucket = buckets_[b];
             const std::size_t front = bucket.pieces.front().parameter;
             const std::size_t back = bucket.pieces.back().parameter;
-            text += "  bucket " + std::to_string(b) + ": " + std::string(name_of(bucket.type)) + ", " +
-                    count_text(bucket.count) + " elements, " + bytes_text(bucket.bytes()) + ", " +
-                    (front == back ? "parameter " + std::to_string(front)
-                                   : std::to_string(bucket.pieces.size()) + " parameters from " +
-                                         std::to_string(front) + " down to " + std::to_string(back)) +
-                    "\n";
+            text +=
+                concat({"  bucket ", b, ": ", name_of(bucket.type), ", ", count_text(bucket.count), " elements, ",
+                        bytes_text(bucket.bytes()), ", ",
+                        (front == back ? concat({"parameter ", front})
+                                       : concat({bucket.pieces.size(), " parameters from ", front, " down to ", back})),
+                        "\n"});
         }
         return text;
     }
@@ -189,8 +188,7 @@ public:
 private:
     void check(const Element& element) const {
         if (element.parameter >= shapes_.size() || element.index >= shapes_[element.parameter].count) {
-            refuse_input("element " + std::to_string(element.index) + " of parameter " +
-                         std::to_string(element.parameter) + " does not exist");
+            refuse_input({"element ", element.index, " of parameter ", element.parameter, " does not exist"});
         }
     }
 
@@ -200,11 +198,10 @@ private:
         starts_.reserve(shapes_.size() + 1);
         for (std::size_t i = 0; i < shapes_.size(); ++i) {
             const ParameterShape& shape = shapes_[i];
-            if (shape.element_bytes == 0) refuse_input("parameter " + std::to_string(i) + " has elements of 0 bytes");
+            if (shape.element_bytes == 0) refuse_input({"parameter ", i, " has elements of 0 bytes"});
             if (shape.count > most / shape.element_bytes || shape.count * shape.element_bytes > most - bytes_) {
-                refuse_input("parameter " + std::to_string(i) + " has " + std::to_string(shape.count) +
-                             " elements of " + std::to_string(shape.element_bytes) +
-                             " bytes: the total size overflows");
+                refuse_input({"parameter ", i, " has ", shape.count, " elements of ", shape.element_bytes,
+                              " bytes: the total size overflows"});
             }
             bytes_ += shape.count * shape.element_bytes;
             starts_.push_back(starts_.back() + shape.count);

@@ -4,6 +4,7 @@
 /// Who owns which slice of a bucket (or of any range of elements).
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -50,18 +51,16 @@ public:
         std::vector<bool> seen(static_cast<std::size_t>(world));
         for (const int rank : ranks) {
             if (rank < 0 || rank >= world) {
-                refuse_input("owner " + std::to_string(rank) + " is not a rank of a world of " + std::to_string(world));
+                refuse_input({"owner ", rank, " is not a rank of a world of ", world});
             }
-            if (seen[static_cast<std::size_t>(rank)])
-                refuse_input("owner " + std::to_string(rank) + " was chosen twice");
+            if (seen[static_cast<std::size_t>(rank)]) refuse_input({"owner ", rank, " was chosen twice"});
             seen[static_cast<std::size_t>(rank)] = true;
         }
         const std::size_t even = count / ranks.size() + (count % ranks.size() != 0 ? 1 : 0);
         const std::size_t excess = even % granularity;
         const std::size_t added = excess == 0 ? 0 : granularity - excess;
         if (even > (std::numeric_limits<std::size_t>::max() - added) / ranks.size() - added) {
-            refuse_input("slices of " + std::to_string(count) + " elements for " + std::to_string(ranks.size()) +
-                         " owners overflow");
+            refuse_input({"slices of ", count, " elements for ", ranks.size(), " owners overflow"});
         }
         return Owners(count, std::move(ranks), world, even + added, false);
     }
@@ -89,8 +88,7 @@ public:
     /// The owner of a position; the asking rank itself (-1) when replicated.
     [[nodiscard]] int owner_of(std::size_t position) const {
         if (position >= count_) {
-            refuse_input("position " + std::to_string(position) + " is outside of " + std::to_string(count_) +
-                         " elements");
+            refuse_input({"position ", position, " is outside of ", count_, " elements"});
         }
         return replicated_ ? -1 : ranks_[position / slice_count_];
     }
@@ -102,7 +100,7 @@ private:
         : count_(count), ranks_(std::move(ranks)), world_(world), slice_count_(slice_count), replicated_(replicated) {}
 
     static void check_world(int world) {
-        if (world < 1) refuse_input("the world has " + std::to_string(world) + " ranks; expected at least 1");
+        if (world < 1) refuse_input({"the world has ", world, " ranks; expected at least 1"});
     }
 
     std::size_t count_;

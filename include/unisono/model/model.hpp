@@ -24,6 +24,7 @@
 /// Deliberately absent: a tensor, a layer, automatic differentiation.
 
 #include "unisono/core/element.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/model/pass.hpp"
 
 #include <concepts>
@@ -122,12 +123,12 @@ inline constexpr GradientKind gradient_kind_of = [] {
 /// "parameter 3 (fc.bias)", or without the name where the model has none.
 template <model M>
 std::string parameter_label(M& m, std::size_t index) {
-    std::string label = "parameter " + std::to_string(index);
+    std::string label = concat({"parameter ", index});
     if constexpr (requires { std::begin(m.parameter_names()); }) {
         std::size_t at = 0;
         auto&& names = m.parameter_names();
         for (auto it = std::begin(names); it != std::end(names); ++it, ++at)
-            if (at == index) return label + " (" + std::string(*it) + ")";
+            if (at == index) return concat({label, " (", *it, ")"});
     }
     return label;
 }

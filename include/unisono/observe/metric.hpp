@@ -19,6 +19,7 @@
 /// the ranks' values, which are wrong as soon as ranks have different numbers of samples.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/observe/exact_sum.hpp"
 
 #include <concepts>
@@ -73,16 +74,14 @@ void merge_bytes(M& metric, std::span<const std::byte> bytes) {
     M other = metric;
     if constexpr (detail::saves_itself<M>) {
         if (bytes.size() % sizeof(double) != 0) {
-            refuse_input("the state of a metric has " + std::to_string(bytes.size()) +
-                         " bytes; expected whole doubles");
+            refuse_input({"the state of a metric has ", bytes.size(), " bytes; expected whole doubles"});
         }
         std::vector<double> state(bytes.size() / sizeof(double));
         if (!bytes.empty()) std::memcpy(state.data(), bytes.data(), bytes.size());
         other.load(state);
     } else {
         if (bytes.size() != sizeof(M)) {
-            refuse_input("the state of a metric has " + std::to_string(bytes.size()) + " bytes; expected " +
-                         std::to_string(sizeof(M)));
+            refuse_input({"the state of a metric has ", bytes.size(), " bytes; expected ", sizeof(M)});
         }
         std::memcpy(static_cast<void*>(&other), bytes.data(), sizeof(M));
     }

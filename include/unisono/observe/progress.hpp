@@ -46,10 +46,9 @@ struct Progress {
         // A year at most: far from overflow in nanoseconds.
         const auto fits = [](double seconds) { return seconds >= 0 && seconds <= 3.2e7; };
         if (!fits(redraw_seconds))
-            refuse_input("Progress.redraw_seconds is " + std::to_string(redraw_seconds) + "; expected 0 to 32000000");
-        if (!fits(line_seconds))
-            refuse_input("Progress.line_seconds is " + std::to_string(line_seconds) + "; expected 0 to 32000000");
-        if (columns < 0) refuse_input("Progress.columns is " + std::to_string(columns) + "; expected at least 0");
+            refuse_input({"Progress.redraw_seconds is ", redraw_seconds, "; expected 0 to 32000000"});
+        if (!fits(line_seconds)) refuse_input({"Progress.line_seconds is ", line_seconds, "; expected 0 to 32000000"});
+        if (columns < 0) refuse_input({"Progress.columns is ", columns, "; expected at least 0"});
     }
 };
 
@@ -94,10 +93,10 @@ static_assert(progress_output<StandardErrorOutput>);
 inline std::string duration_text(double seconds) {
     if (!(seconds >= 0 && seconds < 3.6e9)) return "?";
     const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
-    const auto two = [](std::uint64_t n) { return (n < 10 ? "0" : "") + std::to_string(n); };
+    const auto two = [](std::uint64_t n) { return concat({n < 10 ? "0" : "", n}); };
     const std::string rest = two(whole % 60);
-    if (whole < 3600) return std::to_string(whole / 60) + ":" + rest;
-    return std::to_string(whole / 3600) + ":" + two(whole / 60 % 60) + ":" + rest;
+    if (whole < 3600) return concat({whole / 60, ":", rest});
+    return concat({whole / 3600, ":", two(whole / 60 % 60), ":", rest});
 }
 
 /// Shows one training. Only one rank should print; the others pass `prints = false`, which costs nothing.
@@ -141,7 +140,7 @@ public:
         if (drawn_or_lines() && static_cast<double>(now - shown_) < every * 1e9) return;
         measure(point, now);
         if (bar) draw(bar_text(point, now));
-        else output_.write(running_text(point, now) + "\n");
+        else output_.write(concat({running_text(point, now), "\n"}));
     }
 
     /// After an epoch's last update: one line, which stays.
@@ -150,10 +149,10 @@ public:
         const nanoseconds now = output_.now();
         const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
         const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
-        std::string line = head(point) + ": " + count_text(done) + " samples in " + fixed_text(seconds, 1) + " s";
-        if (seconds > 0) line += ", " + speed_text(static_cast<double>(done) / seconds);
+        std::string line = concat({head(point), ": ", count_text(done), " samples in ", fixed_text(seconds, 1), " s"});
+        if (seconds > 0) line += concat({", ", speed_text(static_cast<double>(done) / seconds)});
         line += loss_text(point);
-        output_.write((drawn_ ? "\r\x1b[K" + line : line) + "\n");
+        output_.write(concat({(drawn_ ? concat({"\r\x1b[K", line}) : line), "\n"}));
         drawn_ = false;
         epoch_started_ = shown_ = now;
         epoch_first_ = shown_samples_ = 0;
@@ -163,8 +162,7 @@ private:
     [[nodiscard]] bool drawn_or_lines() const { return drawn_ || style_ == ProgressStyle::lines; }
 
     static std::string head(const ProgressPoint& point) {
-        return "epoch " + std::to_string(point.epoch + 1) + "/" +
-               std::to_string(std::max(point.epochs, point.epoch + 1));
+        return concat({"epoch ", point.epoch + 1, "/", std::max(point.epochs, point.epoch + 1)});
     }
     static std::string loss_text(const ProgressPoint& point) {
         if (point.loss != point.loss) return {};
@@ -174,8 +172,8 @@ private:
     }
     static std::string speed_text(double samples_a_second) {
         if (!(samples_a_second < 1e15)) return "? samples/s";
-        if (samples_a_second < 100) return fixed_text(samples_a_second, 1) + " samples/s";
-        return count_text(static_cast<std::size_t>(samples_a_second)) + " samples/s";
+        if (samples_a_second < 100) return concat({fixed_text(samples_a_second, 1), " samples/s"});
+        return concat({count_text(static_cast<std::size_t>(samples_a_second)), " samples/s"});
     }
 
     /// The part of this epoch that is done; of an epoch of unknown size, none.
@@ -201,18 +199,18 @@ private:
         const double done = share(point) - first_share_;
         if (point.samples_total == 0 || !(done > 0)) return {};
         const double left = std::max(0.0, static_cast<double>(point.epochs) - share(point));
-        return ", " + duration_text(static_cast<double>(now - started_) * 1e-9 * left / done) + " left";
+        return concat({", ", duration_text(static_cast<double>(now - started_) * 1e-9 * left / done), " left"});
     }
 
     [[nodiscard]] std::string percent_text(const ProgressPoint& point) const {
-        if (point.samples_total == 0) return count_text(point.samples) + " samples";
+        if (point.samples_total == 0) return concat({count_text(point.samples), " samples"});
         const std::string percent = std::to_string(static_cast<int>(epoch_share(point) * 100));
-        return std::string(3 - std::min<std::size_t>(3, percent.size()), ' ') + percent + "%";
+        return concat({std::string(3 - std::min<std::size_t>(3, percent.size()), ' '), percent, "%"});
     }
 
     [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const {
-        return head(point) + ": " + percent_text(point) + ", " + speed_text(speed_) + loss_text(point) +
-               left_text(point, now);
+        return concat({head(point), ": ", percent_text(point), ", ", speed_text(speed_), loss_text(point),
+                       left_text(point, now)});
     }
 
     /// Fits the line: the bar takes 10 to 40 columns of what the words leave, and goes first where there is too little;
@@ -225,7 +223,7 @@ private:
         if (point.samples_total != 0 && text.size() + 13 <= room) {
             const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
             const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
-            std::string bar = " [" + std::string(full, '=') + std::string(width - full, ' ') + "]";
+            std::string bar = concat({" [", std::string(full, '='), std::string(width - full, ' '), "]"});
             if (full < width) bar[2 + full] = '>';
             text.insert(head(point).size() + 1, bar); // after the colon
         }
@@ -234,7 +232,7 @@ private:
     }
 
     void draw(const std::string& text) {
-        output_.write("\r" + text + "\x1b[K");
+        output_.write(concat({"\r", text, "\x1b[K"}));
         drawn_ = true;
     }
 

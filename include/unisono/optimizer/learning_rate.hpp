@@ -16,6 +16,7 @@
 #include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,7 @@ namespace detail {
 
 inline void check_rate(bool fits, const char* parameter, double found, const char* expected) {
     if (fits && std::isfinite(found)) return;
-    refuse_input(std::string(parameter) + " is " + std::to_string(found) + "; expected " + expected);
+    refuse_input({parameter, " is ", found, "; expected ", expected});
 }
 
 } // namespace detail
@@ -160,8 +161,7 @@ struct ChainedRate {
         first.check();
         second.check();
         if (first.updates == 0) {
-            refuse_input(std::string(First::name) + ".updates is 0; expected at least 1 before " +
-                         std::string(Second::name));
+            refuse_input({First::name, ".updates is 0; expected at least 1 before ", Second::name});
         }
     }
     [[nodiscard]] double rate(double base, const RatePoint& point) const {

@@ -30,6 +30,7 @@
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
 
 #include <array>
 #include <bit>
@@ -100,7 +101,7 @@ public:
         // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads and stores would collide.
         const std::size_t line = 64 / sizeof(T);
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
-            refuse_input("optimizer state for " + std::to_string(count) + " elements overflows");
+            refuse_input({"optimizer state for ", count, " elements overflows"});
         }
         if (arrays_.size() == 0 || count == 0) return;
         stride_ = ((count + line - 1) / line | 1) * line;
@@ -129,8 +130,7 @@ public:
     /// Elements [first, first + count) of every array.
     [[nodiscard]] OptimizerSlice<T> slice(std::size_t first, std::size_t count) {
         if (first > count_ || count > count_ - first) {
-            refuse_input("optimizer state of " + std::to_string(count_) + " elements has no slice [" +
-                         std::to_string(first) + ", +" + std::to_string(count) + ")");
+            refuse_input({"optimizer state of ", count_, " elements has no slice [", first, ", +", count, ")"});
         }
         OptimizerSlice<T> part;
         part.count = count;
@@ -172,8 +172,7 @@ namespace detail {
 inline void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
                             std::string_view expected) {
     if (fits && std::isfinite(found)) return;
-    refuse_input(std::string(policy) + "." + std::string(parameter) + " is " + std::to_string(found) + "; expected " +
-                 std::string(expected));
+    refuse_input({policy, ".", parameter, " is ", found, "; expected ", expected});
 }
 
 inline void check_not_negative(std::string_view policy, std::string_view parameter, double found) {

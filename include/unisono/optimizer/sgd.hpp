@@ -3,6 +3,7 @@
 /// \file
 /// Stochastic gradient descent, with momentum as PyTorch has it.
 
+#include "unisono/core/text.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -27,8 +28,8 @@ struct Sgd {
         detail::check_parameter(true, name, "dampening", dampening, "a finite number");
         detail::check_not_negative(name, "weight_decay", weight_decay);
         if (nesterov && (momentum == 0 || dampening != 0)) {
-            refuse_input("Sgd.nesterov is set with momentum " + std::to_string(momentum) + " and dampening " +
-                         std::to_string(dampening) + "; expected a momentum above 0 and no dampening");
+            refuse_input({"Sgd.nesterov is set with momentum ", momentum, " and dampening ", dampening,
+                          "; expected a momentum above 0 and no dampening"});
         }
     }
 

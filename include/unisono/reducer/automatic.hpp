@@ -3,6 +3,7 @@
 /// \file
 /// Sums each bucket by the schedule that a cost model says is cheapest at its size.
 
+#include "unisono/core/text.hpp"
 #include "unisono/reducer/cost_model.hpp"
 #include "unisono/reducer/halving_doubling.hpp"
 #include "unisono/reducer/native.hpp"
@@ -60,8 +61,8 @@ struct AutomaticReducer {
     template <class World>
     [[nodiscard]] Run start(World& group) const {
         if (costs.measured() && costs.world != group.size())
-            refuse_input("AutomaticReducer.costs were measured with " + std::to_string(costs.world) +
-                         " ranks; expected " + std::to_string(group.size()));
+            refuse_input(
+                concat({"AutomaticReducer.costs were measured with ", costs.world, " ranks; expected ", group.size()}));
         ReducerCosts agreed = costs.measured() ? costs : assumed_reducer_costs(group.size());
         if (measure && group.size() > 1) agreed = measure_reducers(group);
         else detail::agree_on_costs(group, agreed);

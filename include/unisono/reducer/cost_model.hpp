@@ -68,7 +68,7 @@ struct ReducerCosts {
 
     /// One line for the world, then a line a choice: its name and the seconds at each size, as exact hexadecimal floats.
     [[nodiscard]] std::string save() const {
-        std::string text = "unisono reducer costs 1, world " + std::to_string(world) + "\n";
+        std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
         for (std::size_t c = 0; c < reducer_choices; ++c) {
             text += std::string(name_of(static_cast<ReducerChoice>(c)));
             for (const double one : seconds[c]) {
@@ -93,28 +93,27 @@ struct ReducerCosts {
             return line;
         };
         const auto refuse = [&](const std::string& found, const std::string& expected) {
-            refuse_input("reducer costs, line " + std::to_string(line_number) + ": found '" + found + "'; expected " +
-                         expected);
+            refuse_input({"reducer costs, line ", line_number, ": found '", found, "'; expected ", expected});
         };
         const std::string head = "unisono reducer costs 1, world ";
         const std::string first = next_line();
-        if (!first.starts_with(head)) refuse(first, "'" + head + "<ranks>'");
+        if (!first.starts_with(head)) refuse(first, concat({"'", head, "<ranks>'"}));
         char* end = nullptr;
         costs.world = std::strtoll(first.c_str() + head.size(), &end, 10);
         if (*end != '\0' || costs.world < 1) refuse(first, "at least 1 rank");
         for (std::size_t c = 0; c < reducer_choices; ++c) {
             const std::string line = next_line();
             const std::string name(name_of(static_cast<ReducerChoice>(c)));
-            if (!line.starts_with(name + " "))
-                refuse(line, "'" + name + "' and " + std::to_string(exponents.size()) + " numbers");
+            if (!line.starts_with(concat({name, " "})))
+                refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
             const char* at = line.c_str() + name.size();
             for (double& one : costs.seconds[c]) {
                 one = std::strtod(at, &end);
                 if (end == at || !(one > 0) || !std::isfinite(one))
-                    refuse(line, std::to_string(exponents.size()) + " seconds above 0 after the name");
+                    refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
                 at = end;
             }
-            if (*at != '\0') refuse(line, "nothing after " + std::to_string(exponents.size()) + " numbers");
+            if (*at != '\0') refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
         }
         return costs;
     }

@@ -3,6 +3,7 @@
 /// \file
 /// Servers own slices: they receive the sums, run the optimizer and publish the parameters.
 
+#include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/reducer/reducer.hpp"
 
@@ -44,8 +45,8 @@ struct ParameterServerReducer {
 private:
     void check(int world) const {
         if (servers < 1 || servers > world)
-            refuse_input("ParameterServerReducer.servers is " + std::to_string(servers) + "; expected 1 to " +
-                         std::to_string(world) + ", the number of ranks");
+            refuse_input(
+                {"ParameterServerReducer.servers is ", servers, "; expected 1 to ", world, ", the number of ranks"});
     }
 };
 

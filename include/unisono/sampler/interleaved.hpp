@@ -3,6 +3,7 @@
 /// \file
 /// One rank stands for n: the training of W x n ranks under DistributedSampler, on W ranks.
 
+#include "unisono/core/text.hpp"
 #include "unisono/sampler/distributed.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -24,8 +25,7 @@ struct InterleavedSampler {
     friend bool operator==(const InterleavedSampler&, const InterleavedSampler&) = default;
 
     [[nodiscard]] std::int64_t replicas_per_rank() const {
-        if (replicas < 1)
-            refuse_input("InterleavedSampler: replicas is " + std::to_string(replicas) + ", expected 1 or more");
+        if (replicas < 1) refuse_input({"InterleavedSampler: replicas is ", replicas, ", expected 1 or more"});
         return replicas;
     }
 
@@ -33,8 +33,8 @@ struct InterleavedSampler {
     /// \throws error bad_input: a shape or position that makes no sense
     [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
         if (shape.hosted != replicas_per_rank())
-            refuse_input("InterleavedSampler: the shape has hosted = " + std::to_string(shape.hosted) +
-                         ", expected replicas, which is " + std::to_string(replicas));
+            refuse_input({"InterleavedSampler: the shape has hosted = ", shape.hosted, ", expected replicas, which is ",
+                          replicas});
         check_shape(shape, name);
         return DistributedSampler{.shuffle = shuffle, .seed = seed, .drop_last = drop_last}.stream(shape, epoch,
                                                                                                    consumed);

@@ -37,6 +37,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -51,7 +52,7 @@ class Epoch {
 public:
     /// \throws error bad_input if negative
     explicit constexpr Epoch(std::int64_t number) : number_(number) {
-        if (number < 0) refuse_input("an epoch's number must be 0 or more, found " + std::to_string(number));
+        if (number < 0) refuse_input({"an epoch's number must be 0 or more, found ", number});
     }
     [[nodiscard]] constexpr std::int64_t number() const { return number_; }
     [[nodiscard]] constexpr Epoch next() const { return Epoch{number_ + 1}; }
@@ -112,24 +113,23 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
 /// Refuses shapes that make no sense, naming the parameter, what was found and what was expected.
 inline void check_shape(const SamplerShape& shape, std::string_view who) {
     const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
-        refuse_input(std::string(who) + ": " + std::string(parameter) + " is " + std::to_string(found) + ", expected " +
-                     expected);
+        refuse_input({who, ": ", parameter, " is ", found, ", expected ", expected});
     };
     constexpr std::int64_t most = std::int64_t{1} << 48;
     constexpr std::int64_t most_replicas = (std::int64_t{1} << 31) - 1;
-    if (shape.data_size == 0) refuse_input(std::string(who) + ": the data set is empty (data_size is 0)");
+    if (shape.data_size == 0) refuse_input({who, ": the data set is empty (data_size is 0)"});
     if (shape.data_size < 0 || shape.data_size > most) refuse("data_size", shape.data_size, "1 to 2^48");
     if (shape.batch_size < 1) refuse("batch_size", shape.batch_size, "1 or more");
     if (shape.batch_size > shape.data_size)
         refuse("batch_size", shape.batch_size,
-               "at most data_size, which is " + std::to_string(shape.data_size) + ": a batch larger than the data");
+               concat({"at most data_size, which is ", shape.data_size, ": a batch larger than the data"}));
     if (shape.replicas < 1 || shape.replicas > most_replicas) refuse("replicas", shape.replicas, "1 to 2^31 - 1");
     if (shape.replica < 0 || shape.replica >= shape.replicas)
-        refuse("replica", shape.replica, "0 to " + std::to_string(shape.replicas - 1));
+        refuse("replica", shape.replica, concat({"0 to ", shape.replicas - 1}));
     if (shape.hosted < 1 || shape.hosted > shape.replicas - shape.replica)
         refuse("hosted", shape.hosted,
-               "1 to " + std::to_string(shape.replicas - shape.replica) + " (from replica " +
-                   std::to_string(shape.replica) + " of " + std::to_string(shape.replicas) + ")");
+               concat({"1 to ", shape.replicas - shape.replica, " (from replica ", shape.replica, " of ",
+                       shape.replicas, ")"}));
 }
 
 /// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, the first ones on rank 0.
@@ -139,16 +139,12 @@ SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::
                            std::int64_t rank) {
     const std::string_view who = Sampler::name;
     const std::int64_t hosted = sampler.replicas_per_rank();
-    if (world < 1) refuse_input(std::string(who) + ": world is " + std::to_string(world) + ", expected 1 or more");
-    if (rank < 0 || rank >= world)
-        refuse_input(std::string(who) + ": rank is " + std::to_string(rank) + ", expected 0 to " +
-                     std::to_string(world - 1));
-    if (hosted < 1)
-        refuse_input(std::string(who) + ": replicas is " + std::to_string(hosted) + ", expected 1 or more a rank");
+    if (world < 1) refuse_input({who, ": world is ", world, ", expected 1 or more"});
+    if (rank < 0 || rank >= world) refuse_input({who, ": rank is ", rank, ", expected 0 to ", world - 1});
+    if (hosted < 1) refuse_input({who, ": replicas is ", hosted, ", expected 1 or more a rank"});
     std::int64_t replicas = 0;
     if (__builtin_mul_overflow(world, hosted, &replicas))
-        refuse_input(std::string(who) + ": " + std::to_string(world) + " ranks of " + std::to_string(hosted) +
-                     " replicas are too many");
+        refuse_input({who, ": ", world, " ranks of ", hosted, " replicas are too many"});
     // rank < world, so rank * hosted cannot overflow where world * hosted did not.
     const SamplerShape shape{.data_size = data_size,
                              .batch_size = batch_size,

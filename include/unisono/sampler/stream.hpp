@@ -4,6 +4,7 @@
 /// The stream behind the built-in samplers: an order, how its end is treated, and how a round of it is dealt to replicas.
 
 #include "unisono/core/random.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
 
 #include <algorithm>
@@ -78,9 +79,8 @@ public:
     void restart(Epoch epoch, std::int64_t consumed = 0) {
         const SamplerShape& shape = plan_.shape;
         if (consumed < 0 || consumed > shape.data_size)
-            refuse_input("cannot resume at sample " + std::to_string(consumed) + " of epoch " +
-                         std::to_string(epoch.number()) + ": expected 0 to data_size, which is " +
-                         std::to_string(shape.data_size));
+            refuse_input({"cannot resume at sample ", consumed, " of epoch ", epoch.number(),
+                          ": expected 0 to data_size, which is ", shape.data_size});
         if (!drawn_ || (plan_.shuffle && epoch != epoch_))
             order_.draw(shape.data_size, plan_.shuffle, plan_.seed + static_cast<std::uint64_t>(epoch.number()));
         drawn_ = true;
@@ -104,9 +104,7 @@ public:
     /// The next micro-batch; its indices are valid until the next call.
     /// \throws error bad_input when done()
     MicroBatch next() {
-        if (done())
-            refuse_input("epoch " + std::to_string(epoch_.number()) +
-                         " has no more samples: restart() with the next epoch");
+        if (done()) refuse_input({"epoch ", epoch_.number(), " has no more samples: restart() with the next epoch"});
         MicroBatch micro{.samples = deal(hosted_),
                          .replica = plan_.shape.replica + hosted_,
                          .round = round_,

@@ -3,6 +3,7 @@
 /// \file
 /// Ranks and blocks on a circle, as most schedules see them.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include <bit>
@@ -16,10 +17,10 @@ namespace schedule {
 
 /// Refuses shapes that no schedule is defined for; whoever takes a rank or root from a user calls it.
 inline void refuse_bad_shape(const Shape& shape) {
-    const std::string ranks = ", expected 0 to " + std::to_string(shape.world - 1);
-    if (shape.world < 1) refuse_input("world is " + std::to_string(shape.world) + ", expected at least 1 rank");
-    if (shape.rank < 0 || shape.rank >= shape.world) refuse_input("rank is " + std::to_string(shape.rank) + ranks);
-    if (shape.root < 0 || shape.root >= shape.world) refuse_input("root is " + std::to_string(shape.root) + ranks);
+    const std::string ranks = concat({", expected 0 to ", shape.world - 1});
+    if (shape.world < 1) refuse_input({"world is ", shape.world, ", expected at least 1 rank"});
+    if (shape.rank < 0 || shape.rank >= shape.world) refuse_input({"rank is ", shape.rank, ranks});
+    if (shape.root < 0 || shape.root >= shape.world) refuse_input({"root is ", shape.root, ranks});
 }
 
 namespace detail {

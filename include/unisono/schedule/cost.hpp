@@ -5,6 +5,7 @@
 /// it sends, another for each byte that it combines (R. Hockney's model with a term for arithmetic; Thakur et al. 2005,
 /// section 2). Good enough to choose between schedules, from three measured numbers that all ranks agree on.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include "unisono/core/error.hpp"
@@ -26,8 +27,7 @@ struct CostModel {
 inline void refuse_bad_model(const CostModel& model) {
     const auto check = [](const char* name, double value) {
         if (!std::isfinite(value) || value < 0)
-            refuse_input("CostModel::" + std::string(name) + " is " + std::to_string(value) +
-                         ", expected a finite time of at least 0");
+            refuse_input({"CostModel::", name, " is ", value, ", expected a finite time of at least 0"});
     };
     check("latency_ns", model.latency_ns);
     check("ns_per_byte", model.ns_per_byte);

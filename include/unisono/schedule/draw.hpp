@@ -5,6 +5,7 @@
 /// the numbers of their blocks. Mapped schedules show flags, and arrows from the memory that is read to its reader. Each mark has
 /// a tooltip with its step in words. Readable up to about 16 ranks.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/program.hpp"
 
 #include <string>
@@ -46,27 +47,27 @@ public:
         const auto rounds = static_cast<int>(program_.most_rounds());
         const int width = left + (rounds < 2 ? 2 : rounds) * options_.column_px + 24;
         const int height = row(program_.world - 1) + options_.row_px + 44;
-        svg_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + number(width) + "\" height=\"" + number(height) +
-               "\" viewBox=\"0 0 " + number(width) + " " + number(height) + "\">\n" + style();
-        const std::string rooted = program_.root == 0 ? "" : ", root " + number(program_.root);
+        svg_ = concat({"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", number(width), "\" height=\"",
+                       number(height), "\" viewBox=\"0 0 ", number(width), " ", number(height), "\">\n", style()});
+        const std::string rooted = program_.root == 0 ? "" : concat({", root ", number(program_.root)});
         text(16, 24, "title",
-             program_.name + ", " + number(program_.world) + (program_.world == 1 ? " rank" : " ranks") + rooted);
+             concat({program_.name, ", ", number(program_.world), program_.world == 1 ? " rank" : " ranks", rooted}));
         for (int round = 0; round < rounds; ++round) {
-            text(column(round) + options_.column_px / 2, 48, "round", "round " + number(round));
+            text(column(round) + options_.column_px / 2, 48, "round", concat({"round ", number(round)}));
             if (round % 2 == 1)
-                svg_ += "<rect class=\"odd\" x=\"" + number(column(round)) + "\" y=\"56\" width=\"" +
-                        number(options_.column_px) + "\" height=\"" +
-                        number(row(program_.world - 1) - 56 + options_.row_px / 2) + "\"/>\n";
+                svg_ += concat({"<rect class=\"odd\" x=\"", number(column(round)), "\" y=\"56\" width=\"",
+                                number(options_.column_px), "\" height=\"",
+                                number(row(program_.world - 1) - 56 + options_.row_px / 2), "\"/>\n"});
         }
         for (int rank = 0; rank < program_.world; ++rank) {
             line("rank", 76, row(rank), width - 16, row(rank));
-            text(16, row(rank) + 4, "name", "rank " + number(rank));
+            text(16, row(rank) + 4, "name", concat({"rank ", number(rank)}));
         }
         for (int rank = 0; rank < program_.world; ++rank)
             for (std::uint32_t round = 0; round < program_.at(rank).rounds; ++round) draw_round(rank, round);
         svg_ += labels_; // above all lines
         legend(height - 18);
-        return svg_ + "</svg>\n";
+        return concat({svg_, "</svg>\n"});
     }
 
 private:
@@ -76,49 +77,50 @@ private:
     [[nodiscard]] int column(int round) const { return left + round * options_.column_px; }
 
     static std::string style() {
-        return "<style>"
-               "text{font-family:sans-serif;font-size:11px;fill:#222}"
-               ".title{font-size:15px;font-weight:bold}.round{fill:#777;text-anchor:middle}"
-               ".label{text-anchor:middle;font-size:10px}.plate{fill:#fff;fill-opacity:0.9}"
-               ".rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"
-               ".send{stroke:#1f6fb4;stroke-width:1.5;fill:none}.combine{stroke:#c8461b;stroke-width:1.5;fill:none}"
-               ".read{stroke:#2c8a4b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
-               ".write{stroke:#c8461b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
-               ".mark{fill:#222}.sum{fill:#c8461b}.flag{fill:#7a3fa0}.wait{stroke:#7a3fa0;stroke-width:3}"
-               "</style>\n<defs>" +
-               arrow_head("send", "#1f6fb4") + arrow_head("combine", "#c8461b") + arrow_head("read", "#2c8a4b") +
-               arrow_head("write", "#c8461b") + "</defs>\n";
+        return concat(
+            {"<style>"
+             "text{font-family:sans-serif;font-size:11px;fill:#222}"
+             ".title{font-size:15px;font-weight:bold}.round{fill:#777;text-anchor:middle}"
+             ".label{text-anchor:middle;font-size:10px}.plate{fill:#fff;fill-opacity:0.9}"
+             ".rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"
+             ".send{stroke:#1f6fb4;stroke-width:1.5;fill:none}.combine{stroke:#c8461b;stroke-width:1.5;fill:none}"
+             ".read{stroke:#2c8a4b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
+             ".write{stroke:#c8461b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
+             ".mark{fill:#222}.sum{fill:#c8461b}.flag{fill:#7a3fa0}.wait{stroke:#7a3fa0;stroke-width:3}"
+             "</style>\n<defs>",
+             arrow_head("send", "#1f6fb4"), arrow_head("combine", "#c8461b"), arrow_head("read", "#2c8a4b"),
+             arrow_head("write", "#c8461b"), "</defs>\n"});
     }
     static std::string arrow_head(const std::string& kind, const std::string& colour) {
-        return "<marker id=\"" + kind +
-               "\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
-               "orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"" +
-               colour + "\"/></marker>";
+        return concat({"<marker id=\"", kind,
+                       "\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" "
+                       "orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"",
+                       colour, "\"/></marker>"});
     }
 
     void text(int x, int y, const char* kind, const std::string& words) {
-        svg_ += "<text class=\"" + std::string(kind) + "\" x=\"" + number(x) + "\" y=\"" + number(y) + "\">" +
-                escape_xml(words) + "</text>\n";
+        svg_ += concat({"<text class=\"", kind, "\" x=\"", number(x), "\" y=\"", number(y), "\">", escape_xml(words),
+                        "</text>\n"});
     }
     void line(const char* kind, int x1, int y1, int x2, int y2) {
-        svg_ += "<line class=\"" + std::string(kind) + "\" x1=\"" + number(x1) + "\" y1=\"" + number(y1) + "\" x2=\"" +
-                number(x2) + "\" y2=\"" + number(y2) + "\"/>\n";
+        svg_ += concat({"<line class=\"", kind, "\" x1=\"", number(x1), "\" y1=\"", number(y1), "\" x2=\"", number(x2),
+                        "\" y2=\"", number(y2), "\"/>\n"});
     }
     /// Words on a white plate, centred at (x, y), above all lines.
     void label(int x, int y, const std::string& words) {
         const int width = 6 * static_cast<int>(words.size()) + 4;
-        labels_ += "<rect class=\"plate\" x=\"" + number(x - width / 2) + "\" y=\"" + number(y - 6) + "\" width=\"" +
-                   number(width) + "\" height=\"12\" rx=\"2\"/><text class=\"label\" x=\"" + number(x) + "\" y=\"" +
-                   number(y + 4) + "\">" + escape_xml(words) + "</text>\n";
+        labels_ += concat({"<rect class=\"plate\" x=\"", number(x - width / 2), "\" y=\"", number(y - 6), "\" width=\"",
+                           number(width), "\" height=\"12\" rx=\"2\"/><text class=\"label\" x=\"", number(x), "\" y=\"",
+                           number(y + 4), "\">", escape_xml(words), "</text>\n"});
     }
     void arrow(const std::string& kind, int x1, int y1, int x2, int y2, const std::string& tip) {
-        svg_ += "<line class=\"" + kind + "\" x1=\"" + number(x1) + "\" y1=\"" + number(y1) + "\" x2=\"" + number(x2) +
-                "\" y2=\"" + number(y2) + "\" marker-end=\"url(#" + kind + ")\"><title>" + escape_xml(tip) +
-                "</title></line>\n";
+        svg_ += concat({"<line class=\"", kind, "\" x1=\"", number(x1), "\" y1=\"", number(y1), "\" x2=\"", number(x2),
+                        "\" y2=\"", number(y2), "\" marker-end=\"url(#", kind, ")\"><title>", escape_xml(tip),
+                        "</title></line>\n"});
     }
     void dot(const std::string& kind, int x, int y, const std::string& tip) {
-        svg_ += "<circle class=\"" + kind + "\" cx=\"" + number(x) + "\" cy=\"" + number(y) + "\" r=\"4\"><title>" +
-                escape_xml(tip) + "</title></circle>\n";
+        svg_ += concat({"<circle class=\"", kind, "\" cx=\"", number(x), "\" cy=\"", number(y), "\" r=\"4\"><title>",
+                        escape_xml(tip), "</title></circle>\n"});
     }
 
     /// Whether what `from` sends in a round is combined by its receiver.
@@ -145,7 +147,7 @@ private:
         }
         int beside = 0;
         for (const Step& step : steps_) {
-            const std::string tip = "rank " + number(rank) + ", round " + std::to_string(round) + ": " + describe(step);
+            const std::string tip = concat({"rank ", number(rank), ", round ", round, ": ", describe(step)});
             // Close to its own line, where no other rank's label can be; those for several peers one behind the other.
             const auto along = [&](int y1, int y2) {
                 if (arrows > options_.labels || step.source.count == 0) return;
@@ -169,8 +171,8 @@ private:
             case StepKind::copy: dot("mark", from - 4 + 10 * locals++, y, tip); break;
             case StepKind::combine_ranks: dot("sum", from - 4 + 10 * locals++, y, tip); break;
             case StepKind::post:
-                svg_ += "<path class=\"flag\" d=\"M" + number(to - 8) + " " + number(y) +
-                        " v-14 l10 4 l-10 4 z\"><title>" + escape_xml(tip) + "</title></path>\n";
+                svg_ += concat({"<path class=\"flag\" d=\"M", number(to - 8), " ", number(y),
+                                " v-14 l10 4 l-10 4 z\"><title>", escape_xml(tip), "</title></path>\n"});
                 if (step.source.count != 0)
                     label(to - 8, y - 16, describe_numbers(step.source.first, step.source.count));
                 break;
@@ -206,7 +208,7 @@ private:
         if (program_.mapped) {
             entry("read", "reads", 34);
             entry("write", "combines, writes", 94);
-            svg_ += "<path class=\"flag\" d=\"M" + number(x) + " " + number(y) + " v-14 l10 4 l-10 4 z\"/>\n";
+            svg_ += concat({"<path class=\"flag\" d=\"M", number(x), " ", number(y), " v-14 l10 4 l-10 4 z\"/>\n"});
             text(x + 14, y, "name", "posts");
             line("wait", x + 58, y - 11, x + 58, y + 3);
             text(x + 64, y, "name", "awaits all");

@@ -16,6 +16,7 @@
 ///
 /// Cost: about 50 ns a step and block; memory for world x blocks values. For tests, not for programs.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/channels.hpp"
 #include "unisono/schedule/verify/mapped.hpp"
 #include "unisono/schedule/verify/messages.hpp"
@@ -34,8 +35,8 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
     const std::size_t before = report.violations.size();
     for (int rank = 1; rank < program.world; ++rank)
         if (program.at(rank).blocks != program.blocks)
-            return report.add("rank " + std::to_string(rank) + " has " + std::to_string(program.at(rank).blocks) +
-                              " blocks, rank 0 has " + std::to_string(program.blocks));
+            return report.add(
+                concat({"rank ", rank, " has ", program.at(rank).blocks, " blocks, rank 0 has ", program.blocks}));
     for (const bool in_place : {false, true}) {
         if (in_place && !program.can_be_in_place()) continue;
         const std::size_t found = report.violations.size();
@@ -43,13 +44,12 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
         else MessageProof(program, in_place, report).run();
         if (in_place)
             for (std::size_t i = found; i < report.violations.size(); ++i)
-                report.violations[i] = "in place: " + report.violations[i];
+                report.violations[i] = concat({"in place: ", report.violations[i]});
         if (report.violations.size() != found) break;
     }
     // Where messages do not match, channels would only say so again.
     if (!program.mapped && report.violations.size() == before) prove_channels(program, options.lanes, report);
-    const std::string title =
-        program.name + " on " + std::to_string(program.world) + " ranks, root " + std::to_string(program.root) + ": ";
+    const std::string title = concat({program.name, " on ", program.world, " ranks, root ", program.root, ": "});
     for (std::size_t i = before; i < report.violations.size(); ++i) report.violations[i] = title + report.violations[i];
 }
 
@@ -60,8 +60,8 @@ template <class Factory>
 Report verify(int world, int root, const Factory& make, const VerifyOptions& options = {}) {
     refuse_bad_shape(Shape{world, 0, root});
     if (world > detail::ContributionSets::most_ranks)
-        refuse_input("world is " + std::to_string(world) + ", expected at most " +
-                     std::to_string(detail::ContributionSets::most_ranks) + " ranks to verify");
+        refuse_input(
+            {"world is ", world, ", expected at most ", detail::ContributionSets::most_ranks, " ranks to verify"});
     Report report;
     detail::verify_program(detail::forget_type(world, root, make), options, report);
     return report;

@@ -5,6 +5,7 @@
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/random.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/testing/testing.hpp"
 
 #include <string>
@@ -62,8 +63,8 @@ Violations accumulation_laws(const Policy& policy, const AccumulationTrial& tria
     CounterRandom random{1};
     for (int repetition = 0; repetition < 20 && !found.full(); ++repetition) {
         const std::string where = repetition == 0 ? "a new window " : "a window after reset() ";
-        if (!(Totals(window.totals()) == Totals{})) found.add(where + "has totals that are not zero");
-        if (window.closed()) found.add(where + "is closed");
+        if (!(Totals(window.totals()) == Totals{})) found.add(concat({where, "has totals that are not zero"}));
+        if (window.closed()) found.add(concat({where, "is closed"}));
         Totals sum;
         bool closed = false;
         std::int64_t rounds = 0;
@@ -74,23 +75,24 @@ Violations accumulation_laws(const Policy& policy, const AccumulationTrial& tria
             twin.add(round);
             blind.add({round.micro_batches, round.samples, 0});
             sum = sum + round;
-            const std::string at = where + "at round " + std::to_string(rounds) + " ";
+            const std::string at = concat({where, "at round ", rounds, " "});
             if (foretold != window.closed())
                 found.add(at + (foretold ? "would close, it said, and did not" : "closed, which would_close() denied"));
-            if (closed && !window.closed()) found.add(at + "opened again although more was added");
-            if (!(Totals(window.totals()) == sum)) found.add(at + "has totals that are not the sum of its rounds");
+            if (closed && !window.closed()) found.add(concat({at, "opened again although more was added"}));
+            if (!(Totals(window.totals()) == sum))
+                found.add(concat({at, "has totals that are not the sum of its rounds"}));
             if (window.closed() != twin.closed() || window.due_at_end() != twin.due_at_end())
-                found.add(at + "answers otherwise than another window with equal rounds");
+                found.add(concat({at, "answers otherwise than another window with equal rounds"}));
             if (!Policy::counts_tokens && window.closed() != blind.closed())
-                found.add(at + "heeds tokens, which counts_tokens denies: the trainer would not count them");
+                found.add(concat({at, "heeds tokens, which counts_tokens denies: the trainer would not count them"}));
             if (window.closed() && sum.samples > 0 && !window.due_at_end())
-                found.add(at + "is closed but not due at the epoch's end");
+                found.add(concat({at, "is closed but not due at the epoch's end"}));
             if (found.full()) return found;
             closed = window.closed();
             if (closed) ++more; // goes on a little after the end
         }
         if (!closed) {
-            found.add(where + "did not close within " + std::to_string(rounds) + " rounds");
+            found.add(concat({where, "did not close within ", rounds, " rounds"}));
             return found;
         }
         const auto kept = window;

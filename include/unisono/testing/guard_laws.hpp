@@ -3,6 +3,7 @@
 /// \file
 /// The laws of guard/guard.hpp for any guard, and the least guard.
 
+#include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -49,25 +50,25 @@ void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& foun
     for (const std::size_t count : {0u, 1u, 2u, 7u, 16u, 33u, 70u}) {
         std::vector<T> values(count);
         for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(trial.good[i % trial.good.size()]);
-        const std::string among = " among " + std::to_string(count) + " values of " + kind;
+        const std::string among = concat({" among ", count, " values of ", kind});
         if (const std::size_t at = first(values, count); at != no_offender)
-            found.add("found an offender at " + std::to_string(at) + among + " that are good");
+            found.add(concat({"found an offender at ", at, among, " that are good"}));
         for (const double offender : trial.offenders) {
             for (std::size_t i = 0; i < count && !found.full(); ++i) {
                 std::vector<T> with = values;
                 with[i] = static_cast<T>(offender);
-                const std::string what = number_text(offender) + " at " + std::to_string(i) + among;
+                const std::string what = concat({number_text(offender), " at ", i, among});
                 const std::size_t at = first(with, count);
-                if (at != first(with, count)) found.add("two looks at the same values differ: " + what);
+                if (at != first(with, count)) found.add(concat({"two looks at the same values differ: ", what}));
                 if (!Guard::inspects) {
-                    if (at != no_offender) found.add("found " + what + ", although `inspects` is false");
+                    if (at != no_offender) found.add(concat({"found ", what, ", although `inspects` is false"}));
                     continue;
                 }
-                if (at == no_offender) found.add("missed " + what);
-                else if (at != i) found.add("found " + what + " at " + std::to_string(at) + " instead");
-                if (first(with, i) != no_offender) found.add("looked beyond the end: " + what);
+                if (at == no_offender) found.add(concat({"missed ", what}));
+                else if (at != i) found.add(concat({"found ", what, " at ", at, " instead"}));
+                if (first(with, i) != no_offender) found.add(concat({"looked beyond the end: ", what}));
                 with[count - 1] = static_cast<T>(offender); // a second one, behind it
-                if (at == i && first(with, count) != i) found.add("did not name the first of two: " + what);
+                if (at == i && first(with, count) != i) found.add(concat({"did not name the first of two: ", what}));
             }
         }
     }

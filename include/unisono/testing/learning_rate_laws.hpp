@@ -3,6 +3,7 @@
 /// \file
 /// The laws of optimizer/learning_rate.hpp for any policy, and the least policy.
 
+#include "unisono/core/text.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -33,7 +34,7 @@ Violations learning_rate_laws(const Policy& policy) {
     try {
         policy.check();
     } catch (const std::exception& refusal) {
-        found.add(std::string("check() refuses the policy that is tried: ") + refusal.what());
+        found.add(concat({"check() refuses the policy that is tried: ", refusal.what()}));
         return found;
     }
 
@@ -44,8 +45,8 @@ Violations learning_rate_laws(const Policy& policy) {
     };
     std::vector<Asked> asked;
     const auto where = [](const Asked& a) {
-        return " at update " + std::to_string(a.point.update) + " of " + std::to_string(a.point.updates_total) +
-               " with base rate " + number_text(a.base) + " and global batch " + std::to_string(a.point.global_batch);
+        return concat({" at update ", a.point.update, " of ", a.point.updates_total, " with base rate ",
+                       number_text(a.base), " and global batch ", a.point.global_batch});
     };
     for (const std::uint64_t total : {10u, 1u, 2u, 100000u, 0u}) {
         for (const std::uint64_t batch : {1u, 256u, 65536u}) {
@@ -56,14 +57,14 @@ Violations learning_rate_laws(const Policy& policy) {
                         now.rate = policy.rate(base, now.point);
                     } catch (const error& refusal) {
                         if (total != 0 || refusal.code() != ErrorCode::bad_input)
-                            found.add("refuses" + where(now) + ": " + refusal.what());
+                            found.add(concat({"refuses", where(now), ": ", refusal.what()}));
                         continue;
                     } catch (const std::exception& other) {
-                        found.add("throws what is no unisono::error" + where(now) + ": " + other.what());
+                        found.add(concat({"throws what is no unisono::error", where(now), ": ", other.what()}));
                         continue;
                     }
-                    if (!std::isfinite(now.rate)) found.add("the rate is not finite" + where(now));
-                    else if (now.rate < 0) found.add("the rate is " + number_text(now.rate) + where(now));
+                    if (!std::isfinite(now.rate)) found.add(concat({"the rate is not finite", where(now)}));
+                    else if (now.rate < 0) found.add(concat({"the rate is ", number_text(now.rate), where(now)}));
                     asked.push_back(now);
                 }
             }
@@ -74,9 +75,9 @@ Violations learning_rate_laws(const Policy& policy) {
         const Asked& before = asked[i];
         if (!std::isfinite(before.rate)) continue; // said already
         if (policy.rate(before.base, before.point) != before.rate)
-            found.add("asked again, in another order, the rate differs" + where(before));
+            found.add(concat({"asked again, in another order, the rate differs", where(before)}));
         else if (copy.rate(before.base, before.point) != before.rate)
-            found.add("the rate of a copy differs" + where(before));
+            found.add(concat({"the rate of a copy differs", where(before)}));
     }
     return found;
 }

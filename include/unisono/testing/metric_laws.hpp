@@ -3,6 +3,7 @@
 /// \file
 /// The laws of observe/metric.hpp for any metric, and the least metric.
 
+#include "unisono/core/text.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -38,14 +39,14 @@ Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, cons
     };
     const auto compare = [&](double merged, double whole, const std::string& how) {
         if (!same(merged, whole))
-            found.add(how + ": " + number_text(merged) + " instead of " + number_text(whole) + " (they differ by " +
-                      number_text(merged - whole) + ")");
+            found.add(concat({how, ": ", number_text(merged), " instead of ", number_text(whole), " (they differ by ",
+                              number_text(merged - whole), ")"}));
     };
     const auto try_it = [&](const std::string& how, auto&& body) {
         try {
             body();
         } catch (const std::exception& thrown) {
-            found.add(how + ": threw " + thrown.what());
+            found.add(concat({how, ": threw ", thrown.what()}));
         }
     };
 
@@ -68,20 +69,20 @@ Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, cons
             std::vector<Metric> parts(ranks, fresh);
             for (std::size_t i = 0; i < samples; ++i)
                 feed(parts[way == 0 ? i * ranks / samples : way == 1 ? i % ranks : ranks - 1], i);
-            const std::string how = "merged from " + std::to_string(ranks) + " ranks," + names[way];
+            const std::string how = concat({"merged from ", ranks, " ranks,", names[way]});
             try_it(how, [&] {
                 Metric merged = parts[0];
                 for (std::size_t r = 1; r < ranks; ++r) {
                     const double before = parts[r].value();
                     merged.merge(parts[r]);
-                    if (!same(parts[r].value(), before)) found.add(how + ": merge() changed the other metric");
+                    if (!same(parts[r].value(), before)) found.add(concat({how, ": merge() changed the other metric"}));
                 }
                 compare(merged.value(), value, how);
             });
-            try_it(how + " as bytes", [&] {
+            try_it(concat({how, " as bytes"}), [&] {
                 Metric merged = fresh;
                 for (const Metric& part : parts) merge_bytes(merged, metric_bytes(part));
-                compare(merged.value(), value, how + " as bytes");
+                compare(merged.value(), value, concat({how, " as bytes"}));
             });
         }
     }

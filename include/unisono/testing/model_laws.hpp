@@ -3,6 +3,7 @@
 /// \file
 /// The laws of model/model.hpp for a model of yours and a batch of yours, and the least model.
 
+#include "unisono/core/text.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -85,9 +86,10 @@ public:
         if (strangers_ != 0) found.add("pass.ready() names a parameter that does not exist");
         const Spans now = gradients();
         for (std::size_t i = 0; i < now.size() && i < ready_.size(); ++i) {
-            if (times_ready_[i] > 1) found.add(parameter_label(model_, i) + " was said to be ready more than once");
+            if (times_ready_[i] > 1)
+                found.add(concat({parameter_label(model_, i), " was said to be ready more than once"}));
             if (times_ready_[i] == 1 && !std::equal(now[i].begin(), now[i].end(), ready_[i].begin(), ready_[i].end()))
-                found.add(parameter_label(model_, i) + " changed its gradient after it was said to be ready");
+                found.add(concat({parameter_label(model_, i), " changed its gradient after it was said to be ready"}));
         }
     }
 
@@ -150,8 +152,8 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
             // What the rounding of the losses alone may do, and of a gradient that nearly cancels.
             const double noise = 64 * epsilon * std::max({1.0, std::abs(loss_above), std::abs(loss_below)}) / reach;
             if (!(std::abs(quotient - given) <= tolerance * (std::abs(quotient) + std::abs(given)) + noise))
-                found.add("element " + std::to_string(i) + " of " + parameter_label(m, p) + " has gradient " +
-                          number_text(given) + ", but the loss changes by " + number_text(quotient));
+                found.add(concat({"element ", i, " of ", parameter_label(m, p), " has gradient ", number_text(given),
+                                  ", but the loss changes by ", number_text(quotient)}));
         }
     }
 }
@@ -171,14 +173,13 @@ Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) 
     const auto parameters = trial.parameters();
     const auto gradients = trial.gradients();
     if (parameters.size() != gradients.size()) {
-        found.add("there are " + std::to_string(parameters.size()) + " parameters and " +
-                  std::to_string(gradients.size()) + " gradients");
+        found.add(concat({"there are ", parameters.size(), " parameters and ", gradients.size(), " gradients"}));
         return found;
     }
     for (std::size_t i = 0; i < parameters.size(); ++i)
         if (parameters[i].size() != gradients[i].size())
-            found.add(parameter_label(m, i) + " has " + std::to_string(parameters[i].size()) +
-                      " elements, its gradient " + std::to_string(gradients[i].size()));
+            found.add(concat({parameter_label(m, i), " has ", parameters[i].size(), " elements, its gradient ",
+                              gradients[i].size()}));
     if (!found.lawful()) return found;
 
     const Values before = trial.values(parameters);
@@ -192,7 +193,7 @@ Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) 
     for (std::size_t i = 0; i < parameters.size(); ++i)
         if (i >= after.size() || parameters[i].data() != after[i].data() ||
             gradients[i].data() != trial.gradients()[i].data())
-            found.add(parameter_label(m, i) + " or its gradient moved to another place during a call");
+            found.add(concat({parameter_label(m, i), " or its gradient moved to another place during a call"}));
     if (!found.lawful()) return found;
 
     if (trial.call(batch, zeros) != loss || !detail::same_model_bits(gradient, trial.values(trial.gradients())))
@@ -210,9 +211,9 @@ Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) 
     for (std::size_t i = 0; i < start.size(); ++i) {
         const double sum = static_cast<double>(start[i]) + static_cast<double>(gradient[i]);
         if (!(std::abs(static_cast<double>(added[i]) - sum) <= rounding)) {
-            found.add("a call must add to the gradients: element " + std::to_string(i) + " was " +
-                      number_text(static_cast<double>(start[i])) + " and became " +
-                      number_text(static_cast<double>(added[i])) + "; expected " + number_text(sum));
+            found.add(concat({"a call must add to the gradients: element ", i, " was ",
+                              number_text(static_cast<double>(start[i])), " and became ",
+                              number_text(static_cast<double>(added[i])), "; expected ", number_text(sum)}));
             break;
         }
     }

@@ -4,6 +4,7 @@
 /// The laws of optimizer/optimizer.hpp for any optimizer, and the least optimizer.
 
 #include "unisono/core/random.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -28,8 +29,8 @@ struct ArchetypeOptimizer {
 
     void check() const {
         if (!(learning_rate >= 0 && learning_rate <= std::numeric_limits<double>::max()))
-            refuse_input("ArchetypeOptimizer.learning_rate is " + std::to_string(learning_rate) +
-                         "; expected a finite number of at least 0");
+            refuse_input(
+                {"ArchetypeOptimizer.learning_rate is ", learning_rate, "; expected a finite number of at least 0"});
     }
     [[nodiscard]] StateArrays state() const { return {}; }
 
@@ -127,9 +128,9 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
     const std::string of = sizeof(T) == 4 ? " (float)" : " (double)";
     Run whole_run;
     const std::vector<T> whole = whole_run(policy);
-    if (!whole_run.stayed_within) found.add("an update changed elements outside of its slice" + of);
-    if (!same_bits(whole, Run{}(policy))) found.add("the same updates twice give different bits" + of);
-    if (!same_bits(whole, Run{}(Policy(policy)))) found.add("a copy gives different bits" + of);
+    if (!whole_run.stayed_within) found.add(concat({"an update changed elements outside of its slice", of}));
+    if (!same_bits(whole, Run{}(policy))) found.add(concat({"the same updates twice give different bits", of}));
+    if (!same_bits(whole, Run{}(Policy(policy)))) found.add(concat({"a copy gives different bits", of}));
 
     std::vector<std::size_t> singles(Run::count - 1);
     for (std::size_t i = 0; i < singles.size(); ++i) singles[i] = i + 1;
@@ -140,9 +141,9 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
         run.cuts = cuts;
         const auto cut = run(policy);
         if (!same_bits(whole, cut))
-            found.add("updating [0, n) at once and in " + std::to_string(cuts.size() + 1) +
-                      " slices give different bits: an element sees another, or its place" + of);
-        if (!run.stayed_within) found.add("updating in slices changed elements outside of them" + of);
+            found.add(concat({"updating [0, n) at once and in ", cuts.size() + 1,
+                              " slices give different bits: an element sees another, or its place", of}));
+        if (!run.stayed_within) found.add(concat({"updating in slices changed elements outside of them", of}));
     }
 
     for (const double scale : {0.25, 1.0 / 3.0}) {
@@ -150,8 +151,8 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
         scaled.gradient_scale = prescaled.gradient_scale = scale;
         prescaled.prescaled = true;
         if (!same_bits(scaled(policy), prescaled(policy)))
-            found.add("gradient_scale " + number_text(scale) +
-                      " and gradients multiplied by it give different bits: it must come first" + of);
+            found.add(concat({"gradient_scale ", number_text(scale),
+                              " and gradients multiplied by it give different bits: it must come first", of}));
     }
 
     // The rate of an update is the step's; the policy's own is only the base from which the step's was computed.
@@ -159,7 +160,8 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
         Policy changed = policy;
         changed.learning_rate = policy.learning_rate + 0.5;
         if (!same_bits(whole, Run{}(changed)))
-            found.add("update() uses the policy's learning_rate; it must use the step's, which schedules vary" + of);
+            found.add(
+                concat({"update() uses the policy's learning_rate; it must use the step's, which schedules vary", of}));
     }
 }
 
@@ -172,7 +174,7 @@ Violations optimizer_laws(const Policy& policy) {
     try {
         policy.check();
     } catch (const std::exception& refusal) {
-        found.add(std::string("check() refuses the policy that is tried: ") + refusal.what());
+        found.add(concat({"check() refuses the policy that is tried: ", refusal.what()}));
         return found;
     }
     if constexpr (requires(Policy bad) { bad.learning_rate = 0.5; }) {
@@ -180,27 +182,27 @@ Violations optimizer_laws(const Policy& policy) {
              {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1.0}) {
             Policy bad = policy;
             bad.learning_rate = rate;
-            const std::string what = "a learning_rate of " + number_text(rate);
+            const std::string what = concat({"a learning_rate of ", number_text(rate)});
             try {
                 bad.check();
-                found.add("check() lets " + what + " pass");
+                found.add(concat({"check() lets ", what, " pass"}));
             } catch (const error& refusal) {
                 if (refusal.code() != ErrorCode::bad_input)
-                    found.add("check() refuses " + what + " by " + std::string(name_of(refusal.code())) +
-                              "; expected bad_input");
+                    found.add(
+                        concat({"check() refuses ", what, " by ", name_of(refusal.code()), "; expected bad_input"}));
                 if (std::string(refusal.what()).find("learning_rate") == std::string::npos)
-                    found.add("check() refuses " + what + " without naming it: " + refusal.what());
+                    found.add(concat({"check() refuses ", what, " without naming it: ", refusal.what()}));
             } catch (const std::exception& other) {
-                found.add("check() refuses " + what + " by what is no unisono::error: " + other.what());
+                found.add(concat({"check() refuses ", what, " by what is no unisono::error: ", other.what()}));
             }
         }
     }
     const StateArrays arrays = policy.state();
     for (std::size_t i = 0; i < arrays.size(); ++i) {
-        if (arrays[i].name.empty()) found.add("array " + std::to_string(i) + " of the state has no name");
+        if (arrays[i].name.empty()) found.add(concat({"array ", i, " of the state has no name"}));
         for (std::size_t j = 0; j < i; ++j)
             if (arrays[i].name == arrays[j].name)
-                found.add("two arrays of the state are named " + std::string(arrays[i].name));
+                found.add(concat({"two arrays of the state are named ", arrays[i].name}));
     }
     const StateArrays again = policy.state();
     if (!std::equal(arrays.begin(), arrays.end(), again.begin(), again.end()))

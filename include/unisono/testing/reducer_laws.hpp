@@ -4,6 +4,7 @@
 /// The laws of reducer/reducer.hpp for any reducer, on threads of this process, and the least reducer.
 
 #include "unisono/collective/exchange.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/reducer/reducer.hpp"
@@ -95,14 +96,14 @@ public:
                                     },
                                     {.timeout = trial_.timeout});
         } catch (const std::exception& thrown) {
-            add("threw " + std::string(thrown.what()));
+            add(concat({"threw ", thrown.what()}));
         }
     }
 
 private:
     void add(const std::string& what) {
         const std::lock_guard lock(mutex_);
-        found_.add("on " + std::to_string(ranks_) + " ranks: " + what);
+        found_.add(concat({"on ", ranks_, " ranks: ", what}));
     }
 
     /// Whole numbers whose sums are exact in any order.
@@ -126,9 +127,8 @@ private:
     void expect_sums(const std::vector<T>& values, int rank, const std::string& verb) {
         for (std::size_t i = 0; i < values.size(); ++i)
             if (values[i] != sum<T>(i))
-                return add(verb + ": element " + std::to_string(i) + " of " + std::to_string(values.size()) +
-                           " on rank " + std::to_string(rank) + " is " + std::to_string(values[i]) +
-                           "; the sum of all ranks' is " + std::to_string(sum<T>(i)));
+                return add(concat({verb, ": element ", i, " of ", values.size(), " on rank ", rank, " is ", values[i],
+                                   "; the sum of all ranks' is ", sum<T>(i)}));
     }
 
     template <class T, class Verbs>
@@ -163,20 +163,19 @@ private:
         if (count != 0) std::memcpy(images_[rank].data(), values.data(), count * sizeof(T));
         barrier(world);
         if (rank != 0 && images_[rank] != images_[0])
-            add("the sum of " + std::to_string(count) + " elements has other bits on rank " + std::to_string(rank) +
-                " than on rank 0");
+            add(concat({"the sum of ", count, " elements has other bits on rank ", rank, " than on rank 0"}));
         barrier(world);
     }
 
     template <class T, class Verbs>
     void to_owner(Group<InProcess>& world, Verbs& verbs, std::size_t count, int owner) {
-        const std::string whose = " rank " + std::to_string(owner);
+        const std::string whose = concat({" rank ", owner});
         auto values = terms<T>(world.rank(), count);
         verbs.sum_to(world, std::span<T>(values), owner).wait();
-        if (world.rank() == owner) expect_sums(values, owner, "sum_to" + whose);
+        if (world.rank() == owner) expect_sums(values, owner, concat({"sum_to", whose}));
         else values.assign(count, T(-1)); // undefined there
         verbs.publish(world, std::span<T>(values), owner).wait();
-        expect_sums(values, world.rank(), "publish from" + whose);
+        expect_sums(values, world.rank(), concat({"publish from", whose}));
     }
 
     /// As a trainer has them: several buckets, waited for in another order than they were started in.
@@ -211,15 +210,16 @@ void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& fou
     for (int ranks = trial.least_ranks; ranks <= trial.most_ranks; ++ranks) {
         for (const std::size_t count : trial.counts) {
             const BucketFacts facts{.index = 1, .count = count, .element_bytes = 4, .world = ranks};
-            const std::string what =
-                " for " + std::to_string(count) + " elements on " + std::to_string(ranks) + " ranks";
+            const std::string what = concat({" for ", count, " elements on ", ranks, " ranks"});
             try {
                 const Owners owners = policy.owners(facts);
-                if (owners.count() != count || owners.world() != ranks) found.add("owners() answers not" + what);
-                if (owners.replicated()) found.add("owners() names every rank" + what + ", but gives_owners is true");
-                if (!(owners == policy.owners(facts))) found.add("owners() is not pure" + what);
+                if (owners.count() != count || owners.world() != ranks)
+                    found.add(concat({"owners() answers not", what}));
+                if (owners.replicated())
+                    found.add(concat({"owners() names every rank", what, ", but gives_owners is true"}));
+                if (!(owners == policy.owners(facts))) found.add(concat({"owners() is not pure", what}));
             } catch (const std::exception& thrown) {
-                found.add("owners() threw" + what + ": " + thrown.what());
+                found.add(concat({"owners() threw", what, ": ", thrown.what()}));
             }
         }
     }

@@ -3,6 +3,7 @@
 /// \file
 /// The laws of sampler/sampler.hpp for any sampler, and the least sampler.
 
+#include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -27,8 +28,8 @@ struct ArchetypeSampler {
         }
         void restart(Epoch epoch, std::int64_t consumed = 0) {
             if (consumed < 0 || consumed > shape_.data_size)
-                refuse_input("ArchetypeSampler: sample " + std::to_string(consumed) + "; expected 0 to data_size, " +
-                             std::to_string(shape_.data_size));
+                refuse_input(
+                    concat({"ArchetypeSampler: sample ", consumed, "; expected 0 to data_size, ", shape_.data_size}));
             epoch_ = epoch;
             from_ = consumed;
             given_ = 0;
@@ -121,8 +122,7 @@ struct SamplerSetting {
 };
 
 inline std::string text(const SamplerSetting& s) {
-    return "N=" + std::to_string(s.data_size) + " b=" + std::to_string(s.batch_size) + " W=" + std::to_string(s.world) +
-           " epoch=" + std::to_string(s.epoch) + ": ";
+    return concat({"N=", s.data_size, " b=", s.batch_size, " W=", s.world, " epoch=", s.epoch, ": "});
 }
 
 /// Every rank's micro-batches, by rank.
@@ -148,35 +148,38 @@ std::optional<std::string> sampler_books(const Sampler& sampler, const SamplerSe
     std::vector<std::int64_t> seen(static_cast<std::size_t>(rounds), 0);
     for (std::size_t r = 0; r < ranks.size(); ++r) {
         if (static_cast<std::int64_t>(ranks[r].size()) != rounds * hosted)
-            return text(s) + "ranks differ in micro-batches";
+            return concat({text(s), "ranks differ in micro-batches"});
         for (std::size_t i = 0; i < ranks[r].size(); ++i) {
             const Kept& kept = ranks[r][i];
             const auto at = static_cast<std::int64_t>(i);
-            if (kept.micro.round != at / hosted) return text(s) + "rounds are misnumbered";
+            if (kept.micro.round != at / hosted) return concat({text(s), "rounds are misnumbered"});
             if (kept.micro.replica != static_cast<std::int64_t>(r) * hosted + at % hosted)
-                return text(s) + "replicas out of order";
-            if (kept.micro.ends_round != (at % hosted == hosted - 1)) return text(s) + "ends_round is wrong";
-            if (kept.micro.ends_epoch != (i + 1 == ranks[r].size())) return text(s) + "ends_epoch is wrong";
+                return concat({text(s), "replicas out of order"});
+            if (kept.micro.ends_round != (at % hosted == hosted - 1)) return concat({text(s), "ends_round is wrong"});
+            if (kept.micro.ends_epoch != (i + 1 == ranks[r].size())) return concat({text(s), "ends_epoch is wrong"});
             if (kept.micro.round_samples !=
                 ranks[0][static_cast<std::size_t>(kept.micro.round * hosted)].micro.round_samples)
-                return text(s) + "ranks differ in round_samples";
+                return concat({text(s), "ranks differ in round_samples"});
             if (static_cast<std::int64_t>(kept.samples.size()) > s.batch_size)
-                return text(s) + "a micro-batch is larger than batch_size";
+                return concat({text(s), "a micro-batch is larger than batch_size"});
             seen[static_cast<std::size_t>(kept.micro.round)] += static_cast<std::int64_t>(kept.samples.size());
             for (const std::size_t sample : kept.samples) {
-                if (sample >= static_cast<std::size_t>(s.data_size)) return text(s) + "an index is out of range";
+                if (sample >= static_cast<std::size_t>(s.data_size))
+                    return concat({text(s), "an index is out of range"});
                 ++given[sample];
             }
         }
     }
     for (std::int64_t k = 0; k < rounds; ++k) {
         const auto& micro = ranks[0][static_cast<std::size_t>(k * hosted)].micro;
-        if (seen[static_cast<std::size_t>(k)] != micro.round_samples) return text(s) + "round_samples is not the sum";
-        if (micro.round_samples > first.global_batch()) return text(s) + "a round is larger than the global batch";
+        if (seen[static_cast<std::size_t>(k)] != micro.round_samples)
+            return concat({text(s), "round_samples is not the sum"});
+        if (micro.round_samples > first.global_batch())
+            return concat({text(s), "a round is larger than the global batch"});
         if (k + 1 < rounds && micro.round_samples != first.global_batch())
-            return text(s) + "a round before the last is not full";
+            return concat({text(s), "a round before the last is not full"});
     }
-    if (all_ranks(sampler, s) != ranks) return text(s) + "the same stream made twice differs";
+    if (all_ranks(sampler, s) != ranks) return concat({text(s), "the same stream made twice differs"});
     return std::nullopt;
 }
 
@@ -190,15 +193,15 @@ std::optional<std::string> sampler_resumes(const Sampler& sampler, const Sampler
         while (!stream.done()) {
             MicroBatch micro = stream.next();
             while (!micro.ends_round) micro = stream.next();
-            if (!(micro.resume == stream.position())) return text(s) + "resume is not the stream's position";
+            if (!(micro.resume == stream.position())) return concat({text(s), "resume is not the stream's position"});
             auto rest = stream; // a copy stands where the original stands
             auto resumed = sampler.stream(shape, micro.resume.epoch, micro.resume.samples);
             other.restart(micro.resume.epoch, micro.resume.samples);
             const auto expected = drain(rest);
             if (drain(resumed) != expected)
-                return text(s) + "resumed at " + std::to_string(micro.resume.samples) + " it differs";
+                return concat({text(s), "resumed at ", micro.resume.samples, " it differs"});
             if (drain(other) != expected)
-                return text(s) + "restarted at " + std::to_string(micro.resume.samples) + " it differs";
+                return concat({text(s), "restarted at ", micro.resume.samples, " it differs"});
             other.restart(Epoch{s.epoch + 5});
         }
     }
@@ -217,7 +220,7 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
     const auto alone = all_ranks(whole, one);
     for (const Kept& kept : alone[0]) order.insert(order.end(), kept.samples.begin(), kept.samples.end());
     if (static_cast<std::int64_t>(order.size()) != s.data_size)
-        return text(one) + "one replica gets " + std::to_string(order.size()) + " samples";
+        return concat({text(one), "one replica gets ", order.size(), " samples"});
     for (std::int64_t from = 0; from <= s.data_size; ++from) {
         std::vector<std::size_t> given;
         for (const auto& rank : all_ranks(sampler, {s.data_size, s.batch_size, new_world, s.epoch}, from))
@@ -225,16 +228,15 @@ std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSe
         std::vector<std::size_t> rest(order.begin() + from, order.end());
         std::sort(given.begin(), given.end());
         std::sort(rest.begin(), rest.end());
-        const std::string where =
-            text(s) + "from " + std::to_string(from) + " on " + std::to_string(new_world) + " ranks ";
-        if (exact && given != rest) return where + "the rest differs";
+        const std::string where = concat({text(s), "from ", from, " on ", new_world, " ranks "});
+        if (exact && given != rest) return concat({where, "the rest differs"});
         std::vector<std::size_t> once = given;
         once.erase(std::unique(once.begin(), once.end()), once.end());
         const bool padded = given.size() >= rest.size();
         if (padded && !std::includes(once.begin(), once.end(), rest.begin(), rest.end()))
-            return where + "samples are missing";
+            return concat({where, "samples are missing"});
         if (!padded && !std::includes(rest.begin(), rest.end(), given.begin(), given.end()))
-            return where + "samples come twice";
+            return concat({where, "samples come twice"});
     }
     return std::nullopt;
 }
@@ -258,15 +260,15 @@ Violations sampler_laws(const Sampler& sampler, Coverage coverage) {
                     if (wrong) continue; // the other laws would only say so again
                     const auto [least, most] = std::minmax_element(given.begin(), given.end());
                     if (coverage == Coverage::exact && (*least != 1 || *most != 1))
-                        found.add(text(s) + "not every sample is given exactly once");
+                        found.add(concat({text(s), "not every sample is given exactly once"}));
                     if (coverage == Coverage::padded && (*least < 1 || *most > *least + 1))
-                        found.add(text(s) + "samples are missing, or padded unevenly");
-                    if (coverage == Coverage::cut && *most > 1) found.add(text(s) + "a sample is given twice");
+                        found.add(concat({text(s), "samples are missing, or padded unevenly"}));
+                    if (coverage == Coverage::cut && *most > 1) found.add(concat({text(s), "a sample is given twice"}));
                     note(sampler_resumes(sampler, s));
                     for (const std::int64_t other : {1, 2, 3})
                         note(sampler_rests(sampler, s, other, coverage == Coverage::exact));
                 } catch (const std::exception& thrown) {
-                    found.add(text(s) + "threw " + thrown.what());
+                    found.add(concat({text(s), "threw ", thrown.what()}));
                 }
             }
         }

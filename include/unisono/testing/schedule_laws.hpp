@@ -3,6 +3,7 @@
 /// \file
 /// The laws of schedule/schedule.hpp for any family of schedules, proven by its verifier; and the least family.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/verify.hpp"
 #include "unisono/testing/testing.hpp"
@@ -68,8 +69,7 @@ void schedule_laws_of(const F& family, const ScheduleTrial& trial, Violations& f
                 try {
                     for (const std::string& one : schedule::verify(world, root, make).violations) found.add(one);
                 } catch (const std::exception& thrown) {
-                    found.add(std::string(name_of(What)) + " on " + std::to_string(world) + " ranks threw " +
-                              thrown.what());
+                    found.add(concat({name_of(What), " on ", world, " ranks threw ", thrown.what()}));
                 }
             }
         }

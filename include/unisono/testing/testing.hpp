@@ -28,6 +28,7 @@
 /// still be. Deliberately absent: laws about time, and about allocation, which a header cannot count.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/text.hpp"
 
 #include <cstddef>
 #include <string>
@@ -60,14 +61,14 @@ public:
 
     /// All of it, a line each; "lawful" where nothing was found.
     [[nodiscard]] std::string text() const {
-        if (lawful()) return subject_.empty() ? "lawful" : subject_ + ": lawful";
+        if (lawful()) return subject_.empty() ? "lawful" : concat({subject_, ": lawful"});
         std::string all;
         for (const std::string& one : texts_) all += (all.empty() ? "" : "\n") + one;
         return all;
     }
 
     void add(const std::string& what) {
-        if (!full()) texts_.push_back(subject_.empty() ? what : subject_ + ": " + what);
+        if (!full()) texts_.push_back(subject_.empty() ? what : concat({subject_, ": ", what}));
     }
     void add(const Violations& others) {
         for (const std::string& one : others) add(one);

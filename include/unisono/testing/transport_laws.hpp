@@ -4,6 +4,7 @@
 /// The laws of transport/transport.hpp for any transport whose ranks may be threads of one process. No archetype: these
 /// laws use nothing but what the concept says.
 
+#include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/testing/testing.hpp"
 
@@ -83,8 +84,8 @@ public:
             return wrong.push_back("a message came with an envelope that is not its sender's");
         for (std::size_t i = 0; i < envelope.bytes; ++i)
             if (data[i] != one.expected(i))
-                return wrong.push_back("byte " + std::to_string(i) + " of a message of " +
-                                       std::to_string(envelope.bytes) + " bytes is not what was sent");
+                return wrong.push_back(
+                    concat({"byte ", i, " of a message of ", envelope.bytes, " bytes is not what was sent"}));
     }
     [[nodiscard]] bool done() const { return waiting(out) == 0 && waiting(in) == 0; }
     [[nodiscard]] static std::size_t waiting(const std::vector<Letter>& letters) {
@@ -106,7 +107,7 @@ public:
     void traffic(int ranks, Order order) {
         const char* const how[] = {"received in the order of sending", "received in reverse order",
                                    "sent before their receives are posted"};
-        title_ = std::to_string(ranks) + " ranks, messages " + how[static_cast<int>(order)];
+        title_ = concat({ranks, " ranks, messages ", how[static_cast<int>(order)]});
         std::vector<Mail> mails(static_cast<std::size_t>(ranks)); // outlives all ranks, also where one fails
         on_ranks(ranks, [&](Transport& endpoint) {
             Mail& mail = mails[static_cast<std::size_t>(endpoint.rank())];
@@ -123,16 +124,16 @@ public:
                 for (int i = 0; i < 200; ++i) endpoint.progress(mail); // a second report would come now
             for (const std::string& one : mail.wrong) add(endpoint, one);
             if (!all && endpoint.first_fault() == nullptr)
-                give_up(endpoint, std::to_string(Mail::waiting(mail.out)) + " sends and " +
-                                      std::to_string(Mail::waiting(mail.in)) + " receives were never reported");
+                give_up(endpoint, concat({Mail::waiting(mail.out), " sends and ", Mail::waiting(mail.in),
+                                          " receives were never reported"}));
         });
     }
 
     void clock_and_ranks(int ranks) {
-        title_ = std::to_string(ranks) + " ranks";
+        title_ = concat({ranks, " ranks"});
         std::vector<std::atomic<int>> seen(static_cast<std::size_t>(ranks));
         on_ranks(ranks, [&](Transport& endpoint) {
-            if (endpoint.size() != ranks) add(endpoint, "size() is " + std::to_string(endpoint.size()));
+            if (endpoint.size() != ranks) add(endpoint, concat({"size() is ", endpoint.size()}));
             if (endpoint.rank() < 0 || endpoint.rank() >= ranks) return add(endpoint, "rank() is out of range");
             if (seen[static_cast<std::size_t>(endpoint.rank())]++ != 0) add(endpoint, "two ranks have its number");
             if (endpoint.first_fault() != nullptr) add(endpoint, "has a fault although all is well");
@@ -150,7 +151,7 @@ public:
 
     /// The first fault wins and reaches all, whoever aborts later.
     void first_fault_wins(int ranks) {
-        title_ = std::to_string(ranks) + " ranks, of which two abort";
+        title_ = concat({ranks, " ranks, of which two abort"});
         on_ranks(ranks, [&](Transport& endpoint) {
             const int first = ranks - 1;
             Mail mail;
@@ -271,7 +272,7 @@ private:
                 try {
                     body(endpoint);
                 } catch (const std::exception& thrown) {
-                    give_up(endpoint, std::string("threw ") + thrown.what());
+                    give_up(endpoint, concat({"threw ", thrown.what()}));
                 }
             });
         for (std::thread& thread : threads) thread.join();
@@ -299,7 +300,7 @@ private:
 
     void add(const Transport& endpoint, const std::string& what) {
         const std::lock_guard lock(mutex_);
-        found_.add(title_ + ": rank " + std::to_string(endpoint.rank()) + ": " + what);
+        found_.add(concat({title_, ": rank ", endpoint.rank(), ": ", what}));
     }
 
     const TransportTrial& trial_;

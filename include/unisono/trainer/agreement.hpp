@@ -6,6 +6,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/flat_model.hpp"
 
@@ -56,8 +57,8 @@ void agree_on(World& world, std::string_view operation, const std::array<std::st
             const auto expected = static_cast<std::int64_t>(all[i]);
             if (found == expected) continue;
             throw_mismatch(operation, rank,
-                           std::string(names[i]) + " is " + std::to_string(found) + " on rank " + std::to_string(rank) +
-                               " and " + std::to_string(expected) + " on rank 0; expected the same on all ranks");
+                           concat({names[i], " is ", found, " on rank ", rank, " and ", expected,
+                                   " on rank 0; expected the same on all ranks"}));
         }
     }
 }
@@ -76,15 +77,14 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
     bool sizes_differ = false;
     for (int rank = 1; rank < world.size(); ++rank) {
         const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
-        const std::string who = "rank " + std::to_string(rank);
+        const std::string who = concat({"rank ", rank});
         if (his[0] != all[0])
             throw_mismatch("Trainer", rank,
-                           who + "'s model has " + std::to_string(his[0]) + " parameters and rank 0's " +
-                               std::to_string(all[0]));
+                           concat({who, "'s model has ", his[0], " parameters and rank 0's ", all[0]}));
         if (his[1] != all[1])
             throw_mismatch("Trainer", rank,
-                           who + "'s parameters are " + std::string(name_of(static_cast<ElementType>(his[1]))) +
-                               " and rank 0's " + std::string(name_of(static_cast<ElementType>(all[1]))));
+                           concat({who, "'s parameters are ", name_of(static_cast<ElementType>(his[1])),
+                                   " and rank 0's ", name_of(static_cast<ElementType>(all[1]))}));
         sizes_differ = sizes_differ || his[2] != all[2];
     }
     if (!sizes_differ) return;
@@ -95,8 +95,8 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
             const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
             if (found == every[i]) continue;
             throw_mismatch("Trainer", rank,
-                           parameter_label(model, i) + " has " + std::to_string(found) + " elements on rank " +
-                               std::to_string(rank) + " and " + std::to_string(every[i]) + " on rank 0");
+                           concat({parameter_label(model, i), " has ", found, " elements on rank ", rank, " and ",
+                                   every[i], " on rank 0"}));
         }
     }
 }
@@ -135,7 +135,7 @@ void verify_replicas(World& world, Model& model, const FlatModel<T>& flat) {
         for (std::size_t i = 0; i < hashes.size(); ++i)
             if (all[static_cast<std::size_t>(rank) * hashes.size() + i] != all[i])
                 throw_mismatch("verify_replicas", rank,
-                               parameter_label(model, i) + " differs between rank 0 and rank " + std::to_string(rank));
+                               concat({parameter_label(model, i), " differs between rank 0 and rank ", rank}));
 }
 
 } // namespace detail

@@ -47,10 +47,10 @@ struct MasterReport {
         return input_bytes + output_bytes + gradient_bytes + parameter_bytes;
     }
     [[nodiscard]] std::string describe() const {
-        return "through the master in " + count_text(updates) + " updates: " + bytes_text(total_bytes()) + " (inputs " +
-               bytes_text(input_bytes) + ", outputs " + bytes_text(output_bytes) + ", gradients " +
-               bytes_text(gradient_bytes) + ", parameters " + bytes_text(parameter_bytes) +
-               "); its extra memory at most " + bytes_text(peak_bytes);
+        return concat({"through the master in ", count_text(updates), " updates: ", bytes_text(total_bytes()),
+                       " (inputs ", bytes_text(input_bytes), ", outputs ", bytes_text(output_bytes), ", gradients ",
+                       bytes_text(gradient_bytes), ", parameters ", bytes_text(parameter_bytes),
+                       "); its extra memory at most ", bytes_text(peak_bytes)});
     }
 };
 
@@ -142,8 +142,8 @@ public:
         std::array<std::uint64_t, 1> width = {idle ? 0 : outputs.size() / part.rows()};
         broadcast(*world_, width, 0); // the master always has rows
         if (!idle && outputs.size() != width[0] * part.rows())
-            refuse_input("the model gave " + std::to_string(outputs.size()) + " outputs for " +
-                         std::to_string(part.rows()) + " rows; expected " + std::to_string(width[0] * part.rows()));
+            refuse_input({"the model gave ", outputs.size(), " outputs for ", part.rows(), " rows; expected ",
+                          width[0] * part.rows()});
         rows_->counts(counts_, static_cast<std::size_t>(world_->size()), width[0]);
         const bool master = world_->rank() == 0;
         all_outputs_.resize(master ? rows_->rows * width[0] : 0);

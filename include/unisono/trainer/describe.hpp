@@ -18,16 +18,17 @@ namespace detail {
 inline std::string plan_text(const TrainingPlan& plan) {
     Table table;
     const auto text = [](std::int64_t value) { return count_text(static_cast<std::size_t>(value)); };
-    table.row(
-        {"replicas", text(plan.shape.replicas) + " a round, " + text(plan.shape.hosted) + " hosted by each rank"});
+    table.row({"replicas",
+               concat({text(plan.shape.replicas), " a round, ", text(plan.shape.hosted), " hosted by each rank"})});
     if (plan.rounds_per_update != 0) {
-        table.row({"update", text(plan.world) + " ranks x " + text(plan.hosted()) + " micro-batches x " +
-                                 text(plan.samples_per_update / plan.world / plan.hosted()) +
-                                 " samples = " + text(plan.samples_per_update) + " samples"});
-        table.row({"epoch", text(plan.shape.data_size) + " samples, " + text(plan.updates_per_epoch) + " updates"});
+        table.row({"update", concat({text(plan.world), " ranks x ", text(plan.hosted()), " micro-batches x ",
+                                     text(plan.samples_per_update / plan.world / plan.hosted()),
+                                     " samples = ", text(plan.samples_per_update), " samples"})});
+        table.row(
+            {"epoch", concat({text(plan.shape.data_size), " samples, ", text(plan.updates_per_epoch), " updates"})});
     } else {
         table.row({"update", "as many micro-batches as the tokens ask for"});
-        table.row({"epoch", text(plan.shape.data_size) + " samples"});
+        table.row({"epoch", concat({text(plan.shape.data_size), " samples"})});
     }
     return table.text(2);
 }
@@ -41,14 +42,15 @@ std::string session_text(const Session& session) {
     for (const Slice& slice : exchange.owned()) owned += slice.count;
     const std::size_t model_bytes = exchange.flat().count() * sizeof(T);
     Table table;
-    table.row({"ranks", std::to_string(world.size()) + ", this is rank " + std::to_string(world.rank()) + ", over " +
-                            std::string(std::remove_cvref_t<decltype(world)>::transport_type::name)});
+    table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ",
+                                std::remove_cvref_t<decltype(world)>::transport_type::name})});
     for (const PolicyFacts& one : session.policies().facts()) table.row({std::string(one.family), one.text()});
-    table.row({"this rank updates", count_text(owned) + " of " + count_text(exchange.flat().count()) + " elements"});
-    table.row({"memory", "parameters " + bytes_text(model_bytes) + ", gradients " + bytes_text(model_bytes) +
-                             ", optimizer " + bytes_text(exchange.state().bytes()) + ", images " +
-                             bytes_text(exchange.image_bytes())});
-    return "trainer\n" + table.text(2) + "  " + exchange.flat().layout().describe();
+    table.row(
+        {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
+    table.row({"memory",
+               concat({"parameters ", bytes_text(model_bytes), ", gradients ", bytes_text(model_bytes), ", optimizer ",
+                       bytes_text(exchange.state().bytes()), ", images ", bytes_text(exchange.image_bytes())})});
+    return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
 
 } // namespace detail

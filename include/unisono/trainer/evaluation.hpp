@@ -4,6 +4,7 @@
 /// Judging a model on all ranks: each sample exactly once, metrics merged, predictions in the data set's order.
 
 #include "unisono/collective/exchange.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/data/loader.hpp"
 #include "unisono/observe/metric.hpp"
 #include "unisono/sampler/evaluation.hpp"
@@ -77,9 +78,9 @@ namespace detail {
 template <class World>
 SamplerShape evaluation_shape(const World& world, std::size_t data_size, const EvaluateOptions& options,
                               const char* who) {
-    if (data_size == 0) refuse_input(std::string(who) + ": the data set is empty (size() is 0)");
+    if (data_size == 0) refuse_input({who, ": the data set is empty (size() is 0)"});
     if (options.batch_size < 1)
-        refuse_input("EvaluateOptions.batch_size is " + std::to_string(options.batch_size) + "; expected at least 1");
+        refuse_input({"EvaluateOptions.batch_size is ", options.batch_size, "; expected at least 1"});
     const auto size = static_cast<std::int64_t>(data_size);
     return shape_of_rank(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
 }
@@ -101,9 +102,8 @@ struct Outputs {
 
     void add(std::span<const E> found, std::size_t samples) {
         if (found.size() % samples != 0 || (width != 0 && found.size() != width * samples))
-            refuse_input("predict: the model gave " + std::to_string(found.size()) + " outputs for " +
-                         std::to_string(samples) + " samples; expected " +
-                         (width != 0 ? std::to_string(width * samples) : "a multiple of the samples"));
+            refuse_input({"predict: the model gave ", found.size(), " outputs for ", samples, " samples; expected ",
+                          (width != 0 ? std::to_string(width * samples) : "a multiple of the samples")});
         width = found.size() / samples;
         values.insert(values.end(), found.begin(), found.end());
     }

@@ -4,6 +4,7 @@
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 
 #include "unisono/collective/all_reduce.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/model/weighing.hpp"
@@ -239,19 +240,18 @@ private:
         const Share share = policies_.weighing.share(micro);
         if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) ||
             !std::isfinite(share.divisor))
-            refuse_input("weighing " + std::string(Context::Weighing::name) + ": a micro-batch of " +
-                         std::to_string(micro.samples) + " samples and " + std::to_string(micro.tokens) +
-                         " tokens got multiplier " + std::to_string(share.multiplier) + " and divisor " +
-                         std::to_string(share.divisor) + "; expected finite numbers of at least 0");
+            refuse_input({"weighing ", Context::Weighing::name, ": a micro-batch of ", micro.samples, " samples and ",
+                          micro.tokens, " tokens got multiplier ", share.multiplier, " and divisor ", share.divisor,
+                          "; expected finite numbers of at least 0"});
         return share;
     }
 
     void check_divisor() const {
         if (sums_.divisor > 0) return;
-        refuse_input("weighing " + std::string(Context::Weighing::name) + ": the weights of " +
-                     std::to_string(static_cast<std::uint64_t>(sums_.micro_batches)) + " micro-batches add up to " +
-                     std::to_string(sums_.divisor) + "; expected more than 0" +
-                     (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : ""));
+        refuse_input({"weighing ", Context::Weighing::name, ": the weights of ",
+                      static_cast<std::uint64_t>(sums_.micro_batches), " micro-batches add up to ", sums_.divisor,
+                      "; expected more than 0",
+                      (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
     }
 
     void publish_extents() {
@@ -299,12 +299,12 @@ private:
 
     void ready(std::size_t parameter) {
         if (parameter >= flat_.layout().parameters())
-            refuse_input("pass.ready(" + std::to_string(parameter) + "): the model has " +
-                         std::to_string(flat_.layout().parameters()) + " parameters");
+            refuse_input(
+                concat({"pass.ready(", parameter, "): the model has ", flat_.layout().parameters(), " parameters"}));
         const std::size_t bucket = flat_.layout().bucket_of(parameter);
         if (bucket == Layout::none) return;
         if (std::exchange(ready_in_[parameter], pass_number_) == pass_number_)
-            refuse_input("pass.ready(" + std::to_string(parameter) + ") was called twice in one micro-batch");
+            refuse_input({"pass.ready(", parameter, ") was called twice in one micro-batch"});
         --waiting_[bucket];
         if (next_bucket_ != bucket || waiting_[bucket] != 0) return;
         if (!gradient_.held()) {

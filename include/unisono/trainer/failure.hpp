@@ -4,6 +4,7 @@
 /// What happens when something throws on one rank: that rank tells all others, so that nobody waits for it.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 
 #include <exception>
 #include <string>
@@ -31,17 +32,17 @@ auto telling_all(World& world, std::string_view operation, Body&& body) -> declt
                           .peer = -1,
                           .operation = std::string(operation),
                           .sequence = 0,
-                          .message = "rank " + std::to_string(rank) + " " + message});
+                          .message = concat({"rank ", rank, " ", message})});
     };
     try {
         return body();
     } catch (const agreed_error&) {
         throw;
     } catch (const error& failed) {
-        tell(failed.code(), std::string("failed: ") + failed.what());
+        tell(failed.code(), concat({"failed: ", failed.what()}));
         throw;
     } catch (const std::exception& failed) {
-        tell(ErrorCode::aborted, std::string("threw: ") + failed.what());
+        tell(ErrorCode::aborted, concat({"threw: ", failed.what()}));
         throw;
     } catch (...) {
         tell(ErrorCode::aborted, "threw something that is no std::exception");

@@ -3,6 +3,7 @@
 /// \file
 /// A model's memory in flat order: parameter 0's elements, then parameter 1's, ... wherever its spans may lie.
 
+#include "unisono/core/text.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/model/model.hpp"
@@ -51,14 +52,13 @@ public:
         for_each_span(source.parameters(), [&](std::span<T> one) { parameters.push_back(one); });
         for_each_span(source.gradients(), [&](std::span<T> one) { gradients.push_back(one); });
         if (parameters.size() != gradients.size())
-            refuse_input("the model has " + std::to_string(parameters.size()) + " parameters and " +
-                         std::to_string(gradients.size()) + " gradients; expected as many");
+            refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
+                          " gradients; expected as many"});
         std::vector<ParameterShape> shapes;
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             if (parameters[i].size() != gradients[i].size())
-                refuse_input(parameter_label(source, i) + " has " + std::to_string(parameters[i].size()) +
-                             " elements and its gradient " + std::to_string(gradients[i].size()) +
-                             "; expected as many");
+                refuse_input({parameter_label(source, i), " has ", parameters[i].size(), " elements and its gradient ",
+                              gradients[i].size(), "; expected as many"});
             shapes.push_back(shape_of(parameters[i]));
         }
         layout_ = Layout(shapes, buckets);

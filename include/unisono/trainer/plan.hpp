@@ -6,6 +6,7 @@
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
 
 #include <cstdint>
@@ -53,9 +54,8 @@ std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, st
             if (window.would_close(round)) return rounds;
             window.add(round);
         }
-        refuse_input(std::string(Accumulation::name) + ": an update would take more than " + std::to_string(most) +
-                     " micro-batches of each replica (" + std::to_string(round_samples) +
-                     " samples a round); expected fewer");
+        refuse_input({Accumulation::name, ": an update would take more than ", most, " micro-batches of each replica (",
+                      round_samples, " samples a round); expected fewer"});
     }
 }
 
@@ -68,9 +68,8 @@ std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accum
     const std::int64_t rounds = rounds_to_close(accumulation, hosted, stream.global_batch());
     const std::int64_t unit = stream.global_batch() * rounds;
     if (rounds == 0 || global_batch % unit != 0)
-        refuse_input("FitOptions.global_batch_size is " + std::to_string(global_batch) + "; expected a multiple of " +
-                     std::to_string(unit) + " (" + std::to_string(world) + " ranks x " +
-                     std::to_string(hosted * rounds) + " micro-batches each), so that batch_size can be derived");
+        refuse_input({"FitOptions.global_batch_size is ", global_batch, "; expected a multiple of ", unit, " (", world,
+                      " ranks x ", hosted * rounds, " micro-batches each), so that batch_size can be derived"});
     return global_batch / unit;
 }
 
@@ -80,13 +79,12 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
                           std::size_t data_size, int world, int rank) {
     const auto size = static_cast<std::int64_t>(data_size);
     if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
-    if (options.epochs < 1)
-        refuse_input("FitOptions.epochs is " + std::to_string(options.epochs) + "; expected at least 1");
+    if (options.epochs < 1) refuse_input({"FitOptions.epochs is ", options.epochs, "; expected at least 1"});
     if (options.batch_size < 0)
-        refuse_input("FitOptions.batch_size is " + std::to_string(options.batch_size) + "; expected at least 1");
+        refuse_input({"FitOptions.batch_size is ", options.batch_size, "; expected at least 1"});
     if (options.global_batch_size < 0)
-        refuse_input("FitOptions.global_batch_size is " + std::to_string(options.global_batch_size) +
-                     "; expected at least 1, or 0 to leave it open");
+        refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size,
+                      "; expected at least 1, or 0 to leave it open"});
     std::int64_t batch_size = options.batch_size;
     if (batch_size == 0) {
         if (options.global_batch_size == 0)
@@ -107,14 +105,13 @@ TrainingPlan plan_training(const Stream& stream, const Accumulation& accumulatio
     plan.samples_per_update = plan.rounds_per_update * stream.global_batch();
     plan.rounds_per_epoch = stream.rounds();
     if (plan.rounds_per_epoch == 0)
-        refuse_input("fit: an epoch of " + std::to_string(shape.data_size) + " samples has no micro-batch for " +
-                     std::to_string(shape.replicas) + " replicas; expected more samples, or a sampler that drops none");
+        refuse_input({"fit: an epoch of ", shape.data_size, " samples has no micro-batch for ", shape.replicas,
+                      " replicas; expected more samples, or a sampler that drops none"});
     if (plan.rounds_per_update == 0) return plan;
     if (options.global_batch_size != 0 && options.global_batch_size != plan.samples_per_update)
-        refuse_input("FitOptions.global_batch_size is " + std::to_string(options.global_batch_size) + "; expected " +
-                     std::to_string(plan.samples_per_update) + ": " + std::to_string(world) + " ranks x " +
-                     std::to_string(plan.hosted()) + " micro-batches each, of batch_size " +
-                     std::to_string(shape.batch_size));
+        refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size, "; expected ",
+                      plan.samples_per_update, ": ", world, " ranks x ", plan.hosted(),
+                      " micro-batches each, of batch_size ", shape.batch_size});
     plan.updates_per_epoch = plan.rounds_per_epoch / plan.rounds_per_update;
     if (const std::int64_t rest = plan.rounds_per_epoch % plan.rounds_per_update; rest != 0) {
         auto window = accumulation.window(shape.hosted);

@@ -4,6 +4,7 @@
 /// What one trainer holds during its life, and one update of it: collect, exchange, report.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
@@ -90,9 +91,8 @@ public:
         point.update = exchange_->applied();
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
         if (!(rate >= 0) || !std::isfinite(rate))
-            refuse_input(std::string(Policies::LearningRate::name) + ": the rate of update " +
-                         std::to_string(point.update) + " is " + std::to_string(rate) +
-                         "; expected a finite number of at least 0");
+            refuse_input({Policies::LearningRate::name, ": the rate of update ", point.update, " is ", rate,
+                          "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
         const Verdict verdict = policies_.update.run(*exchange_);
         const UpdateSums& sums = exchange_->sums();
@@ -114,17 +114,17 @@ public:
             if (report.committed || exchange_->offence().rank < 0) return;
             if (policies_.guard.on_offence() == OnOffence::skip) return;
             const Offence& offence = exchange_->offence();
-            throw agreed_error(
-                Fault{.code = ErrorCode::not_finite,
-                      .rank = offence.rank,
-                      .peer = -1,
-                      .operation = std::string(operation),
-                      .sequence = 0,
-                      .message = (offence.loss ? std::string("the loss")
-                                               : "the gradient of " + parameter_label(*model_, offence.parameter)) +
-                                 " is NaN or infinite on rank " + std::to_string(offence.rank) + ", in update " +
-                                 std::to_string(exchange_->applied() + 1) +
-                                 "; the parameters are as they were before it, on all ranks"});
+            throw agreed_error(Fault{
+                .code = ErrorCode::not_finite,
+                .rank = offence.rank,
+                .peer = -1,
+                .operation = std::string(operation),
+                .sequence = 0,
+                .message =
+                    concat({(offence.loss ? std::string("the loss")
+                                          : concat({"the gradient of ", parameter_label(*model_, offence.parameter)})),
+                            " is NaN or infinite on rank ", offence.rank, ", in update ", exchange_->applied() + 1,
+                            "; the parameters are as they were before it, on all ranks"})});
         }
     }
 
@@ -142,9 +142,8 @@ private:
             const PolicyFacts& one = facts[i % mine.size()];
             const int rank = static_cast<int>(i / mine.size());
             throw_mismatch("Trainer", rank,
-                           "rank " + std::to_string(rank) + " has another " + std::string(one.family) +
-                               " than rank 0 (here: " + one.text() +
-                               "); expected policies of equal parameters on all ranks");
+                           concat({"rank ", rank, " has another ", one.family, " than rank 0 (here: ", one.text(),
+                                   "); expected policies of equal parameters on all ranks"}));
         }
     }
 

@@ -4,6 +4,7 @@
 /// What happens in a simulated world as its clock moves on: messages arrive, timers ring, ranks crash. It finds out for
 /// which rank there is something to do; running that rank is the business of simulated_world.hpp.
 
+#include "unisono/core/text.hpp"
 #include "unisono/transport/simulated_network.hpp"
 #include "unisono/transport/simulated_state.hpp"
 
@@ -121,8 +122,7 @@ protected:
                 .peer = crashed,
                 .operation = {},
                 .sequence = 0,
-                .message = "rank " + std::to_string(crashed) + " crashed at " +
-                           std::to_string(at(crashed).statistics.finished_at) + " ns"});
+                .message = concat({"rank ", crashed, " crashed at ", at(crashed).statistics.finished_at, " ns"})});
     }
 
     /// A rank's timer has come: it may have been set for something that is over.

@@ -4,6 +4,7 @@
 /// When a simulated message leaves and arrives; and where its bytes are in the meantime.
 
 #include "unisono/core/random.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/transport/simulated_options.hpp"
 
 #include <algorithm>
@@ -151,9 +152,9 @@ private:
         if (!options_.link_between) return options_.link;
         const Link link = options_.link_between(from, to);
         if (link.latency_ns < 0 || link.latency_ns > SimulationOptions::longest || !(link.bytes_per_second > 0.0)) {
-            refuse_input("SimulationOptions::link_between gave latency_ns " + std::to_string(link.latency_ns) +
-                         " and bytes_per_second " + std::to_string(link.bytes_per_second) + " for ranks " +
-                         std::to_string(from) + " to " + std::to_string(to) + ", expected at least 0 and more than 0");
+            refuse_input({"SimulationOptions::link_between gave latency_ns ", link.latency_ns, " and bytes_per_second ",
+                          link.bytes_per_second, " for ranks ", from, " to ", to,
+                          ", expected at least 0 and more than 0"});
         }
         return link;
     }

@@ -4,6 +4,7 @@
 /// What a simulated world is like: its links, its misfortunes, and the seed that decides everything left to chance.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/transport/transport.hpp"
 
@@ -84,16 +85,16 @@ struct SimulationOptions {
     /// Refuses what makes no sense, for a world of so many ranks.
     void check(int ranks) const {
         const auto refuse = [](const std::string& name, const std::string& found, const std::string& expected) {
-            refuse_input("SimulationOptions::" + name + " is " + found + ", expected " + expected);
+            refuse_input({"SimulationOptions::", name, " is ", found, ", expected ", expected});
         };
         const auto duration = [&](const std::string& name, nanoseconds value, nanoseconds most = longest) {
             if (value < 0 || value > most) {
-                refuse(name, std::to_string(value), "0 to " + std::to_string(most) + " nanoseconds");
+                refuse(name, std::to_string(value), concat({"0 to ", most, " nanoseconds"}));
             }
         };
         const auto member = [&](const std::string& name, int rank) {
             if (rank < 0 || rank >= ranks) {
-                refuse(name, "rank " + std::to_string(rank), "a rank below " + std::to_string(ranks));
+                refuse(name, concat({"rank ", rank}), concat({"a rank below ", ranks}));
             }
         };
         duration("link.latency_ns", link.latency_ns);
@@ -112,12 +113,12 @@ struct SimulationOptions {
             duration("stops", stop.for_ns);
         }
         if (random_crashes < 0 || random_crashes > ranks) {
-            refuse("random_crashes", std::to_string(random_crashes), "0 to " + std::to_string(ranks));
+            refuse("random_crashes", std::to_string(random_crashes), concat({"0 to ", ranks}));
         }
         duration("random_crashes_before_ns", random_crashes_before_ns);
         duration("detection_ns", detection_ns, never);
         if (poll_ns < 1 || poll_ns > longest) {
-            refuse("poll_ns", std::to_string(poll_ns), "1 to " + std::to_string(longest) + " nanoseconds");
+            refuse("poll_ns", std::to_string(poll_ns), concat({"1 to ", longest, " nanoseconds"}));
         }
     }
 

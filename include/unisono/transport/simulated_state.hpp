@@ -3,6 +3,7 @@
 /// \file
 /// What a simulated world knows of its ranks, and what it tells of them: counters, a trace, and the reason why nothing moves.
 
+#include "unisono/core/text.hpp"
 #include "unisono/transport/simulated_events.hpp"
 #include "unisono/transport/simulated_options.hpp"
 
@@ -113,7 +114,7 @@ protected:
                     .peer = -1,
                     .operation = {},
                     .sequence = 0,
-                    .message = "deadlock: " + why};
+                    .message = concat({"deadlock: ", why})};
         for (int rank = 0; rank < size_ && fault.rank < 0; ++rank) {
             if (at(rank).gone || at(rank).statistics.crashed) continue;
             fault.rank = rank;
@@ -138,15 +139,14 @@ protected:
         if (fault.code != ErrorCode::timeout) return;
         for (const RankCrash& crash : options_.crashes) {
             if (!at(crash.rank).statistics.crashed) continue;
-            fault.message += "; rank " + std::to_string(crash.rank) + " crashed at " +
-                             std::to_string(at(crash.rank).statistics.finished_at) + " ns";
+            fault.message +=
+                concat({"; rank ", crash.rank, " crashed at ", at(crash.rank).statistics.finished_at, " ns"});
             if (fault.peer < 0) fault.peer = crash.rank;
         }
         if (lost_ != 0) {
-            fault.message += "; messages lost: " + std::to_string(lost_);
+            fault.message += concat({"; messages lost: ", lost_});
             for (const Loss& loss : losses_) {
-                fault.message += ", from rank " + std::to_string(loss.from) + " to rank " + std::to_string(loss.to) +
-                                 " at " + std::to_string(loss.time) + " ns";
+                fault.message += concat({", from rank ", loss.from, " to rank ", loss.to, " at ", loss.time, " ns"});
                 if (fault.peer < 0) fault.peer = loss.from;
             }
         }
@@ -155,7 +155,7 @@ protected:
             if (at(rank).gone || at(rank).statistics.crashed) continue;
             const int peer = awaited_by(rank);
             if (peer < 0) continue;
-            fault.message += "; rank " + std::to_string(rank) + " waits for rank " + std::to_string(peer);
+            fault.message += concat({"; rank ", rank, " waits for rank ", peer});
             ++named;
         }
     }

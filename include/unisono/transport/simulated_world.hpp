@@ -4,6 +4,7 @@
 /// A simulated world as its ranks use it. Exactly one rank runs at a time, so nothing here is locked but the hand-over from
 /// one rank's thread to the next.
 
+#include "unisono/core/text.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/simulated_happenings.hpp"
 #include "unisono/transport/simulated_turns.hpp"
@@ -126,8 +127,7 @@ public:
     /// The rank is busy for a while: nobody notices it, and it notices nobody.
     void compute(int rank, nanoseconds duration) {
         if (duration < 0 || duration > SimulationOptions::longest) {
-            refuse_input("compute: found " + std::to_string(duration) + " ns, expected 0 to " +
-                         std::to_string(SimulationOptions::longest));
+            refuse_input({"compute: found ", duration, " ns, expected 0 to ", SimulationOptions::longest});
         }
         Rank& me = at(rank);
         end_if_crashed(me);

@@ -6,6 +6,7 @@
 /// network is deterministic (sequential processes, one sender and one receiver a channel), so one run stands for all. With several
 /// lanes, which share the channels between two ranks, runs differ; a number of different orders is tried.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/program.hpp"
 
 #include <cstdint>
@@ -57,12 +58,12 @@ public:
             if (process.done()) continue;
             if (++count > 4) continue;
             const Operation& operation = process.now();
-            text += (count == 1 ? "rank " : ", rank ") + std::to_string(i / lanes_) +
-                    (operation.sends ? " to send to rank " : " to receive from rank ") +
-                    std::to_string(operation.peer) + " in round " + std::to_string(process.next_round - 1);
-            if (lanes_ > 1) text += " of lane " + std::to_string(i % lanes_);
+            text += concat({count == 1 ? "rank " : ", rank ", i / lanes_,
+                            (operation.sends ? " to send to rank " : " to receive from rank "), operation.peer,
+                            " in round ", process.next_round - 1});
+            if (lanes_ > 1) text += concat({" of lane ", i % lanes_});
         }
-        if (count > 4) text += " and " + std::to_string(count - 4) + " more";
+        if (count > 4) text += concat({" and ", count - 4, " more"});
         return text;
     }
 
@@ -150,21 +151,20 @@ inline void prove_channels(const Program& program, std::uint32_t lanes, Report& 
     const std::uint32_t claimed = program.ranks.front().channel_depth;
     for (int rank = 1; rank < program.world; ++rank)
         if (program.at(rank).channel_depth != claimed)
-            return report.add("rank " + std::to_string(rank) + " claims channel depth " +
-                              std::to_string(program.at(rank).channel_depth) + ", rank 0 claims " +
-                              std::to_string(claimed));
+            return report.add(concat({"rank ", rank, " claims channel depth ", program.at(rank).channel_depth,
+                                      ", rank 0 claims ", claimed}));
     ChannelProof proof(program, 1);
     if (!proof.ends(claimed))
-        return report.add("deadlock with channels of depth " + std::to_string(claimed) +
-                          ", which channel_depth() claims suffice; waiting: " + proof.stuck());
+        return report.add(concat({"deadlock with channels of depth ", claimed,
+                                  ", which channel_depth() claims suffice; waiting: ", proof.stuck()}));
     report.least_depth = claimed;
     while (report.least_depth != 0 && proof.ends(report.least_depth - 1)) --report.least_depth;
     if (lanes == 1) return;
     for (const std::uint64_t seed : {0u, 1u, 2u, 3u, 4u}) {
         ChannelProof several(program, lanes, seed);
         if (!several.ends(claimed))
-            return report.add("deadlock with " + std::to_string(lanes) + " lanes and channels of depth " +
-                              std::to_string(claimed) + " a lane; waiting: " + several.stuck());
+            return report.add(concat({"deadlock with ", lanes, " lanes and channels of depth ", claimed,
+                                      " a lane; waiting: ", several.stuck()}));
     }
 }
 

@@ -5,6 +5,7 @@
 /// the circle of ranks where they can be (two numbers), else bit sets kept once each, so that equal sets have equal names
 /// and most unions cost a few instructions.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include <string>
@@ -59,9 +60,9 @@ public:
         std::size_t count = 0;
         for (std::uint32_t rank = 0; rank < world_; ++rank) {
             if (!test(bits, rank) || test(other, rank)) continue;
-            if (++count <= 8) text += (count == 1 ? "" : ", ") + std::to_string(rank);
+            if (++count <= 8) text += concat({count == 1 ? "" : ", ", rank});
         }
-        if (count > 8) text += " and " + std::to_string(count - 8) + " more";
+        if (count > 8) text += concat({" and ", count - 8, " more"});
         return (count == 1 ? "rank " : "ranks ") + (count == 0 ? std::string("none") : text);
     }
     /// Ranks in both.
@@ -161,15 +162,14 @@ struct Expected {
 /// Says how a value differs from what it should be; `name` says where it lies.
 inline std::string describe_difference(const ContributionSets& sets, const std::string& name, const Value& found,
                                        const Value& expected) {
-    if (found.who == 0) return name + " was never written";
+    if (found.who == 0) return concat({name, " was never written"});
     if (found.block != expected.block)
-        return name + " holds block " + std::to_string(found.block) + ", expected block " +
-               std::to_string(expected.block);
+        return concat({name, " holds block ", found.block, ", expected block ", expected.block});
     const std::string missing = sets.describe_missing(expected.who, found.who);
     const std::string surplus = sets.describe_missing(found.who, expected.who);
-    std::string text = name + " differs:";
-    if (missing != "ranks none") text += " it lacks the contribution of " + missing;
-    if (surplus != "ranks none") text += " it holds that of " + surplus;
+    std::string text = concat({name, " differs:"});
+    if (missing != "ranks none") text += concat({" it lacks the contribution of ", missing});
+    if (surplus != "ranks none") text += concat({" it holds that of ", surplus});
     return text;
 }
 

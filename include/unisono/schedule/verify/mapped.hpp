@@ -6,6 +6,7 @@
 /// one block, at least one a write, must be ordered so. The collective runs three times in a row, each time on
 /// new input written by its owner, so that leaving too early and reusing staged copies too early are found as well.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/contributions.hpp"
 #include "unisono/schedule/verify/program.hpp"
 
@@ -44,8 +45,8 @@ public:
             const Rank& state = ranks_[index(rank)];
             compare_cost(program_, rank, state.cost, report_);
             if (state.posts != ranks_.front().posts)
-                report_.add("rank " + std::to_string(rank) + " posts " + std::to_string(state.posts / operations) +
-                            " times, rank 0 " + std::to_string(ranks_.front().posts / operations) + " times");
+                report_.add(concat({"rank ", rank, " posts ", state.posts / operations, " times, rank 0 ",
+                                    ranks_.front().posts / operations, " times"}));
         }
     }
 
@@ -84,7 +85,7 @@ private:
     [[nodiscard]] std::uint32_t run_of(const Value& value) const { return value.block / (blocks_ + 1); }
     [[nodiscard]] Value plain(const Value& value) const { return {value.block % (blocks_ + 1), value.who}; }
     [[nodiscard]] std::string describe_value(const Value& value) const {
-        return "block " + std::to_string(plain(value).block) + " of run " + std::to_string(run_of(value));
+        return concat({"block ", plain(value).block, " of run ", run_of(value)});
     }
     void fail(const std::string& text) { journal_.fail(text); }
 
@@ -92,20 +93,19 @@ private:
         return before.rank < 0 || before.rank == rank || before.posts < ranks_[index(rank)].awaited;
     }
     std::string describe_cell(int owner, Buffer where, std::uint32_t block) const {
-        return std::string(name_of(where)) + "[" + std::to_string(block) + "] of rank " + std::to_string(owner);
+        return concat({name_of(where), "[", block, "] of rank ", owner});
     }
 
     Value read(int rank, int owner, const Blocks& range, std::uint32_t i, bool user = false) {
         const std::uint32_t block = range.first + i;
         Cell& from = cell(owner, range.where, block, (ranks_[index(rank)].posts - 1) % 2);
         if (!ordered(from.writer, rank))
-            fail("data race: " + std::string(user ? "the caller " : "") + "reads " +
-                 describe_cell(owner, range.where, block) + " while rank " + std::to_string(from.writer.rank) +
-                 " may write it");
+            fail(concat({"data race: ", user ? "the caller " : "", "reads ", describe_cell(owner, range.where, block),
+                         " while rank ", from.writer.rank, " may write it"}));
         if (from.reader.rank != rank && from.reader.rank >= 0) from.other_reader = from.reader;
         from.reader = {rank, ranks_[index(rank)].posts};
         if (from.value.who == 0 && !user)
-            fail("reads " + describe_cell(owner, range.where, block) + " before it is written");
+            fail(concat({"reads ", describe_cell(owner, range.where, block), " before it is written"}));
         return from.value;
     }
 
@@ -114,11 +114,11 @@ private:
         const char* who = user ? "the caller " : "";
         for (const Access* access : {&to.reader, &to.other_reader})
             if (!ordered(*access, rank))
-                fail("data race: " + std::string(who) + "writes " + describe_cell(owner, where, block) +
-                     " while rank " + std::to_string(access->rank) + " may read it");
+                fail(concat({"data race: ", who, "writes ", describe_cell(owner, where, block), " while rank ",
+                             access->rank, " may read it"}));
         if (!ordered(to.writer, rank))
-            fail("data race: " + std::string(who) + "writes " + describe_cell(owner, where, block) + " while rank " +
-                 std::to_string(to.writer.rank) + " may write it");
+            fail(concat({"data race: ", who, "writes ", describe_cell(owner, where, block), " while rank ",
+                         to.writer.rank, " may write it"}));
         to.writer = {rank, ranks_[index(rank)].posts};
         to.value = value;
     }
@@ -153,17 +153,16 @@ private:
             Value wanted = expected(sets_, rank, block);
             wanted.block = number_of(rank, wanted.block);
             if (found == wanted) continue;
-            const std::string name = "output[" + std::to_string(block) + "]";
+            const std::string name = concat({"output[", block, "]"});
             const bool stale = found.who != 0 && run_of(found) != run_of(wanted);
-            report_.add("rank " + std::to_string(rank) + ": " +
-                        (stale ? name + " holds data of run " + std::to_string(run_of(found)) +
-                                     " of the collective in run " + std::to_string(run_of(wanted))
-                               : describe_difference(sets_, name, plain(found), plain(wanted))));
+            report_.add(concat({"rank ", rank, ": ",
+                                (stale ? concat({name, " holds data of run ", run_of(found),
+                                                 " of the collective in run ", run_of(wanted)})
+                                       : describe_difference(sets_, name, plain(found), plain(wanted)))}));
         }
         for (int other = 0; words_ != 0 && other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
-                report_.add("rank " + std::to_string(rank) + " leaves without having heard of rank " +
-                            std::to_string(other));
+                report_.add(concat({"rank ", rank, " leaves without having heard of rank ", other}));
     }
 
     // Steps --------------------------------------------------------------------------------------------------------
@@ -233,8 +232,7 @@ private:
             return refuse("has several blocks although single_blocks is claimed");
         if (range.where == Buffer::scratch) return refuse("scratch is for schedules over messages");
         if (range.first + range.count > blocks_) return refuse("there is no such block");
-        if (writes && range.where != Buffer::output)
-            return refuse("writes to the " + std::string(name_of(range.where)));
+        if (writes && range.where != Buffer::output) return refuse(concat({"writes to the ", name_of(range.where)}));
         if (owner == everyone) {
             for (int each = 0; each < program_.world; ++each)
                 if (!check_range(each, range, writes)) return false;
@@ -244,7 +242,7 @@ private:
         for (std::uint32_t block = range.first; block < range.first + range.count; ++block) {
             if ((range.where == Buffer::input && !program_.has_input(owner, block)) ||
                 (range.where == Buffer::output && !program_.has_output(owner, block)))
-                return refuse("there is no " + describe_cell(owner, range.where, block));
+                return refuse(concat({"there is no ", describe_cell(owner, range.where, block)}));
         }
         return true;
     }
@@ -285,10 +283,10 @@ private:
                 const Value value = read(rank, from, step.source, i);
                 if (sum.who == 0 || value.who == 0) continue; // reported already
                 if (value.block != sum.block)
-                    fail("combines " + describe_value(sum) + " with " + describe_value(value));
+                    fail(concat({"combines ", describe_value(sum), " with ", describe_value(value)}));
                 bool twice = false;
                 sum.who = sets_.merge(sum.who, value.who, twice);
-                if (twice) fail("a contribution to block " + std::to_string(step.source.first + i) + " counts twice");
+                if (twice) fail(concat({"a contribution to block ", step.source.first + i, " counts twice"}));
             }
             const int first = step.peer == everyone ? 0 : step.peer;
             const int last = step.peer == everyone ? program_.world : step.peer + 1;
@@ -306,9 +304,8 @@ private:
             if (state.operation == operations) continue;
             for (int other = 0; other < program_.world; ++other) {
                 if (ranks_[index(other)].posts >= state.posts) continue;
-                return report_.add("deadlock: rank " + std::to_string(rank) + " awaits " + std::to_string(state.posts) +
-                                   " posts in round " + std::to_string(state.round) + ", rank " +
-                                   std::to_string(other) + " makes " + std::to_string(ranks_[index(other)].posts));
+                return report_.add(concat({"deadlock: rank ", rank, " awaits ", state.posts, " posts in round ",
+                                           state.round, ", rank ", other, " makes ", ranks_[index(other)].posts}));
             }
         }
     }

@@ -4,6 +4,7 @@
 /// The symbolic memory of all ranks for the proof of message schedules: input, output and scratch as cells of one block,
 /// and the rules about what may be read and written.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/contributions.hpp"
 #include "unisono/schedule/verify/program.hpp"
 
@@ -68,32 +69,31 @@ public:
         if (range.where == Buffer::posted) return refuse("posted memory is for mapped schedules");
         if (range.count == 0) return true;
         if (std::uint64_t{range.first} + range.count > blocks_)
-            return refuse("block " + std::to_string(range.first + range.count - 1) + " does not exist, there are " +
-                          std::to_string(blocks_));
+            return refuse(concat({"block ", range.first + range.count - 1, " does not exist, there are ", blocks_}));
         if (writes && range.where == Buffer::input) return refuse("writes to the input");
         if (range.where == Buffer::scratch) {
             const std::uint32_t slots = program_.at(rank).scratch_slots;
             if (range.ahead > range.first || std::uint64_t{range.slot} + range.ahead + range.count > slots)
-                return refuse("leaves the scratch memory of " + std::to_string(slots) + " slots");
+                return refuse(concat({"leaves the scratch memory of ", slots, " slots"}));
             return true;
         }
         for (std::uint32_t i = 0; i < range.count; ++i) {
             const std::uint32_t block = range.first + i;
             if (range.where == Buffer::input && !program_.has_input(rank, block))
-                return refuse("this rank is given no input block " + std::to_string(block));
+                return refuse(concat({"this rank is given no input block ", block}));
             if (range.where == Buffer::output && !program_.has_output(rank, block))
-                return refuse("this rank has no output block " + std::to_string(block));
+                return refuse(concat({"this rank has no output block ", block}));
         }
         return true;
     }
 
     Value read(const Cell& from, const Blocks& range, std::uint32_t i, const Cell* own_target = nullptr) {
         if (from.received == stamp_ && &from != own_target)
-            journal_.fail("reads block " + std::to_string(range.first + i) +
-                          " while another step of the round receives into it");
+            journal_.fail(
+                concat({"reads block ", range.first + i, " while another step of the round receives into it"}));
         if (from.value.who == 0 || !same_run(from, range)) {
-            journal_.fail("reads block " + std::to_string(range.first + i) + " from " +
-                          std::string(name_of(range.where)) + " before it is written there");
+            journal_.fail(concat(
+                {"reads block ", range.first + i, " from ", name_of(range.where), " before it is written there"}));
             return {};
         }
         return from.value;

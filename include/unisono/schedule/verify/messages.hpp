@@ -7,6 +7,7 @@
 /// meets a send of the same round, then by induction over rounds no rank waits for ever, even if sends complete only
 /// together with their receives.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/memory.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -79,7 +80,7 @@ private:
             if (step.source.count != 1 || step.source.where == Buffer::scratch)
                 return refuse("combines one block, the own one outside scratch");
             if (step.source.slot + static_cast<std::uint32_t>(program_.world) - 1 > program_.at(rank).scratch_slots)
-                return refuse("needs " + std::to_string(program_.world - 1) + " scratch slots");
+                return refuse(concat({"needs ", program_.world - 1, " scratch slots"}));
             break;
         default: return refuse("mapped steps in a schedule that is not mapped");
         }
@@ -94,14 +95,14 @@ private:
     Value combine(const Value& a, const Value& b) {
         if (a.who == 0 || b.who == 0) return {};
         if (a.block != b.block) {
-            fail("combines block " + std::to_string(a.block) + " with block " + std::to_string(b.block));
+            fail(concat({"combines block ", a.block, " with block ", b.block}));
             return {};
         }
         bool twice = false;
         const auto who = sets_.merge(a.who, b.who, twice);
         if (twice)
-            fail("the contribution of " + sets_.describe_common(a.who, b.who) + " to block " + std::to_string(a.block) +
-                 " counts twice");
+            fail(concat(
+                {"the contribution of ", sets_.describe_common(a.who, b.who), " to block ", a.block, " counts twice"}));
         return {a.block, who};
     }
 
@@ -165,9 +166,9 @@ private:
                         continue;
                     if (range->slot < target.slot + target.ahead + target.count &&
                         target.slot < range->slot + range->ahead + range->count)
-                        report_.add(Place{rank, round_, 0, nullptr}.text() + describe(*range) +
-                                    " may share memory with " + describe(target) +
-                                    ", which another step of the round receives");
+                        report_.add(
+                            concat({Place{rank, round_, 0, nullptr}.text(), describe(*range), " may share memory with ",
+                                    describe(target), ", which another step of the round receives"}));
                 }
             }
         }
@@ -237,9 +238,9 @@ private:
             const Message& message = messages_[at];
             by_peer_[index(message.from)] = none;
             if (!message.taken)
-                report_.add("rank " + std::to_string(message.from) + ", round " + std::to_string(round_) +
-                            ": its message to rank " + std::to_string(rank) + " (part " + std::to_string(message.part) +
-                            ") is never received: the round does not end, a deadlock");
+                report_.add(
+                    concat({"rank ", message.from, ", round ", round_, ": its message to rank ", rank, " (part ",
+                            message.part, ") is never received: the round does not end, a deadlock"}));
         }
     }
 
@@ -262,8 +263,8 @@ private:
                                          step.target.first == static_cast<std::uint32_t>(step.peer))
                 : message.first == step.target.first;
         if (message.count != step.target.count || !numbers_match)
-            return fail("receives [" + describe_numbers(step.target.first, step.target.count) + "] but rank " +
-                        std::to_string(step.peer) + " sends [" + describe_numbers(message.first, message.count) + "]");
+            return fail(concat({"receives [", describe_numbers(step.target.first, step.target.count), "] but rank ",
+                                step.peer, " sends [", describe_numbers(message.first, message.count), "]"}));
         if (step.kind == StepKind::receive_combine) {
             for (std::uint32_t k = 0; k < message.count; ++k) {
                 Value& value = values_[message.values + k];
@@ -279,13 +280,13 @@ private:
 
     std::string explain_missing(int rank, const Step& step) const {
         std::string text =
-            "waits for ever, a deadlock: rank " + std::to_string(step.peer) + " sends it no such message in this round";
+            concat({"waits for ever, a deadlock: rank ", step.peer, " sends it no such message in this round"});
         std::vector<Step> steps;
         for (std::uint32_t round = 0; round < program_.at(step.peer).rounds; ++round) {
             program_.steps_of(step.peer, round, steps);
             for (const Step& other : steps)
                 if (round != round_ && other.kind == StepKind::send && other.peer == rank)
-                    return text + ", it does in round " + std::to_string(round);
+                    return concat({text, ", it does in round ", round});
         }
         return text;
     }
@@ -300,8 +301,8 @@ private:
                 const Value& found = memory_.cell(rank, Buffer::output, block).value;
                 const Value wanted = expected(sets_, rank, block);
                 if (found == wanted) continue;
-                report_.add("rank " + std::to_string(rank) + ": " +
-                            describe_difference(sets_, "output[" + std::to_string(block) + "]", found, wanted));
+                report_.add(concat(
+                    {"rank ", rank, ": ", describe_difference(sets_, concat({"output[", block, "]"}), found, wanted)}));
             }
             if (words_ != 0) check_heard(rank);
         }
@@ -310,8 +311,7 @@ private:
     void check_heard(int rank) {
         for (int other = 0; other < program_.world; ++other)
             if (((heard_[index(rank) * words_ + index(other) / 64] >> (index(other) % 64)) & 1u) == 0)
-                report_.add("rank " + std::to_string(rank) + " leaves without having heard of rank " +
-                            std::to_string(other));
+                report_.add(concat({"rank ", rank, " leaves without having heard of rank ", other}));
     }
 
     const Program& program_;

@@ -3,6 +3,7 @@
 /// \file
 /// What the proofs see of a schedule: one table of facts for all its ranks, and the steps by rank and round, whatever its type.
 
+#include "unisono/core/text.hpp"
 #include "unisono/schedule/circular.hpp"
 #include "unisono/schedule/text.hpp"
 
@@ -124,9 +125,9 @@ struct Place {
     const Step* what = nullptr;
 
     [[nodiscard]] std::string text() const {
-        std::string where = "rank " + std::to_string(rank) + ", round " + std::to_string(round);
-        if (what != nullptr) where += ", step " + std::to_string(step) + " (" + describe(*what) + ")";
-        return where + ": ";
+        std::string where = concat({"rank ", rank, ", round ", round});
+        if (what != nullptr) where += concat({", step ", step, " (", describe(*what), ")"});
+        return concat({where, ": "});
     }
 };
 
@@ -142,8 +143,7 @@ inline void compare_cost(const Program& program, int rank, const Cost& counted, 
     const Cost& claimed = program.at(rank).cost;
     const auto compare = [&](const char* what, std::uint64_t claim, std::uint64_t count) {
         if (claim != count)
-            report.add("rank " + std::to_string(rank) + ": cost() claims " + std::to_string(claim) + " " + what +
-                       ", counted " + std::to_string(count));
+            report.add(concat({"rank ", rank, ": cost() claims ", claim, " ", what, ", counted ", count}));
     };
     compare("messages", claimed.messages, counted.messages);
     compare("blocks sent", claimed.blocks_sent, counted.blocks_sent);
