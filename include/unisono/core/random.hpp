@@ -107,8 +107,9 @@ void torch_randperm(Mt19937& generator, std::span<Index> out) {
     }
 }
 
-inline std::vector<std::size_t> torch_randperm(std::size_t n, Mt19937& generator) {
-    std::vector<std::size_t> order(n);
+template <std::unsigned_integral Index = std::size_t>
+std::vector<Index> torch_randperm(std::size_t n, Mt19937& generator) {
+    std::vector<Index> order(n);
     torch_randperm(generator, std::span{order});
     return order;
 }

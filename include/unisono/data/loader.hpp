@@ -3,6 +3,7 @@
 /// \file
 /// Reads a data set ahead of training, in the order of a stream of index lists.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/data/data.hpp"
@@ -130,7 +131,7 @@ private:
 
     struct Slot {
         Item item = {};
-        std::vector<std::size_t> samples = {}; // the reader's copy: the stream's own list is valid for one call only
+        detail::List<std::size_t> samples = {}; // the reader's copy: the stream's own list is valid for one call only
         std::exception_ptr thrown = {};
     };
 
@@ -148,7 +149,7 @@ private:
         slot.item.entry = stream_.next();
         std::span<const std::size_t>& samples = slot.item.entry.samples;
         if (options_.depth > 0) {
-            slot.samples.assign(samples.begin(), samples.end());
+            slot.samples.assign(samples);
             samples = slot.samples;
         }
         if (!samples.empty()) slot.item.batch.emplace(data_.batch(std::span<const std::size_t>{samples}));

@@ -3,13 +3,12 @@
 /// \file
 /// What a rank keeps of one group: who is in it, how many operations it has started, its plans and shared boards.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/plan.hpp"
 #include "unisono/transport/board.hpp"
 
 #include <cstdint>
-#include <unordered_map>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -26,17 +25,17 @@ struct GroupContext {
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
     int rank = 0;
     int ranks = 0;
-    std::vector<int> members; ///< world ranks, by rank in the group; none: the world itself
+    List<int> members; ///< world ranks, by rank in the group; none: the world itself
     std::uint64_t sequence = 0;
     std::uint64_t splits = 0;
     nanoseconds timeout = 600'000'000'000;
     Announcements* announcements = nullptr;
     MappedBoard* board = nullptr;
     std::uint64_t mapped_started = 0;
-    std::uint64_t mapped_completed = 0;                    ///< all operations below this are complete on this rank
-    std::uint64_t mapped_ahead = 0;                        ///< bit i: operation mapped_completed + i is complete
-    std::uint64_t known_completed = 0;                     ///< on all ranks, as far as seen
-    std::unordered_map<std::uint64_t, std::uint32_t> tags; ///< how often each tag was used, by peer, tag and direction
+    std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
+    std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
+    std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
+    CountTable tags;                    ///< how often each tag was used, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
 

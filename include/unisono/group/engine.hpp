@@ -7,6 +7,7 @@
 /// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It knows no algorithm: it runs the steps
 /// of plans.
 
+#include "unisono/core/list.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/mapped_steps.hpp"
@@ -267,7 +268,7 @@ private:
         if (!operation.point_to_point && operation.request.plan->mapped()) complete_mapped(operation);
         for (std::size_t i = 0; i < active_.size(); ++i) {
             if (active_[i] == index) {
-                active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+                active_.erase(i);
                 break;
             }
         }
@@ -386,8 +387,8 @@ private:
 
     Transport transport_;
     std::vector<std::unique_ptr<OperationState>> operations_;
-    std::vector<std::uint32_t> free_;
-    std::vector<std::uint32_t> active_;
+    List<std::uint32_t> free_;
+    List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that
     bool moved_ = false;

@@ -7,6 +7,7 @@
 /// a mismatch is an error on every rank that names both sides). Several operations may be in flight, on one group or on
 /// several that share a rank. One thread drives a rank. After a fault every call on every group of the world throws it.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
 #include "unisono/group/operation.hpp"
@@ -64,7 +65,7 @@ public:
         const Choice mine{colour, key};
         std::vector<Choice> all(static_cast<std::size_t>(size()));
         gather_words(&mine, all.data(), sizeof(Choice));
-        std::vector<int> members;
+        detail::List<int> members;
         for (int peer = 0; peer < size(); ++peer) {
             if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
         }
@@ -121,7 +122,7 @@ public:
 private:
     explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
 
-    void set_context(std::uint64_t id, int rank, int ranks, std::vector<int> members) {
+    void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
         context_ = std::make_shared<detail::GroupContext>();
         context_->id = id;
         context_->rank = rank;

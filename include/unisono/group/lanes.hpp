@@ -3,6 +3,7 @@
 /// \file
 /// How an operation's data are cut into lanes, and how a lane goes from round to round.
 
+#include "unisono/core/list.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 inline Partition partition_for(const Partition::Wanted& wanted, std::span<const std::size_t> counts,
-                               std::vector<std::size_t>& offsets) {
+                               List<std::size_t>& offsets) {
     if (counts.empty()) return Partition(wanted);
     offsets.assign(counts.size() + 1, 0);
     for (std::size_t i = 0; i < counts.size(); ++i) offsets[i + 1] = offsets[i] + counts[i];

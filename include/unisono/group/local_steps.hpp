@@ -3,6 +3,7 @@
 /// \file
 /// The steps that touch this rank's memory only: copies and combinations.
 
+#include "unisono/core/list.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <cstring>
@@ -12,8 +13,8 @@ namespace detail {
 
 /// Room for the addresses of a combination, kept so that none is allocated in a step.
 struct AddressRoom {
-    std::vector<const std::byte*> sources;
-    std::vector<std::byte*> targets;
+    List<const std::byte*> sources;
+    List<std::byte*> targets;
 
     void resize(std::size_t ranks) {
         if (sources.size() < ranks) {

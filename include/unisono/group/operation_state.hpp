@@ -4,6 +4,7 @@
 /// One collective in flight on one rank: what the executor keeps of it.
 
 #include "unisono/arithmetic/reduction.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/partition.hpp"
 #include "unisono/group/plan.hpp"
@@ -57,8 +58,8 @@ struct LaneState {
     std::size_t scratch_stride = 0;        ///< elements of a slot
     std::span<const schedule::Step> steps; ///< of the round
     const StepExtent* extents = nullptr;   ///< one for each of them
-    std::vector<schedule::Step> room;
-    std::vector<StepExtent> extent_room; ///< of all rounds where the plan keeps its steps and there is but one lane
+    List<schedule::Step> room;
+    List<StepExtent> extent_room; ///< of all rounds where the plan keeps its steps and there is but one lane
 };
 
 struct OperationState {
@@ -78,14 +79,14 @@ struct OperationState {
     std::uint64_t mapped_index = 0;
     std::uint32_t posts = 0; ///< mapped flags raised so far
     Signature signature;
-    std::vector<std::size_t> input_offsets; ///< of blocks with counts of their own
-    std::vector<std::size_t> output_offsets;
+    List<std::size_t> input_offsets; ///< of blocks with counts of their own
+    List<std::size_t> output_offsets;
     std::uint32_t lanes = 1;
     std::uint32_t next_lane = 0;
     std::uint32_t lanes_done = 0;
     std::vector<LaneState> slots; ///< lanes in flight; only grows
     std::uint32_t slots_used = 0;
-    std::vector<std::byte> scratch;
+    List<std::byte> scratch;
     std::size_t scratch_bytes = 0; ///< of each slot
     bool in_use = false;
     bool done = false;

@@ -4,6 +4,7 @@
 /// A plan: a schedule made ready for the executor, once. Small ones keep their steps; large ones generate each round when
 /// it is due, so that thousands of simulated ranks fit.
 
+#include "unisono/core/list.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include <cstdint>
@@ -40,7 +41,7 @@ public:
     [[nodiscard]] std::uint32_t first_step(std::uint32_t round) const { return begins_[round]; }
 
     /// The steps of a round: kept ones, or generated into `room`.
-    [[nodiscard]] std::span<const schedule::Step> round(std::uint32_t index, std::vector<schedule::Step>& room) const {
+    [[nodiscard]] std::span<const schedule::Step> round(std::uint32_t index, List<schedule::Step>& room) const {
         if (!begins_.empty()) {
             return {steps_.data() + begins_[index], begins_[index + 1] - begins_[index]};
         }
@@ -68,7 +69,7 @@ protected:
     void keep_steps_if_few() {
         constexpr std::uint32_t most_rounds = 64;
         constexpr std::size_t most_steps = 512;
-        std::vector<schedule::Step> room;
+        List<schedule::Step> room;
         for (std::uint32_t round = 0; round < rounds_; ++round) {
             room.clear();
             generate(round, room);
@@ -78,12 +79,12 @@ protected:
                 return;
             }
             begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
-            steps_.insert(steps_.end(), room.begin(), room.end());
+            steps_.append(room);
         }
         begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
     }
 
-    virtual void generate(std::uint32_t round, std::vector<schedule::Step>& steps) const = 0;
+    virtual void generate(std::uint32_t round, List<schedule::Step>& steps) const = 0;
 
 private:
     Collective collective_;
@@ -95,8 +96,8 @@ private:
     std::uint32_t rounds_;
     std::uint32_t scratch_slots_;
     std::uint32_t hash_ = 0;
-    std::vector<schedule::Step> steps_;
-    std::vector<std::uint32_t> begins_; ///< of each round; empty: steps are generated
+    List<schedule::Step> steps_;
+    List<std::uint32_t> begins_; ///< of each round; empty: steps are generated
 };
 
 template <collective_schedule Schedule>
@@ -113,7 +114,7 @@ public:
     static constexpr char type_tag = 0; ///< its address identifies the type without RTTI
 
 private:
-    void generate(std::uint32_t round, std::vector<schedule::Step>& steps) const override {
+    void generate(std::uint32_t round, List<schedule::Step>& steps) const override {
         schedule_.round(round, [&](const schedule::Step& step) { steps.push_back(step); });
     }
     Schedule schedule_;

@@ -19,6 +19,7 @@
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
@@ -27,7 +28,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -64,8 +64,9 @@ struct Piece {
 struct Bucket {
     ElementType type = ElementType::float32;
     std::size_t element_bytes = sizeof(float);
-    std::size_t count = 0; ///< elements
-    std::vector<Piece> pieces = {};
+    std::size_t count = 0;       ///< elements
+    std::size_t first_piece = 0; ///< of its pieces among those of all buckets
+    std::size_t piece_count = 0;
 
     [[nodiscard]] std::size_t bytes() const { return count * element_bytes; }
     friend bool operator==(const Bucket&, const Bucket&) = default;
@@ -91,16 +92,19 @@ public:
     Layout() = default;
 
     /// bad_input where the total size overflows, an element has no bytes, or `how` has a zero.
-    explicit Layout(std::span<const ParameterShape> shapes, const Buckets& how = {})
-        : shapes_(shapes.begin(), shapes.end()) {
+    explicit Layout(std::span<const ParameterShape> shapes, const Buckets& how = {}) : shapes_(shapes) {
         if (how.first_bytes == 0) refuse_input("Buckets.first_bytes is 0; expected at least 1");
         if (how.bytes == 0) refuse_input("Buckets.bytes is 0; expected at least 1");
         add_up();
         fill(how);
     }
 
-    [[nodiscard]] const std::vector<ParameterShape>& shapes() const { return shapes_; }
-    [[nodiscard]] const std::vector<Bucket>& buckets() const { return buckets_; }
+    [[nodiscard]] std::span<const ParameterShape> shapes() const { return shapes_; }
+    [[nodiscard]] std::span<const Bucket> buckets() const { return buckets_; }
+    /// In the order of their positions in the bucket.
+    [[nodiscard]] std::span<const Piece> pieces(const Bucket& bucket) const {
+        return std::span<const Piece>(pieces_).subspan(bucket.first_piece, bucket.piece_count);
+    }
     [[nodiscard]] std::size_t parameters() const { return shapes_.size(); }
     [[nodiscard]] std::size_t count() const { return starts_.empty() ? 0 : starts_.back(); } ///< elements of all types
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
@@ -113,7 +117,10 @@ public:
     }
 
     /// Flat index of a parameter's first element.
-    [[nodiscard]] std::size_t start_of(std::size_t parameter) const { return starts_.at(parameter); }
+    [[nodiscard]] std::size_t start_of(std::size_t parameter) const {
+        if (parameter >= starts_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " has no start"});
+        return starts_[parameter];
+    }
 
     [[nodiscard]] std::size_t flat_index(const Element& element) const {
         check(element);
@@ -131,7 +138,11 @@ public:
     }
 
     /// The bucket in which a parameter travels; `none` for one without elements.
-    [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const { return places_.at(parameter).bucket; }
+    [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const {
+        if (parameter >= places_.size())
+            refuse_input({"parameter ", parameter, " of ", parameters(), " has no bucket"});
+        return places_[parameter].bucket;
+    }
 
     [[nodiscard]] Place place_of(const Element& element) const {
         check(element);
@@ -143,17 +154,19 @@ public:
     /// in the order of positions.
     template <class Visit>
     void visit(std::size_t bucket, std::size_t first, std::size_t count, Visit&& visit) const {
-        const Bucket& which = buckets_.at(bucket);
+        if (bucket >= buckets_.size()) refuse_input({"bucket ", bucket, " of ", buckets_.size(), " does not exist"});
+        const Bucket& which = buckets_[bucket];
         if (first > which.count || count > which.count - first) {
             refuse_input({"slice [", first, ", +", count, ") is outside of bucket ", bucket, ", which has ",
                           which.count, " elements"});
         }
         if (count == 0) return;
-        auto piece = std::upper_bound(which.pieces.begin(), which.pieces.end(), first,
-                                      [this](std::size_t position, const Piece& candidate) {
-                                          return position < places_[candidate.parameter].position;
-                                      }) -
-                     1;
+        const Piece* const begin = pieces_.data() + which.first_piece;
+        const Piece* piece = std::upper_bound(begin, begin + which.piece_count, first,
+                                              [this](std::size_t position, const Piece& candidate) {
+                                                  return position < places_[candidate.parameter].position;
+                                              }) -
+                             1;
         for (const std::size_t end = first + count; first < end; ++piece) {
             const std::size_t skipped = first - places_[piece->parameter].position;
             const std::size_t taken = std::min(piece->count - skipped, end - first);
@@ -169,20 +182,20 @@ public:
                                    count_text(buckets_.size()), buckets_.size() == 1 ? " bucket\n" : " buckets\n"});
         for (std::size_t b = 0; b < buckets_.size(); ++b) {
             const Bucket& bucket = buckets_[b];
-            const std::size_t front = bucket.pieces.front().parameter;
-            const std::size_t back = bucket.pieces.back().parameter;
+            const std::size_t front = pieces(bucket).front().parameter;
+            const std::size_t back = pieces(bucket).back().parameter;
             text +=
                 concat({"  bucket ", b, ": ", name_of(bucket.type), ", ", count_text(bucket.count), " elements, ",
                         bytes_text(bucket.bytes()), ", ",
                         (front == back ? concat({"parameter ", front})
-                                       : concat({bucket.pieces.size(), " parameters from ", front, " down to ", back})),
+                                       : concat({bucket.piece_count, " parameters from ", front, " down to ", back})),
                         "\n"});
         }
         return text;
     }
 
     friend bool operator==(const Layout& a, const Layout& b) {
-        return a.shapes_ == b.shapes_ && a.buckets_ == b.buckets_;
+        return a.shapes_ == b.shapes_ && a.buckets_ == b.buckets_; // and so are pieces, starts and places
     }
 
 private:
@@ -208,48 +221,81 @@ private:
         }
     }
 
+    /// What is open for the parameters of one type.
+    struct Open {
+        ElementType type;
+        std::size_t element_bytes;
+        std::size_t limit;         ///< bytes at which its bucket is closed
+        std::size_t bucket = none; ///< the one being filled, as they are begun
+        std::size_t count = 0;     ///< elements in it
+    };
+    static Open& open_for(const ParameterShape& shape, const Buckets& how, detail::List<Open>& types) {
+        for (Open& one : types) {
+            if (one.type == shape.type && one.element_bytes == shape.element_bytes) return one;
+        }
+        types.push_back({shape.type, shape.element_bytes, how.first_bytes});
+        return types.back();
+    }
+
     void fill(const Buckets& how) {
-        struct Open { // the bucket of one type that is being filled
-            Bucket bucket;
-            std::size_t limit;
-        };
-        std::vector<Open> open;
+        detail::List<Open> types;
+        detail::List<std::size_t> last; // parameter of each bucket, as they are begun
         places_.resize(shapes_.size());
-        const auto close = [this](Bucket& bucket) { buckets_.push_back(std::exchange(bucket, Bucket{})); };
         for (std::size_t i = shapes_.size(); i-- > 0;) {
-            const ParameterShape& shape = shapes_[i];
-            if (shape.count == 0) continue;
-            auto mine = std::find_if(open.begin(), open.end(), [&](const Open& candidate) {
-                return candidate.bucket.type == shape.type && candidate.bucket.element_bytes == shape.element_bytes;
-            });
-            if (mine == open.end()) {
-                mine = open.insert(open.end(), Open{Bucket{shape.type, shape.element_bytes, 0, {}}, how.first_bytes});
+            if (shapes_[i].count == 0) continue;
+            Open& open = open_for(shapes_[i], how, types);
+            if (open.bucket == none) {
+                open.bucket = last.size();
+                open.count = 0;
+                last.push_back(i);
             }
-            places_[i].position = mine->bucket.count;
-            mine->bucket.pieces.push_back({i, 0, shape.count});
-            mine->bucket.count += shape.count;
-            if (mine->bucket.bytes() >= mine->limit) {
-                close(mine->bucket);
-                *mine = Open{Bucket{shape.type, shape.element_bytes, 0, {}}, how.bytes};
-            }
+            places_[i] = {open.bucket, open.count};
+            last[open.bucket] = i;
+            open.count += shapes_[i].count;
+            if (open.count * open.element_bytes < open.limit) continue;
+            open.bucket = none;
+            open.limit = how.bytes;
         }
-        for (Open& rest : open) {
-            if (rest.bucket.count != 0) close(rest.bucket);
+        number(last);
+        place_pieces();
+    }
+
+    /// Numbers the buckets as they become complete when gradients arrive from the last parameter to the first.
+    void number(std::span<const std::size_t> last) {
+        detail::List<std::size_t> numbers(last.size());
+        for (std::size_t i = shapes_.size(); i-- > 0;) {
+            const Place& place = places_[i];
+            if (place.bucket == none || last[place.bucket] != i) continue;
+            numbers[place.bucket] = buckets_.size();
+            buckets_.push_back({shapes_[i].type, shapes_[i].element_bytes, place.position + shapes_[i].count});
         }
-        // In the order in which they become complete when gradients arrive from the last parameter to the first.
-        std::sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
-            return a.pieces.back().parameter > b.pieces.back().parameter;
-        });
-        for (std::size_t b = 0; b < buckets_.size(); ++b) {
-            for (const Piece& piece : buckets_[b].pieces) places_[piece.parameter].bucket = b;
+        for (Place& place : places_) {
+            if (place.bucket == none) continue;
+            place.bucket = numbers[place.bucket];
+            ++buckets_[place.bucket].piece_count;
         }
     }
 
-    std::vector<ParameterShape> shapes_;
-    std::vector<std::size_t> starts_; ///< flat index of each parameter's first element, and the total
+    void place_pieces() {
+        std::size_t total = 0;
+        for (Bucket& bucket : buckets_) {
+            bucket.first_piece = total;
+            total += std::exchange(bucket.piece_count, 0); // counted again below
+        }
+        pieces_.resize(total);
+        for (std::size_t i = shapes_.size(); i-- > 0;) {
+            if (places_[i].bucket == none) continue;
+            Bucket& bucket = buckets_[places_[i].bucket];
+            pieces_[bucket.first_piece + bucket.piece_count++] = {i, 0, shapes_[i].count};
+        }
+    }
+
+    detail::List<ParameterShape> shapes_;
+    detail::List<std::size_t> starts_; ///< flat index of each parameter's first element, and the total
     std::size_t bytes_ = 0;
-    std::vector<Bucket> buckets_;
-    std::vector<Place> places_; ///< of each parameter's first element
+    detail::List<Bucket> buckets_;
+    detail::List<Piece> pieces_; ///< of all buckets, one after the other
+    detail::List<Place> places_; ///< of each parameter's first element
 };
 
 UNISONO_NAMESPACE_END

@@ -4,6 +4,7 @@
 /// Who owns which slice of a bucket (or of any range of elements).
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <limits>
 #include <string>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -38,17 +38,17 @@ public:
     /// elements (a cache line's worth avoids false sharing); padding beyond `count` belongs to nobody's slice.
     static Owners equal(std::size_t count, int world, std::size_t granularity = 1) {
         check_world(world);
-        std::vector<int> ranks(static_cast<std::size_t>(world));
+        detail::List<int> ranks(static_cast<std::size_t>(world));
         for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)] = r;
         return chosen(count, std::move(ranks), world, granularity);
     }
 
     /// Equal slices for these ranks, in this order; the others own nothing. One rank: a master. Several: servers.
-    static Owners chosen(std::size_t count, std::vector<int> ranks, int world, std::size_t granularity = 1) {
+    static Owners chosen(std::size_t count, detail::List<int> ranks, int world, std::size_t granularity = 1) {
         check_world(world);
         if (ranks.empty()) refuse_input("no owners were chosen; expected at least one rank");
         if (granularity == 0) refuse_input("the granularity of slices is 0; expected at least 1 element");
-        std::vector<bool> seen(static_cast<std::size_t>(world));
+        detail::List<bool> seen(static_cast<std::size_t>(world));
         for (const int rank : ranks) {
             if (rank < 0 || rank >= world) {
                 refuse_input({"owner ", rank, " is not a rank of a world of ", world});
@@ -69,7 +69,7 @@ public:
     [[nodiscard]] int world() const { return world_; }
     [[nodiscard]] bool replicated() const { return replicated_; }
     /// In the order of their slices; empty when replicated.
-    [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+    [[nodiscard]] std::span<const int> ranks() const { return ranks_; }
     /// Elements of a full slice, padding included; 0 for an empty range.
     [[nodiscard]] std::size_t slice_count() const { return slice_count_; }
     /// Elements of all slices, padding included.
@@ -96,7 +96,7 @@ public:
     friend bool operator==(const Owners&, const Owners&) = default;
 
 private:
-    Owners(std::size_t count, std::vector<int> ranks, int world, std::size_t slice_count, bool replicated)
+    Owners(std::size_t count, detail::List<int> ranks, int world, std::size_t slice_count, bool replicated)
         : count_(count), ranks_(std::move(ranks)), world_(world), slice_count_(slice_count), replicated_(replicated) {}
 
     static void check_world(int world) {
@@ -104,7 +104,7 @@ private:
     }
 
     std::size_t count_;
-    std::vector<int> ranks_;
+    detail::List<int> ranks_;
     int world_;
     std::size_t slice_count_;
     bool replicated_;

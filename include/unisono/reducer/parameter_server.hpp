@@ -3,6 +3,7 @@
 /// \file
 /// Servers own slices: they receive the sums, run the optimizer and publish the parameters.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/reducer/reducer.hpp"
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -30,7 +30,7 @@ struct ParameterServerReducer {
     /// \throws error bad_input: fewer than one server, or more than ranks
     [[nodiscard]] Owners owners(const BucketFacts& facts) const {
         check(facts.world);
-        std::vector<int> ranks(static_cast<std::size_t>(servers));
+        detail::List<int> ranks(static_cast<std::size_t>(servers));
         std::iota(ranks.begin(), ranks.end(), 0);
         const std::size_t line = std::max<std::size_t>(1, 64 / facts.element_bytes);
         return Owners::chosen(facts.count, std::move(ranks), facts.world, line);

@@ -3,12 +3,12 @@
 /// \file
 /// The stream behind the built-in samplers: an order, how its end is treated, and how a round of it is dealt to replicas.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
 
 #include <algorithm>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace sampling {
@@ -56,8 +56,8 @@ public:
     }
 
 private:
-    std::vector<std::uint32_t> narrow_;
-    std::vector<std::size_t> wide_;
+    detail::List<std::uint32_t> narrow_;
+    detail::List<std::size_t> wide_;
 };
 
 } // namespace sampling
@@ -151,7 +151,7 @@ private:
 
     sampling::Plan plan_;
     sampling::Order order_;
-    std::vector<std::size_t> indices_;
+    detail::List<std::size_t> indices_;
     bool drawn_ = false;
     Epoch epoch_ = Epoch{0};
     std::int64_t begin_ = 0; // where in the order this stream started

@@ -6,6 +6,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/flat_model.hpp"
@@ -16,7 +17,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -49,7 +49,7 @@ void agree_on(World& world, std::string_view operation, const std::array<std::st
     if (world.size() == 1) return;
     std::array<std::uint64_t, N> words;
     for (std::size_t i = 0; i < N; ++i) words[i] = static_cast<std::uint64_t>(mine[i]);
-    std::vector<std::uint64_t> all(N * static_cast<std::size_t>(world.size()));
+    List<std::uint64_t> all(N * static_cast<std::size_t>(world.size()));
     gather_words(world, words, all);
     for (std::size_t i = 0; i < N; ++i) {
         for (int rank = 1; rank < world.size(); ++rank) {
@@ -67,12 +67,12 @@ void agree_on(World& world, std::string_view operation, const std::array<std::st
 template <class World, class Model, class T>
 void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
     if (world.size() == 1) return;
-    std::vector<std::uint64_t> sizes;
+    List<std::uint64_t> sizes;
     for (const ParameterShape& shape : flat.layout().shapes()) sizes.push_back(shape.count);
     constexpr std::size_t fields = 3;
     const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(element_type_of<T>),
                                                     hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
-    std::vector<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
+    List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
     gather_words(world, mine, all);
     bool sizes_differ = false;
     for (int rank = 1; rank < world.size(); ++rank) {
@@ -88,7 +88,7 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
         sizes_differ = sizes_differ || his[2] != all[2];
     }
     if (!sizes_differ) return;
-    std::vector<std::uint64_t> every(sizes.size() * static_cast<std::size_t>(world.size()));
+    List<std::uint64_t> every(sizes.size() * static_cast<std::size_t>(world.size()));
     gather_words(world, sizes, every);
     for (int rank = 1; rank < world.size(); ++rank) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -122,14 +122,14 @@ void broadcast_buffers(World& world, Model& model) {
 template <class World, class Model, class T>
 void verify_replicas(World& world, Model& model, const FlatModel<T>& flat) {
     if (world.size() == 1) return;
-    std::vector<std::uint64_t> hashes;
+    List<std::uint64_t> hashes;
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {
         std::uint64_t hash = hash_bytes(nullptr, 0);
         flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
                    [&](const Stretch<T>& one) { hash = hash_bytes(one.parameters, one.count * sizeof(T), hash); });
         hashes.push_back(hash);
     }
-    std::vector<std::uint64_t> all(hashes.size() * static_cast<std::size_t>(world.size()));
+    List<std::uint64_t> all(hashes.size() * static_cast<std::size_t>(world.size()));
     gather_words(world, hashes, all);
     for (int rank = 1; rank < world.size(); ++rank)
         for (std::size_t i = 0; i < hashes.size(); ++i)

@@ -4,6 +4,7 @@
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 
 #include "unisono/collective/all_reduce.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
@@ -100,7 +101,7 @@ public:
             if (extent.owner != every_rank && extent.owner != world.rank()) continue;
             owned_.push_back(extent.slice);
         }
-        std::sort(owned_.begin(), owned_.end(), [](const Slice& a, const Slice& b) { return a.first < b.first; });
+        insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one a bucket
         join_owned();
         for (const Slice& slice : owned_) state_count += slice.count;
         state_ = OptimizerState<T>(policies_.optimizer.state(), state_count);
@@ -292,7 +293,7 @@ private:
     void expect_parameters() {
         const auto& buckets = flat_.layout().buckets();
         ++pass_number_;
-        for (std::size_t b = 0; b < buckets.size(); ++b) waiting_[b] = buckets[b].pieces.size();
+        for (std::size_t b = 0; b < buckets.size(); ++b) waiting_[b] = buckets[b].piece_count;
     }
 
     static void on_ready(void* self, std::size_t parameter) { static_cast<Exchange*>(self)->ready(parameter); }
@@ -346,7 +347,7 @@ private:
         std::array<std::uint64_t, 1> mine = {nothing};
         if (offence_.rank >= 0)
             mine[0] = offence_.loss ? loss_code : std::min<std::uint64_t>(offence_.parameter, loss_code - 1);
-        std::vector<std::uint64_t> all(static_cast<std::size_t>(world_->size()));
+        List<std::uint64_t> all(static_cast<std::size_t>(world_->size()));
         gather_words(*world_, mine, all);
         for (std::size_t rank = 0; rank < all.size(); ++rank) {
             if (all[rank] == nothing) continue;
@@ -374,9 +375,9 @@ private:
     FlatModel<T> flat_;
     GradientImage<T> gradient_;
     decltype(std::declval<const Context&>().reducer.start(std::declval<World&>())) run_;
-    std::vector<OwnedExtent> extents_;       ///< by bucket
-    std::vector<std::size_t> extents_begin_; ///< of each bucket, and the end
-    std::vector<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
+    List<OwnedExtent> extents_;       ///< by bucket
+    List<std::size_t> extents_begin_; ///< of each bucket, and the end
+    List<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
     OptimizerState<T> state_;
     std::unique_ptr<T[]> parameter_image_;
     std::vector<Operation> operations_;
@@ -386,8 +387,8 @@ private:
     double learning_rate_ = 0;
     std::uint64_t applied_ = 0;
     std::size_t next_bucket_ = 0;
-    std::vector<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
-    std::vector<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
+    List<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
+    List<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
     std::uint64_t pass_number_ = 0;
     MicroBatchFacts* micro_ = nullptr;
     Pass* pass_ = nullptr;

@@ -3,6 +3,7 @@
 /// \file
 /// A model's memory in flat order: parameter 0's elements, then parameter 1's, ... wherever its spans may lie.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/layout/owners.hpp"
@@ -15,7 +16,6 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -47,14 +47,14 @@ public:
     template <model M>
         requires std::same_as<parameter_element_t<M>, T>
     FlatModel(M& source, const Buckets& buckets) {
-        std::vector<std::span<T>> parameters;
-        std::vector<std::span<T>> gradients;
+        List<std::span<T>> parameters;
+        List<std::span<T>> gradients;
         for_each_span(source.parameters(), [&](std::span<T> one) { parameters.push_back(one); });
         for_each_span(source.gradients(), [&](std::span<T> one) { gradients.push_back(one); });
         if (parameters.size() != gradients.size())
             refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
                           " gradients; expected as many"});
-        std::vector<ParameterShape> shapes;
+        List<ParameterShape> shapes;
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             if (parameters[i].size() != gradients[i].size())
                 refuse_input({parameter_label(source, i), " has ", parameters[i].size(), " elements and its gradient ",
@@ -65,8 +65,7 @@ public:
         if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
         for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
         for (const Bucket& bucket : layout_.buckets()) {
-            std::size_t first = bucket.pieces.front().parameter;
-            for (const Piece& piece : bucket.pieces) first = std::min(first, piece.parameter);
+            const std::size_t first = layout_.pieces(bucket).back().parameter; // from the last parameter to the first
             buckets_.push_back({layout_.start_of(first), bucket.count});
         }
     }
@@ -110,8 +109,8 @@ private:
     }
 
     Layout layout_;
-    std::vector<Slice> buckets_;
-    std::vector<Stretch<T>> stretches_;
+    List<Slice> buckets_;
+    List<Stretch<T>> stretches_;
 };
 
 } // namespace detail

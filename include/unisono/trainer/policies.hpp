@@ -30,7 +30,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -180,18 +179,14 @@ struct CompatiblePolicies {
 };
 
 /// The given value of that type, or a default one. Where a policy was given twice (refused above) the first one.
-template <class Wanted, class... Given>
-Wanted take(std::tuple<Given...>& given) {
-    Wanted value{};
-    bool taken = false;
-    const auto look = [&]<class P>(P& one) {
-        if constexpr (std::is_same_v<P, Wanted>) {
-            if (!taken) value = std::move(one);
-            taken = true;
-        }
-    };
-    std::apply([&](auto&... one) { (look(one), ...); }, given);
-    return value;
+template <class Wanted>
+Wanted take() {
+    return {};
+}
+template <class Wanted, class First, class... Rest>
+Wanted take(First& first, Rest&... rest) {
+    if constexpr (std::is_same_v<First, Wanted>) return std::move(first);
+    else return take<Wanted>(rest...);
 }
 
 } // namespace detail

@@ -6,6 +6,7 @@
 ///
 /// A policy that means to differ between ranks declares `static constexpr bool differs_between_ranks = true`.
 
+#include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 
 #include <bit>
@@ -16,7 +17,6 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -78,7 +78,7 @@ struct PolicyField {
 
 /// Appends the fields in order; nested aggregates are entered, anything else is passed over.
 template <class T>
-void append_fields(std::vector<PolicyField>& list, const T& value) {
+void append_fields(List<PolicyField>& list, const T& value) {
     if constexpr (std::is_same_v<T, bool>) {
         list.push_back({PolicyField::Kind::boolean, value ? 1u : 0u});
     } else if constexpr (std::is_floating_point_v<T>) {
@@ -120,7 +120,7 @@ void append_fields(std::vector<PolicyField>& list, const T& value) {
 struct PolicyFacts {
     std::string_view family;
     std::string_view name;
-    std::vector<PolicyField> fields = {};
+    List<PolicyField> fields = {};
     bool differs_between_ranks = false;
 
     /// "Sgd(0.01, 0.9, 0, false, 0)"

@@ -4,6 +4,7 @@
 /// What one trainer holds during its life, and one update of it: collect, exchange, report.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/agreement.hpp"
@@ -133,9 +134,9 @@ private:
     void agree_on_policies() const {
         if (world_->size() == 1) return;
         const std::vector<PolicyFacts> facts = policies_.facts();
-        std::vector<std::uint64_t> mine;
+        List<std::uint64_t> mine;
         for (const PolicyFacts& one : facts) mine.push_back(one.hash());
-        std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world_->size()));
+        List<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world_->size()));
         gather_words(*world_, mine, all);
         for (std::size_t i = mine.size(); i < all.size(); ++i) {
             if (all[i] == all[i % mine.size()]) continue;

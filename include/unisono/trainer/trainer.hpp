@@ -80,11 +80,12 @@ struct TrainerPolicies {
                                  learning_rate_policy<LearningRate> && weighing<Weighing> &&
                                  CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
 
-    explicit TrainerPolicies(std::tuple<Given...> given)
-        : sampler(take<Sampler>(given)), accumulation(take<Accumulation>(given)), reducer(take<Reducer>(given)),
-          guard(take<Guard>(given)), update(take<Update>(given)), sharding(take<Sharding>(given)),
-          optimizer(take<Optimizer>(given)), learning_rate(take<LearningRate>(given)),
-          weighing_policy(take<Weighing>(given)), observer(take<Observer>(given)), buckets(take<Buckets>(given)) {}
+    explicit TrainerPolicies(Given&... given)
+        : sampler(take<Sampler>(given...)), accumulation(take<Accumulation>(given...)),
+          reducer(take<Reducer>(given...)), guard(take<Guard>(given...)), update(take<Update>(given...)),
+          sharding(take<Sharding>(given...)), optimizer(take<Optimizer>(given...)),
+          learning_rate(take<LearningRate>(given...)), weighing_policy(take<Weighing>(given...)),
+          observer(take<Observer>(given...)), buckets(take<Buckets>(given...)) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         return {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
@@ -132,8 +133,7 @@ public:
     static_assert(reducer_policy<typename Policies::Reducer, World>,
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
-    Trainer(World& world, Model& trained, Given... given)
-        : session_(world, trained, Policies(std::tuple<Given...>(std::move(given)...))) {}
+    Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
 
     /// Trains on a data set for `options.epochs` epochs, going on where the last call ended (or at `options.start`).
     /// `on_update(report)` is called on every rank after each update; if it returns something that converts to false,
