@@ -69,9 +69,7 @@ BOOST_AUTO_TEST_CASE(does_what_a_vector_does) {
             list.push_back(list[at]); // of its own
             vector.push_back(vector[at]);
             break;
-        default:
-            list.push_back(value);
-            vector.push_back(value);
+        default: list.push_back(value); vector.push_back(value);
         }
         BOOST_REQUIRE(copy_of(list) == vector);
     }

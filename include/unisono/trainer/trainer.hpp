@@ -116,11 +116,6 @@ struct TrainerPolicies {
 /// rank hosts more than one micro-batch an update or the model's memory is in pieces.
 template <class World, class Model, class... Given>
 class Trainer {
-    static_assert(
-        model<Model>,
-        "unisono::Trainer: found a second argument that is no model. Required: parameters() and gradients(), each a "
-        "span "
-        "or a range of spans of one floating type. Why: the trainer must know what it trains; see model/model.hpp.");
     using Policies = detail::TrainerPolicies<Given...>;
     static_assert(Policies::good, "unisono::Trainer: the policies do not go together; the message above says why");
 
@@ -303,7 +298,26 @@ private:
     RatePoint own_point_ = {};
 };
 
+namespace detail {
+template <class M>
+struct NotAModel;
+}
+
+/// What a program gets that gives something else than a model: one message, and not those of all the code below it.
+template <class World, class M, class... Given>
+class Trainer<World, detail::NotAModel<M>, Given...> {
+    static_assert(
+        model<M>,
+        "unisono::Trainer: found a second argument that is no model. Required: parameters() and gradients(), each a "
+        "span "
+        "or a range of spans of one floating type. Why: the trainer must know what it trains; see model/model.hpp.");
+
+public:
+    Trainer(World&, M&, Given...) {}
+};
+
 template <class World, class Model, class... Given>
-Trainer(World&, Model&, Given...) -> Trainer<World, Model, Given...>;
+Trainer(World&, Model&, Given...)
+    -> Trainer<World, std::conditional_t<model<Model>, Model, detail::NotAModel<Model>>, Given...>;
 
 UNISONO_NAMESPACE_END
