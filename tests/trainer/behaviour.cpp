@@ -471,6 +471,36 @@ BOOST_AUTO_TEST_CASE(fields_of_policies) {
     BOOST_TEST(hash(un::RingReducer{}) != hash(un::TreeReducer{}));
 }
 
+BOOST_AUTO_TEST_CASE(where_parameters_lie_may_differ_between_ranks) {
+    struct Scattered { // side by side on even ranks, apart on odd ones
+        explicit Scattered(int rank) : gap(rank % 2 == 0 ? 0 : 3) {}
+        auto spans(std::vector<float>& all) const {
+            return std::array{std::span(all).first(2), std::span(all).subspan(2 + gap, 3),
+                              std::span(all).subspan(5 + 2 * gap, 1)};
+        }
+        auto parameters() { return spans(weights); }
+        auto gradients() { return spans(gradient); }
+        double operator()(const float& batch, un::Pass&) {
+            for (const auto one : gradients())
+                for (float& g : one) g += batch;
+            return batch;
+        }
+        std::size_t gap;
+        std::vector<float> weights = std::vector<float>(20), gradient = std::vector<float>(20);
+    };
+    std::vector<std::vector<float>> ends(3);
+    check_clean(outcomes(3, [&](auto& world) {
+        Scattered model(world.rank());
+        for (const auto one : model.parameters()) std::fill(one.begin(), one.end(), world.rank() == 0 ? 1.f : 9.f);
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.5}, un::RingReducer{}};
+        trainer.step(static_cast<float>(world.rank()));
+        for (const auto one : model.parameters())
+            ends[static_cast<std::size_t>(world.rank())].insert(ends[static_cast<std::size_t>(world.rank())].end(),
+                                                                one.begin(), one.end());
+    }));
+    for (const auto& end : ends) BOOST_CHECK(end == std::vector<float>(6, 0.5f)); // 1 - 0.5 * mean of 0, 1, 2
+}
+
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     struct Lean {
         std::vector<float> weights = std::vector<float>(3000, 1.f), gradient = std::vector<float>(3000);

@@ -101,11 +101,13 @@ void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
     }
 }
 
-/// Rank 0's parameters become everyone's.
+/// Rank 0's parameters become everyone's: one by one, since what lies side by side on one rank may not on another.
 template <class World, class T>
 void broadcast_parameters(World& world, const FlatModel<T>& flat) {
     if (world.size() == 1) return;
-    for (const Stretch<T>& one : flat.stretches()) broadcast(world, std::span<T>(one.parameters, one.count), 0);
+    for (std::size_t i = 0; i < flat.layout().parameters(); ++i)
+        flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
+                   [&](const Stretch<T>& one) { broadcast(world, std::span<T>(one.parameters, one.count), 0); });
 }
 
 /// Rank 0's buffers (running statistics) become everyone's.
