@@ -56,8 +56,10 @@ UNISONO_INLINE constexpr accumulator_t<T> widen(T value) {
 /// instruction, which is the compiler's choice.
 template <class T>
 UNISONO_INLINE constexpr T canonical(T value) {
+    // NOLINTBEGIN(misc-redundant-expression): only NaN differs from itself
     if constexpr (std::is_same_v<T, float>) return value == value ? value : __builtin_nanf("");
     else if constexpr (std::is_same_v<T, double>) return value == value ? value : __builtin_nan("");
+    // NOLINTEND(misc-redundant-expression)
     else return value;
 }
 

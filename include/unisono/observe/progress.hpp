@@ -73,12 +73,12 @@ concept progress_output = requires(Output& output, std::string_view text) {
 /// Standard error, so that standard output stays the program's own.
 struct StandardErrorOutput {
     void write(std::string_view text) {
-        std::fwrite(text.data(), 1, text.size(), stderr);
-        std::fflush(stderr);
+        static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // nobody to tell if it fails
+        static_cast<void>(std::fflush(stderr));
     }
     nanoseconds now() { return steady_now(); }
     bool is_terminal() {
-        const char* term = std::getenv("TERM");
+        const char* term = std::getenv("TERM"); // NOLINT(concurrency-mt-unsafe): nothing here changes it
         return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
     }
     int columns() {

@@ -39,7 +39,7 @@ struct AdamElement {
         const T m = lerp(average, d);
         const T v = square * beta2 + gain2 * d * d;
         const T larger = largest < v ? v : largest;
-        const T most = v == v ? larger : v; // a NaN stays, as in torch.maximum
+        const T most = v == v ? larger : v; // NOLINT(misc-redundant-expression): a NaN stays, as in torch.maximum
         average = m;
         square = v;
         largest = most;

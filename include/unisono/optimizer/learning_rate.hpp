@@ -119,7 +119,8 @@ struct StepDecayRate {
         detail::check_rate(factor >= 0, "StepDecayRate.factor", factor, "a finite number of at least 0");
     }
     [[nodiscard]] double rate(double base, const RatePoint& point) const {
-        return base * std::pow(factor, static_cast<double>(point.update / every));
+        const std::uint64_t decays = point.update / every;
+        return base * std::pow(factor, static_cast<double>(decays));
     }
 };
 

@@ -172,7 +172,7 @@ struct HalvingDoublingAllReduce {
         return {.messages = detail::halving_messages(shape, true) + detail::halving_messages(shape, false),
                 .blocks_sent = 2 * others,
                 .blocks_combined = others,
-                .rounds = 2 * detail::ceil_log2(blocks())};
+                .rounds = std::uint64_t{2} * detail::ceil_log2(blocks())};
     }
 
     template <class Visit>

@@ -45,20 +45,22 @@ consteval bool has_fields(std::index_sequence<I...>) {
     return requires { T{(static_cast<void>(I), AnyMemberOf<T>{})...}; };
 }
 
+template <class T, std::size_t... Fewer>
+consteval std::size_t most_fields(std::index_sequence<Fewer...>) {
+    std::size_t most = 0;
+    ((most = has_fields<T>(std::make_index_sequence<Fewer + 1>{}) ? Fewer + 1 : most), ...);
+    return most;
+}
+
 /// Members of an aggregate; 0 where there are none, more than 8, or a base class.
 template <class T>
 consteval std::size_t field_count() {
-    if constexpr (!std::is_aggregate_v<T> || has_base<T>) return 0;
-    else if constexpr (has_fields<T>(std::make_index_sequence<9>{})) return 0;
-    else if constexpr (has_fields<T>(std::make_index_sequence<8>{})) return 8;
-    else if constexpr (has_fields<T>(std::make_index_sequence<7>{})) return 7;
-    else if constexpr (has_fields<T>(std::make_index_sequence<6>{})) return 6;
-    else if constexpr (has_fields<T>(std::make_index_sequence<5>{})) return 5;
-    else if constexpr (has_fields<T>(std::make_index_sequence<4>{})) return 4;
-    else if constexpr (has_fields<T>(std::make_index_sequence<3>{})) return 3;
-    else if constexpr (has_fields<T>(std::make_index_sequence<2>{})) return 2;
-    else if constexpr (has_fields<T>(std::make_index_sequence<1>{})) return 1;
-    else return 0;
+    if constexpr (std::is_aggregate_v<T> && !has_base<T>) {
+        constexpr std::size_t most = most_fields<T>(std::make_index_sequence<9>{});
+        return most <= 8 ? most : 0;
+    } else {
+        return 0;
+    }
 }
 
 /// A number, boolean or enumerator of a policy.
