@@ -2,20 +2,23 @@
 # Installs what is missing, builds and runs all tests: bash tests/run.sh [--preset NAME] [--quick]
 #   --preset NAME   a configure preset of CMakePresets.json; dev by default
 #   --quick         without the test cases labelled "slow"
-#   --rooms A;B     only these folders of tests/
+#   --rooms 'A;B'   only these folders of tests/
+#   --without 'A;B' all but these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh
 
 preset=dev
 rooms=
+without=
 while [ $# != 0 ]; do
     case $1 in
         --preset) preset=${2:?--preset needs a name}; shift 2 ;;
         --preset=*) preset=${1#*=}; shift ;;
         --quick) export BOOST_TEST_RUN_FILTERS='!@slow'; shift ;;
         --rooms) rooms=${2:?--rooms needs names separated by semicolons}; shift 2 ;;
-        -h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+        --without) without=${2:?--without needs names separated by semicolons}; shift 2 ;;
+        -h | --help) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
         *) echo "$0: unknown option '$1' (--help shows the options)" >&2; exit 2 ;;
     esac
 done
@@ -26,6 +29,6 @@ install_missing "${things[@]}"
 
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
-cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms"
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" --parallel "$jobs"
