@@ -24,7 +24,7 @@ std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, co
 
 /// Sends n elements to `peer`, whose matching receive has the same tag and exactly as many elements of the same type
 /// (else: mismatch on both). Messages between two ranks with equal tags are matched in the order of their calls. Returns when
-/// `data` may be changed; over in_process that is after up to 2 KiB were copied, or the peer has received.
+/// `data` may be changed; over common memory that is after up to 2 KiB were copied, or the peer has received.
 template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     const std::span from(data);

@@ -8,6 +8,7 @@
 #include "unisono/group/plan.hpp"
 #include "unisono/transport/board.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 UNISONO_NAMESPACE_BEGIN
@@ -25,12 +26,13 @@ struct GroupContext {
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
     int rank = 0;
     int ranks = 0;
-    List<int> members; ///< world ranks, by rank in the group; none: the world itself
+    List<int> members;           ///< world ranks, by rank in the group; none: the world itself
+    List<std::ptrdiff_t> shifts; ///< what makes each rank's addresses ours, where memory is mapped
     std::uint64_t sequence = 0;
     std::uint64_t splits = 0;
     nanoseconds timeout = 600'000'000'000;
-    Announcements* announcements = nullptr;
-    MappedBoard* board = nullptr;
+    Announcements announcements;
+    MappedBoard board;
     std::uint64_t mapped_started = 0;
     std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete

@@ -4,14 +4,14 @@
 /// The executor of one rank: it drives every operation of every group that shares the rank's transport. Waiting for one
 /// operation moves all, so that ranks may wait in different orders.
 ///
-/// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It knows no algorithm: it runs the steps
-/// of plans.
+/// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It runs the steps of plans, no algorithm.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/group/staging.hpp"
 #include "unisono/group/suspicion.hpp"
 
 #include <cstring>
@@ -40,9 +40,12 @@ public:
     const Transport& endpoint() const { return transport_; }
 
     /// Starts an operation; it may be done at once. The index is good until `release`.
-    std::uint32_t start(GroupContext& group, const OperationRequest& request) {
+    std::uint32_t start(GroupContext& group, OperationRequest& request) {
+        Staging staging;
+        if constexpr (stages) staging = stage(transport_, group, request);
         const std::uint32_t index = take();
         OperationState& operation = *operations_[index];
+        if constexpr (stages) stagings_[index] = staging;
         operation.group = &group;
         operation.sequence = ++group.sequence;
         if (operation.is_cut_for(group, request)) {
@@ -65,8 +68,8 @@ public:
         active_.push_back(index);
         const std::uint64_t sequence = operation.sequence;
         advance(index); // first: what it sends is on its way meanwhile
-        if (group.announcements != nullptr) {
-            group.announcements->announce(group.rank, sequence, operations_[index]->signature);
+        if (group.announcements) {
+            group.announcements.announce(group.rank, sequence, operations_[index]->signature);
         }
         return index;
     }
@@ -146,10 +149,10 @@ public:
     }
 
     bool poll(std::uint32_t index) override {
-        if (!is_done(index)) {
-            progress();
-            throw_if_faulty();
-        }
+        if (is_done(index)) return true;
+        fruitless_ = progress() ? 0 : fruitless_ + 1;
+        throw_if_faulty();
+        if (!virtual_time && fruitless_ % 256 == 255) suspect(index, never);
         return is_done(index);
     }
 
@@ -196,6 +199,7 @@ public:
     }
 
 private:
+    static constexpr bool stages = requires { requires Transport::stages; }; ///< peers do not see all memory
     static constexpr bool virtual_time = requires { requires Transport::virtual_time; };
 
     struct Sink {
@@ -206,16 +210,6 @@ private:
         }
     };
 
-    static Signature signature_of(const OperationState& operation) {
-        const OperationRequest& request = operation.request;
-        return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
-                .reduction = static_cast<std::uint8_t>(request.reduction.kind),
-                .element = static_cast<std::uint8_t>(request.element),
-                .reserved = 0,
-                .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u),
-                .count = request.count};
-    }
-
     /// Operation, lane slot and step of a message.
     static Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
         return (Token{operation} << 36) | (Token{slot} << 28) | step;
@@ -224,6 +218,7 @@ private:
     std::uint32_t take() {
         if (free_.empty()) {
             operations_.push_back(std::make_unique<OperationState>());
+            if constexpr (stages) stagings_.push_back({});
             free_.push_back(static_cast<std::uint32_t>(operations_.size() - 1));
         }
         const std::uint32_t index = free_.back();
@@ -265,7 +260,10 @@ private:
     void finish(std::uint32_t index, OperationState& operation) {
         operation.done = true;
         moved_ = true;
-        if (!operation.point_to_point && operation.request.plan->mapped()) complete_mapped(operation);
+        if (!operation.point_to_point) tell_finished(operation);
+        if constexpr (stages) {
+            if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);
+        }
         for (std::size_t i = 0; i < active_.size(); ++i) {
             if (active_[i] == index) {
                 active_.erase(i);
@@ -280,7 +278,7 @@ private:
         if (step.kind == schedule::StepKind::await) {
             const int differs = awaited(operation);
             if (differs >= 0) {
-                const MappedLine& line = operation.group->board->line(differs, operation.mapped_index);
+                const MappedLine& line = operation.group->board.line(differs, operation.mapped_index);
                 transport_.abort(
                     mismatch(*operation.group, differs, operation.sequence, operation.signature, line.signature));
             }
@@ -379,7 +377,7 @@ private:
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
-            transport_.abort(timed_out(*operation.group, operation.sequence, operation.signature,
+            transport_.abort(timed_out(transport_, *operation.group, operation.sequence, operation.signature,
                                        operation.point_to_point ? operation.single[0].peer : -1));
         }
         throw_if_faulty();
@@ -387,11 +385,13 @@ private:
 
     Transport transport_;
     std::vector<std::unique_ptr<OperationState>> operations_;
+    List<Staging> stagings_; ///< of each operation, where the transport stages
     List<std::uint32_t> free_;
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that
     bool moved_ = false;
+    std::uint32_t fruitless_ = 0; ///< polls in a row that moved nothing
 };
 
 } // namespace detail

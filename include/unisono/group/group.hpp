@@ -8,6 +8,7 @@
 /// several that share a rank. One thread drives a rank. After a fault every call on every group of the world throws it.
 
 #include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
 #include "unisono/group/operation.hpp"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,6 +97,41 @@ public:
         check();
     }
 
+    /// `count` zeros, in memory that the transport moves without copying it first: use it for what is communicated often. It
+    /// outlives the group if need be. Errors: bad_input (too many bytes), refused (no memory).
+    template <element T>
+    [[nodiscard]] Memory<T> allocate(std::size_t count) {
+        std::size_t bytes = 0;
+        if (__builtin_mul_overflow(count, sizeof(T), &bytes))
+            refuse_input({"allocate: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
+        Transport& transport = engine_->endpoint();
+        if constexpr (requires { transport.allocate(bytes); }) {
+            return Memory<T>(transport.allocate(bytes), count);
+        } else {
+            // Large ones stand a little apart from rank to rank: at distances of large powers of two the processor takes
+            // loads for aliases of stores, and all_reduce of 128 MiB takes three times as long.
+            constexpr std::align_val_t line{128};
+            const std::size_t apart = bytes < (std::size_t{1} << 20)
+                                          ? 0
+                                          : static_cast<std::size_t>(transport.rank() % 16) * (37 * 4096 + 384);
+            if (bytes > bytes + apart) refuse_input({"allocate: ", count, " elements are more than memory can hold"});
+            std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line));
+            return Memory<T>(
+                std::shared_ptr<std::byte>(whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }),
+                count);
+        }
+    }
+
+    /// Whether the transport moves these elements without copying them first: always, where it has no memory of its own.
+    template <element T>
+    [[nodiscard]] bool is_shared([[maybe_unused]] std::span<const T> elements) const {
+        if constexpr (requires { engine_->endpoint().reaches(elements.data(), elements.size_bytes()); }) {
+            return engine_->endpoint().reaches(elements.data(), elements.size_bytes());
+        } else {
+            return true;
+        }
+    }
+
     /// What this rank has moved in this group since it was made.
     [[nodiscard]] const Traffic& traffic() const { return context_->traffic; }
 
@@ -112,7 +149,7 @@ public:
     [[nodiscard]] detail::GroupContext& context() { return *context_; }
 
     /// Runs an operation to its end.
-    void run(const detail::OperationRequest& request) { finish(engine_->start(*context_, request)); }
+    void run(detail::OperationRequest& request) { finish(engine_->start(*context_, request)); }
     void finish(std::uint32_t index) {
         engine_->wait(index, context_->timeout);
         engine_->release(index);
@@ -131,9 +168,12 @@ private:
         if (context_->size() == 0) return;
         Transport& endpoint = engine_->endpoint();
         if constexpr (requires { endpoint.announcements(id, 1); }) {
-            context_->announcements = &endpoint.announcements(id, context_->size());
+            context_->announcements = endpoint.announcements(id, context_->size());
         }
-        if constexpr (Transport::maps_peers) context_->board = &endpoint.mapped_board(id, context_->size());
+        if constexpr (Transport::maps_peers) {
+            context_->board = endpoint.mapped_board(id, context_->size());
+            for (int peer = 0; peer < ranks; ++peer) context_->shifts.push_back(endpoint.shift(world_rank(peer)));
+        }
     }
 
     /// A plain all_gather of `bytes` a rank.

@@ -22,12 +22,12 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     if (operation.posts == 0 && index >= group.known_completed + MappedBoard::depth) {
         std::uint64_t least = group.mapped_started;
         for (int peer = 0; peer < group.size(); ++peer) {
-            least = std::min(least, group.board->completed(peer).load(std::memory_order_acquire));
+            least = std::min(least, group.board.completed(peer).load(std::memory_order_acquire));
         }
         group.known_completed = least;
         if (index >= least + MappedBoard::depth) return false;
     }
-    MappedLine& line = group.board->line(group.rank, index);
+    MappedLine& line = group.board.line(group.rank, index);
     if (operation.posts == 0) {
         if (const std::size_t count = lane.extents[step].source_count; count != 0) {
             const std::size_t bytes = count * operation.request.element_bytes;
@@ -42,7 +42,7 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     }
     ++operation.posts;
     line.turn.store(turn_of(operation), std::memory_order_release);
-    prefetch_to_write(&group.board->line(group.rank, index + 1));
+    prefetch_to_write(&group.board.line(group.rank, index + 1));
     return true;
 }
 
@@ -56,7 +56,7 @@ inline int awaited(const OperationState& operation) {
     std::uint64_t least = group.mapped_completed;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
-        const MappedLine& line = group.board->line(peer, operation.mapped_index);
+        const MappedLine& line = group.board.line(peer, operation.mapped_index);
         if (line.turn.load(std::memory_order_acquire) < wanted) return not_yet;
         if (operation.posts == 1 && !(line.signature == operation.signature)) return peer;
         least = std::min(least, line.completed);
@@ -81,10 +81,11 @@ inline void combine_peers(OperationState& operation, const LaneState& lane, std:
     const bool to_all = step.peer == schedule::everyone;
     room.resize(ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-        MappedLine& line = group.board->line(static_cast<int>(peer), operation.mapped_index);
+        MappedLine& line = group.board.line(static_cast<int>(peer), operation.mapped_index);
         const bool posted = step.source.where == schedule::Buffer::posted;
-        room.sources[peer] = (posted ? line.payload : line.input) + extent.source;
-        if (to_all || static_cast<int>(peer) == step.peer) room.targets[peer] = line.output + extent.target;
+        const std::ptrdiff_t here = group.shifts[peer];
+        room.sources[peer] = (posted ? line.payload : line.input + here) + extent.source;
+        if (to_all || static_cast<int>(peer) == step.peer) room.targets[peer] = line.output + here + extent.target;
     }
     const std::size_t bytes = extent.source_count * operation.request.element_bytes;
     group.traffic.bytes_received += bytes * (ranks - 1);
@@ -98,9 +99,10 @@ inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint
     GroupContext& group = *operation.group;
     const schedule::Step& step = lane.steps[index];
     const StepExtent& extent = lane.extents[index];
-    const MappedLine& line = group.board->line(step.peer, operation.mapped_index);
-    const std::byte* base = step.source.where == schedule::Buffer::input    ? line.input
-                            : step.source.where == schedule::Buffer::output ? line.output
+    const MappedLine& line = group.board.line(step.peer, operation.mapped_index);
+    const std::ptrdiff_t here = group.shifts[static_cast<std::size_t>(step.peer)];
+    const std::byte* base = step.source.where == schedule::Buffer::input    ? line.input + here
+                            : step.source.where == schedule::Buffer::output ? line.output + here
                                                                             : line.payload;
     if (step.peer != group.rank) group.traffic.bytes_received += extent.source_count * operation.request.element_bytes;
     copy(operation, lane, index, base + extent.source);
@@ -114,7 +116,14 @@ inline void complete_mapped(const OperationState& operation) {
         group.mapped_ahead >>= 1;
         ++group.mapped_completed;
     }
-    group.board->completed(group.rank).store(group.mapped_completed, std::memory_order_release);
+    group.board.completed(group.rank).store(group.mapped_completed, std::memory_order_release);
+}
+
+/// A collective is done on this rank.
+inline void tell_finished(const OperationState& operation) {
+    const GroupContext& group = *operation.group;
+    if (operation.request.plan->mapped()) complete_mapped(operation);
+    if (group.announcements) group.announcements.finish(group.rank, operation.sequence);
 }
 
 } // namespace detail

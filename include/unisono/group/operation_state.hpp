@@ -168,5 +168,16 @@ struct OperationState {
     }
 };
 
+/// What a rank says that the operation is; all must say the same.
+inline Signature signature_of(const OperationState& operation) {
+    const OperationRequest& request = operation.request;
+    return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
+            .reduction = static_cast<std::uint8_t>(request.reduction.kind),
+            .element = static_cast<std::uint8_t>(request.element),
+            .reserved = 0,
+            .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u),
+            .count = request.count};
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -30,6 +30,8 @@ public:
     [[nodiscard]] std::uint32_t scratch_slots() const { return scratch_slots_; }
     /// Uses mapped steps, so it takes part in the flags of the group's mapped board.
     [[nodiscard]] bool mapped() const { return mapped_; }
+    /// This rank's data travel beside its flag: nobody touches its buffers.
+    [[nodiscard]] bool posts_payload() const { return posts_payload_; }
     /// May be cut into lanes: see schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
     /// Of the name, the world and the root: ranks compare it.
@@ -66,6 +68,10 @@ protected:
         hash_ = hash;
     }
 
+    void notice(const schedule::Step& step) {
+        if (step.kind == schedule::StepKind::post && step.source.count != 0) posts_payload_ = true;
+    }
+
     void keep_steps_if_few() {
         constexpr std::uint32_t most_rounds = 64;
         constexpr std::size_t most_steps = 512;
@@ -90,6 +96,7 @@ private:
     Collective collective_;
     bool mapped_;
     bool can_be_cut_;
+    bool posts_payload_ = false;
     std::string_view name_;
     schedule::Shape shape_;
     std::uint32_t blocks_;
@@ -107,6 +114,9 @@ public:
         : Plan(Schedule::collective, Schedule::name, schedule.shape, schedule.blocks(), schedule.rounds(),
                schedule.scratch_slots(), Schedule::mapped, Schedule::single_blocks),
           schedule_(schedule) {
+        if constexpr (Schedule::mapped) {
+            if (this->rounds() != 0) schedule_.round(0, [&](const schedule::Step& step) { this->notice(step); });
+        }
         keep_steps_if_few();
     }
     [[nodiscard]] const Schedule& schedule() const { return schedule_; }

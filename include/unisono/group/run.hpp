@@ -21,6 +21,8 @@ UNISONO_NAMESPACE_BEGIN
 struct RunOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
     bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
+    /// Ranks that are processes: how long they may go on after the first fault, before they are killed.
+    std::chrono::nanoseconds grace = std::chrono::seconds(5);
 
     friend bool operator==(const RunOptions&, const RunOptions&) = default;
 };
@@ -87,6 +89,7 @@ inline void check_run(int ranks, const RunOptions& options) {
         refuse_input({"a world in one process has 1 to 4096 ranks, found ", ranks});
     }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
+    if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
 }
 
 /// `run` on a world that is there already.

@@ -7,6 +7,8 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 UNISONO_NAMESPACE_BEGIN
@@ -46,8 +48,38 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// Names the ranks that have not started the operation; else says that all have.
-inline Fault timed_out(const GroupContext& group, std::uint64_t sequence, const Signature& own, int waits_for) {
+/// For how long nothing was heard of a rank, in ms, where that is so long that it cannot be waiting in a call of ours; else
+/// 0. It may be stopped, or busy with something else. Transports say when they last heard of a rank, if they can.
+template <class Transport>
+std::int64_t silent_ms([[maybe_unused]] const Transport& transport, [[maybe_unused]] const GroupContext& group,
+                       [[maybe_unused]] int peer) {
+    if constexpr (requires { transport.last_seen(0); }) {
+        if (peer == group.rank) return 0;
+        const nanoseconds silent = transport.now() - transport.last_seen(group.world_rank(peer));
+        if (silent >= std::clamp<nanoseconds>(group.timeout / 2, 10'000'000, 1'000'000'000)) return silent / 1'000'000;
+    }
+    return 0;
+}
+
+/// The rank of the group that is silent and concerned, or else one that is silent; -1 if there is none.
+template <class Transport>
+int find_silent(const Transport& transport, const GroupContext& group, std::uint64_t sequence, int waits_for) {
+    int found = -1;
+    for (int peer = 0; peer < group.size(); ++peer) {
+        if (silent_ms(transport, group, peer) == 0) continue;
+        const bool concerned =
+            waits_for < 0 ? group.announcements && group.announcements.finished(peer) < sequence : peer == waits_for;
+        if (concerned) return peer;
+        if (found < 0) found = peer;
+    }
+    return found;
+}
+
+/// Names who holds up the operation: of the ranks that have not started it, or not finished it, first those of which nothing
+/// is heard, since the others wait for them.
+template <class Transport>
+Fault timed_out(const Transport& transport, const GroupContext& group, std::uint64_t sequence, const Signature& own,
+                int waits_for) {
     const int me = group.world_rank(group.rank);
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
@@ -55,46 +87,61 @@ inline Fault timed_out(const GroupContext& group, std::uint64_t sequence, const 
                 .operation = std::string(name_of(static_cast<Collective>(own.collective))),
                 .sequence = sequence,
                 .message = concat({"rank ", me, " waited ", group.timeout / 1'000'000, " ms for ", describe(own)})};
+    const int silent = find_silent(transport, group, sequence, waits_for);
     if (waits_for >= 0) {
         fault.message += concat({" with rank ", fault.peer});
-        return fault;
+    } else if (group.announcements) {
+        std::string missing;
+        for (int peer = 0; peer < group.size(); ++peer) {
+            const std::uint64_t latest = group.announcements.latest(peer);
+            if (latest >= sequence) continue;
+            if (fault.peer < 0) fault.peer = group.world_rank(peer);
+            missing += concat({missing.empty() ? "" : ", ", "rank ", group.world_rank(peer), " (has started ", latest,
+                               " operations of the group)"});
+        }
+        fault.message +=
+            missing.empty() ? ", which every rank has started" : concat({", which was never started by ", missing});
     }
-    if (group.announcements == nullptr) return fault;
-    std::string missing;
-    for (int peer = 0; peer < group.size(); ++peer) {
-        const std::uint64_t latest = group.announcements->latest(peer);
-        if (latest >= sequence) continue;
-        if (fault.peer < 0) fault.peer = group.world_rank(peer);
-        missing += concat({missing.empty() ? "" : ", ", "rank ", group.world_rank(peer), " (has started ", latest,
-                           " operations of the group)"});
+    if (silent >= 0) {
+        fault.peer = group.world_rank(silent);
+        fault.message += concat({"; nothing was heard of rank ", fault.peer, " for a while"});
     }
-    fault.message +=
-        missing.empty() ? ", which every rank has started" : concat({", which was never started by ", missing});
     return fault;
 }
 
-/// Looks for a peer that started something else under the same number, or that has left without starting it.
+inline Fault lost(const GroupContext& group, int peer, const OperationState& operation, const char* how) {
+    Fault fault = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
+    fault.code = ErrorCode::peer_lost;
+    fault.message =
+        concat({"rank ", fault.peer, how, "; rank ", fault.rank, " waits for it in ", describe(operation.signature)});
+    return fault;
+}
+
+/// Looks for a peer that started something else under the same number, that has left without starting it, or that died.
 template <class Transport>
-bool find_culprit(const Transport& transport, const OperationState& operation, Fault& found) {
+bool find_culprit(Transport& transport, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
         if (operation.point_to_point && peer != operation.single[0].peer) continue;
         bool started = false;
-        if (!operation.point_to_point && group.announcements != nullptr) {
+        if (!operation.point_to_point && group.announcements) {
             Signature theirs;
-            if (group.announcements->find(peer, operation.sequence, theirs) && !(theirs == operation.signature)) {
+            if (group.announcements.find(peer, operation.sequence, theirs) && !(theirs == operation.signature)) {
                 found = mismatch(group, peer, operation.sequence, operation.signature, theirs);
                 return true;
             }
-            started = group.announcements->latest(peer) >= operation.sequence;
+            started = group.announcements.latest(peer) >= operation.sequence;
+        }
+        if constexpr (requires { transport.has_died(0); }) {
+            if (transport.has_died(group.world_rank(peer))) {
+                found = lost(group, peer, operation, " died (its process ended without leaving)");
+                return true;
+            }
         }
         if constexpr (requires { transport.has_left(0); }) {
             if (!started && transport.has_left(group.world_rank(peer))) {
-                found = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
-                found.code = ErrorCode::peer_lost;
-                found.message = concat({"rank ", found.peer, " has left; rank ", found.rank, " waits for it in ",
-                                        describe(operation.signature)});
+                found = lost(group, peer, operation, " has left");
                 return true;
             }
         }

@@ -22,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -75,7 +74,7 @@ public:
 
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
-        : world_(&world), policies_(policies), flat_(model, buckets), gradient_(flat_, world.size() == 1),
+        : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_),
           run_(policies_.reducer.start(world)) {
         const std::size_t bucket_count = flat_.layout().buckets().size();
         std::size_t state_count = 0;
@@ -212,9 +211,7 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
     [[nodiscard]] const Context& policies() const { return policies_; }
     /// Bytes beside the model's own and the optimizer's: images of gradients and parameters.
-    [[nodiscard]] std::size_t image_bytes() const {
-        return gradient_.bytes() + (parameter_image_ ? flat_.count() * sizeof(T) : 0);
-    }
+    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + parameter_image_.size() * sizeof(T); }
 
 private:
     void join_owned() {
@@ -233,8 +230,8 @@ private:
     }
 
     T* parameter_image() {
-        if (!parameter_image_) parameter_image_ = std::make_unique_for_overwrite<T[]>(flat_.count());
-        return parameter_image_.get();
+        if (parameter_image_.empty()) parameter_image_ = world_->template allocate<T>(flat_.count());
+        return parameter_image_.data();
     }
 
     Share share_of(const MicroBatchFacts& micro) const {
@@ -359,7 +356,7 @@ private:
     /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
     /// line of the parameters, and so mostly of the other arrays: wide loads across lines would cost a fifth.
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool in_place, const OptimizerStep& step) {
-        constexpr std::size_t chunk = GradientImage<T>::chunk;
+        constexpr std::size_t chunk = GradientImage<World, T>::chunk;
         T* const gradients = gradient_.at(stretch);
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(stretch.parameters) % 64 / sizeof(T);
         std::size_t n = stretch.count <= chunk ? stretch.count : chunk - past_line;
@@ -373,13 +370,13 @@ private:
     World* world_;
     Context policies_;
     FlatModel<T> flat_;
-    GradientImage<T> gradient_;
+    GradientImage<World, T> gradient_;
     decltype(std::declval<const Context&>().reducer.start(std::declval<World&>())) run_;
     List<OwnedExtent> extents_;       ///< by bucket
     List<std::size_t> extents_begin_; ///< of each bucket, and the end
     List<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
     OptimizerState<T> state_;
-    std::unique_ptr<T[]> parameter_image_;
+    Memory<T> parameter_image_;
     std::vector<Operation> operations_;
 
     UpdateSums sums_;

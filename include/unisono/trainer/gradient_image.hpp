@@ -6,27 +6,30 @@
 ///  - One micro-batch on this rank: it stays in the model's own memory, and is summed over the ranks in place.
 ///  - Several, or a model whose spans do not follow one another: each is added to the *image*, one array in flat order, and
 ///    the model's memory is zeroed behind it. So a replica's gradient is formed alone, whichever rank hosts it, and then
-///    added; the bits do not depend on who hosts it.
+///    added; the bits do not depend on who hosts it. So also where the ranks do not see the model's memory: the image is
+///    memory of the group, and to add to it costs less than to copy the gradients there and the sums back.
 /// After each update the model's gradients are zero.
 
 #include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/core/memory.hpp"
 #include "unisono/trainer/flat_model.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T>
+template <class World, class T>
 class GradientImage {
 public:
     static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache from pass to pass
 
-    /// `alone`: nothing is summed over ranks, so that memory in pieces will do.
-    GradientImage(const FlatModel<T>& flat, bool alone) : flat_(&flat), alone_(alone) { flat.zero_gradients(); }
+    GradientImage(World& world, const FlatModel<T>& flat)
+        : world_(&world), flat_(&flat), alone_(world.size() == 1), from_model_(can_sum_in_model()) {
+        flat.zero_gradients();
+    }
     GradientImage(const GradientImage&) = delete;
     GradientImage& operator=(const GradientImage&) = delete;
 
@@ -59,7 +62,7 @@ public:
     /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array in flat order in which it
     /// lies; null where it lies in the model's memory in pieces. `last`: of the update's buckets.
     T* settle(const Slice& bucket, bool last) {
-        if (!in_image_ && (alone_ || flat_->contiguous())) {
+        if (!in_image_ && from_model_) {
             if (!in_model_ && dirty_) zero(bucket);
             if (in_model_ && multiplier_ != 1 && !alone_) multiply(bucket);
             return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
@@ -75,19 +78,25 @@ public:
     [[nodiscard]] bool in_place() const { return !in_image_; }
     [[nodiscard]] double left_over() const { return alone_ && in_place() && in_model_ ? multiplier_ : 1; }
     [[nodiscard]] T* at(const Stretch<T>& stretch) {
-        return in_place() ? stretch.gradients : image_.get() + stretch.flat;
+        return in_place() ? stretch.gradients : image_.data() + stretch.flat;
     }
 
     /// The model's gradients are zero, or not known to be.
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }
 
-    [[nodiscard]] std::size_t bytes() const { return image_ ? flat_->count() * sizeof(T) : 0; }
+    [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(T); }
 
 private:
     T* image() {
-        if (!image_) image_ = std::make_unique_for_overwrite<T[]>(flat_->count());
-        return image_.get();
+        if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        return image_.data();
+    }
+    /// One rank sums over none, so that memory in pieces will do.
+    [[nodiscard]] bool can_sum_in_model() const {
+        if (alone_ || !flat_->contiguous()) return alone_;
+        const Stretch<T>& all = flat_->stretches().front();
+        return world_->is_shared(std::span<const T>(all.gradients, all.count));
     }
     void moved() {
         in_image_ = true;
@@ -114,9 +123,11 @@ private:
         });
     }
 
+    World* world_;
     const FlatModel<T>* flat_;
-    bool alone_;
-    std::unique_ptr<T[]> image_;
+    bool alone_;      ///< nothing is summed over ranks
+    bool from_model_; ///< one micro-batch's gradient is summed where the model put it
+    Memory<T> image_;
     bool in_model_ = false; ///< the model's memory holds a gradient of this update
     bool in_image_ = false; ///< the image does
     bool dirty_ = false;    ///< the model's memory may be other than zero

@@ -1,9 +1,11 @@
 #pragma once
 
 /// \file
-/// What the ranks of one group share where memory is common (in_process, simulated; shared_memory maps the same layout):
-/// announcements, by which waiting ranks find out that a peer does something else; and mapped lines, the flags of the
-/// direct schedules.
+/// What the ranks of one group share where memory is common (in_process, simulated, shared_memory): announcements, by which
+/// waiting ranks find out that a peer does something else; and mapped lines, the flags of the direct schedules.
+///
+/// Boards are values: views of one record a rank, in memory that the world gives: its own, or a segment that processes map. Memory
+/// of zeros is a board on which nothing has happened; there are no pointers to boards or records in it.
 
 #include "unisono/core/error.hpp"
 #include "unisono/transport/transport.hpp"
@@ -36,16 +38,29 @@ UNISONO_INLINE void copy_small(std::byte* to, const std::byte* from, std::size_t
     else if (bytes != 0) __builtin_memcpy(to, from, bytes);
 }
 
-/// The last operations that each rank of a group started. Written by that rank at each start (one line of its own),
+/// The last operations that each rank of a group started. Written by that rank at each start (lines of its own),
 /// read by others only when they have waited for a while.
 class Announcements {
 public:
     static constexpr std::size_t depth = 8;
 
-    explicit Announcements(int size) : logs_(std::make_unique<Log[]>(static_cast<std::size_t>(size))) {}
+    struct Entry {
+        std::atomic<std::uint64_t> sequence{0};
+        std::atomic<std::uint64_t> first{0};
+        std::atomic<std::uint64_t> second{0};
+    };
+    struct alignas(64) Rank {
+        Entry entries[depth];
+        std::atomic<std::uint64_t> latest{0};
+        std::atomic<std::uint64_t> finished{0};
+    };
 
-    void announce(int rank, std::uint64_t sequence, const Signature& signature) noexcept {
-        Log& log = logs_[static_cast<std::size_t>(rank)];
+    Announcements() = default;
+    explicit Announcements(Rank* ranks) : ranks_(ranks) {}
+    explicit operator bool() const { return ranks_ != nullptr; }
+
+    void announce(int rank, std::uint64_t sequence, const Signature& signature) const noexcept {
+        Rank& log = ranks_[static_cast<std::size_t>(rank)];
         Entry& entry = log.entries[sequence % depth];
         const auto words = std::bit_cast<Words>(signature);
         entry.sequence.store(0, std::memory_order_relaxed); // a reader in between sees 0 and drops what it read
@@ -57,7 +72,7 @@ public:
 
     /// The signature of a rank's operation; false if it has not started, or is long past.
     [[nodiscard]] bool find(int rank, std::uint64_t sequence, Signature& signature) const noexcept {
-        const Entry& entry = logs_[static_cast<std::size_t>(rank)].entries[sequence % depth];
+        const Entry& entry = ranks_[static_cast<std::size_t>(rank)].entries[sequence % depth];
         if (entry.sequence.load(std::memory_order_acquire) != sequence) return false;
         Words words{};
         words.first = entry.first.load(std::memory_order_acquire);
@@ -67,8 +82,16 @@ public:
         return true;
     }
 
+    /// Done on this rank. Operations may end out of order: the latest of them counts.
+    void finish(int rank, std::uint64_t sequence) const noexcept {
+        auto& finished = ranks_[static_cast<std::size_t>(rank)].finished;
+        if (finished.load(std::memory_order_relaxed) < sequence) finished.store(sequence, std::memory_order_relaxed);
+    }
+    [[nodiscard]] std::uint64_t finished(int rank) const noexcept {
+        return ranks_[static_cast<std::size_t>(rank)].finished.load(std::memory_order_relaxed);
+    }
     [[nodiscard]] std::uint64_t latest(int rank) const noexcept {
-        return logs_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
+        return ranks_[static_cast<std::size_t>(rank)].latest.load(std::memory_order_relaxed);
     }
 
 private:
@@ -76,16 +99,7 @@ private:
         std::uint64_t first = 0;
         std::uint64_t second = 0;
     };
-    struct Entry {
-        std::atomic<std::uint64_t> sequence{0};
-        std::atomic<std::uint64_t> first{0};
-        std::atomic<std::uint64_t> second{0};
-    };
-    struct alignas(64) Log {
-        Entry entries[depth];
-        std::atomic<std::uint64_t> latest{0};
-    };
-    std::unique_ptr<Log[]> logs_;
+    Rank* ranks_ = nullptr;
 };
 
 /// A rank's flag for one mapped operation, with what peers need to find its memory, and room for a small payload so
@@ -95,12 +109,14 @@ struct alignas(128) MappedLine {
 
     std::atomic<std::uint64_t> turn{0}; ///< (operation + 1) * 4 + phase; only grows
     Signature signature;
-    const std::byte* input = nullptr;
+    const std::byte* input = nullptr; ///< as its owner sees it: the transport's `shift(rank)` makes it ours
     std::byte* output = nullptr;
     std::uint64_t completed = 0; ///< how far its owner was when it raised the flag first
     std::byte payload[payload_bytes];
 };
 static_assert(sizeof(MappedLine) == 512);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
+              "flags are shared by processes, which have no lock in common");
 
 /// The mapped lines of a group. A line is used again after `depth` operations, when every rank has completed the older
 /// one; `completed` says how far a rank is.
@@ -108,22 +124,28 @@ class MappedBoard {
 public:
     static constexpr std::size_t depth = 4;
 
-    explicit MappedBoard(int size) : ranks_(std::make_unique<Rank[]>(static_cast<std::size_t>(size))) {}
-
-    MappedLine& line(int rank, std::uint64_t operation) noexcept {
-        return ranks_[static_cast<std::size_t>(rank)].lines[operation % depth];
-    }
-    std::atomic<std::uint64_t>& completed(int rank) noexcept {
-        return ranks_[static_cast<std::size_t>(rank)].completed;
-    }
-
-private:
     struct Rank {
         MappedLine lines[depth];
         alignas(128) std::atomic<std::uint64_t> completed{0};
     };
-    std::unique_ptr<Rank[]> ranks_;
+
+    MappedBoard() = default;
+    explicit MappedBoard(Rank* ranks) : ranks_(ranks) {}
+
+    [[nodiscard]] MappedLine& line(int rank, std::uint64_t operation) const noexcept {
+        return ranks_[static_cast<std::size_t>(rank)].lines[operation % depth];
+    }
+    [[nodiscard]] std::atomic<std::uint64_t>& completed(int rank) const noexcept {
+        return ranks_[static_cast<std::size_t>(rank)].completed;
+    }
+
+private:
+    Rank* ranks_ = nullptr;
 };
+
+/// The memory of a board.
+template <class Board>
+using BoardMemory = std::unique_ptr<typename Board::Rank[]>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

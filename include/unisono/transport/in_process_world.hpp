@@ -5,109 +5,29 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/transport/board.hpp"
-#include "unisono/transport/transport.hpp"
+#include "unisono/transport/memory_channel.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <mutex>
-#include <sched.h>
-#include <string_view>
 #include <thread>
-#include <unistd.h>
 #include <unordered_map>
 #include <vector>
-#if defined(__linux__)
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#endif
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
-inline int available_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return std::max(1, CPU_COUNT(&set));
-}
-
-/// One direction between two ranks: a ring of descriptors, written by the sender and read by the receiver alone. What a
-/// receiver needs of a tiny message lies in one cache line, since each line costs a trip between the cores. Slots are far
-/// apart: a processor that reads ahead would take lines away from the sender that is about to write them (measured: with
-/// slots or payloads side by side, messages up to 2 KiB take 1.2 to 1.7 x as long).
-struct InProcessChannel {
-    static constexpr std::size_t depth = 8;
-    static constexpr std::uint32_t tiny_bytes = 24;
-    static constexpr std::uint32_t eager_bytes = 2048;
-    static constexpr std::uint32_t outside = 0x80000000u;
-
-    /// Where the bytes of a large message lie.
-    struct Outside {
-        std::uint64_t bytes = 0;
-        const std::byte* data = nullptr;
-        std::atomic<std::uint32_t>* consumed = nullptr; ///< the sender's flag: gets the slot's `inside`
-    };
-
-    struct alignas(64) Slot {
-        std::atomic<std::uint32_t> turn{0}; ///< n + 1 when it holds the n-th message, modulo 2^32
-        std::uint32_t inside = 0; ///< bytes in the slot; from `outside` on, none: the number of the flag's use
-        Tag tag;
-        Signature signature;
-        std::byte tiny[tiny_bytes]; ///< up to so many bytes, or an Outside
-        std::byte eager[eager_bytes];
-    };
-    static_assert(sizeof(Outside) == tiny_bytes && offsetof(Slot, eager) == 64);
-
-    Slot slots[depth];
-    alignas(128) std::atomic<std::uint64_t> taken{0}; ///< messages that the receiver took out
-    alignas(128) std::uint64_t sent = 0;              ///< the sender's
-    std::uint64_t known_taken = 0;                    ///< the sender's: of these it knows that they were taken out
-    alignas(128) std::uint64_t received = 0;          ///< the receiver's
-};
-
-/// A store that a rank makes often, before a load that may not come first, against a look at it that is made once. The
-/// rare side pays for both: it makes every thread of the process pass a fence (membarrier), where the system can.
-class AsymmetricFence {
-public:
-    AsymmetricFence() {
-#if defined(__linux__)
-        rare_side_pays_ = ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-#endif
-    }
-    void store_often(std::atomic<bool>& flag, bool value) const {
-        if (!rare_side_pays_) return flag.store(value, std::memory_order_seq_cst);
-        flag.store(value, std::memory_order_relaxed);
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-    }
-    void pay() const {
-#if defined(__linux__)
-        if (rare_side_pays_) ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-#endif
-    }
-
-private:
-    bool rare_side_pays_ = false;
-};
-
 /// What the ranks of an in-process world share.
 class InProcessWorld {
 public:
+    static constexpr bool stages = false; ///< peers see all of each other's memory
+
     explicit InProcessWorld(int size)
         : size_(size), more_ranks_than_cores_(size > available_cores()),
-          channels_(std::make_unique<std::atomic<InProcessChannel*>[]>(static_cast<std::size_t>(size) *
-                                                                       static_cast<std::size_t>(size))),
+          channels_(std::make_unique<std::atomic<MemoryChannel*>[]>(static_cast<std::size_t>(size) *
+                                                                    static_cast<std::size_t>(size))),
           ranks_(std::make_unique<RankState[]>(static_cast<std::size_t>(size))) {}
     InProcessWorld(const InProcessWorld&) = delete;
     InProcessWorld& operator=(const InProcessWorld&) = delete;
@@ -119,18 +39,28 @@ public:
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
 
-    InProcessChannel& channel(int from, int to) {
+    MemoryChannel& channel(int from, int to) {
         auto& place =
             channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)];
-        InProcessChannel* known = place.load(std::memory_order_acquire);
+        MemoryChannel* known = place.load(std::memory_order_acquire);
         if (known != nullptr) return *known;
-        auto made = std::make_unique<InProcessChannel>();
+        auto made = std::make_unique<MemoryChannel>();
         if (place.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
         return *known;
     }
 
-    Announcements& announcements(std::uint64_t context, int size) { return find(announcements_, context, size); }
-    MappedBoard& mapped_board(std::uint64_t context, int size) { return find(boards_, context, size); }
+    Announcements announcements(std::uint64_t context, int size) {
+        return find<Announcements>(announcements_, context, size);
+    }
+    MappedBoard mapped_board(std::uint64_t context, int size) { return find<MappedBoard>(boards_, context, size); }
+
+    /// Addresses mean the same on all ranks.
+    static constexpr std::ptrdiff_t shift(int) { return 0; }
+
+    /// A flag in a line that only receivers write, with nothing else near it.
+    std::atomic<std::uint32_t>& new_flag(int rank) {
+        return state(rank).flags.emplace_back(std::make_unique<LoneFlag>())->flag;
+    }
 
     [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
 
@@ -165,30 +95,34 @@ public:
     }
 
 private:
+    struct alignas(128) LoneFlag {
+        std::atomic<std::uint32_t> flag{0};
+    };
     struct alignas(128) RankState {
         std::atomic<bool> touching{false};
         std::atomic<bool> left{false};
+        alignas(128) std::vector<std::unique_ptr<LoneFlag>> flags; ///< the rank's own
     };
     RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
-    template <class Shared>
-    Shared& find(std::unordered_map<std::uint64_t, std::unique_ptr<Shared>>& known, std::uint64_t context, int size) {
+    template <class Board>
+    Board find(std::unordered_map<std::uint64_t, BoardMemory<Board>>& known, std::uint64_t context, int size) {
         const std::lock_guard lock(mutex_);
         auto& place = known[context];
-        if (place == nullptr) place = std::make_unique<Shared>(size);
-        return *place;
+        if (place == nullptr) place = std::make_unique<typename Board::Rank[]>(static_cast<std::size_t>(size));
+        return Board(place.get());
     }
 
     int size_;
     bool more_ranks_than_cores_;
     AsymmetricFence fence_;
-    std::unique_ptr<std::atomic<InProcessChannel*>[]> channels_;
+    std::unique_ptr<std::atomic<MemoryChannel*>[]> channels_;
     std::unique_ptr<RankState[]> ranks_;
     alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
     alignas(128) std::mutex mutex_;
     Fault fault_;
-    std::unordered_map<std::uint64_t, std::unique_ptr<Announcements>> announcements_;
-    std::unordered_map<std::uint64_t, std::unique_ptr<MappedBoard>> boards_;
+    std::unordered_map<std::uint64_t, BoardMemory<Announcements>> announcements_;
+    std::unordered_map<std::uint64_t, BoardMemory<MappedBoard>> boards_;
 };
 
 } // namespace detail

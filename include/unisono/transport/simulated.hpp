@@ -55,7 +55,7 @@ public:
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
     [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }
-    detail::Announcements& announcements(std::uint64_t context, int size) {
+    detail::Announcements announcements(std::uint64_t context, int size) {
         return world_->announcements(context, size);
     }
 

@@ -25,10 +25,10 @@ public:
     explicit SimulatedWorld(int size, SimulationOptions options = {}, Drive drive = Drive::threads)
         : SimulatedHappenings(size, std::move(options)), drive_(drive), turns_(drive == Drive::threads ? size : 0) {}
 
-    Announcements& announcements(std::uint64_t context, int size) {
+    Announcements announcements(std::uint64_t context, int size) {
         auto& place = announcements_[context];
-        if (place == nullptr) place = std::make_unique<Announcements>(size);
-        return *place;
+        if (place == nullptr) place = std::make_unique<Announcements::Rank[]>(static_cast<std::size_t>(size));
+        return Announcements(place.get());
     }
 
     /// A rank's thread begins: returns when all have come and it is this one's turn.
@@ -211,7 +211,7 @@ private:
     Drive drive_;
     SimulatedTurns turns_;
     std::uint32_t polls_in_vain_ = 0;
-    std::unordered_map<std::uint64_t, std::unique_ptr<Announcements>> announcements_;
+    std::unordered_map<std::uint64_t, BoardMemory<Announcements>> announcements_;
 };
 
 } // namespace detail

@@ -22,7 +22,13 @@
 ///
 /// - A transport with `virtual_time` lets time pass in `idle` only, and `idle` returns when there is news or at `until`.
 ///
-/// Menu: in_process (ranks are threads of one process), simulated (virtual time, one rank at a time).
+/// - A transport that maps peers' memory says by `shift(peer)` what to add to an address of that peer's. If it `stages`, peers
+///   see some memory only: `reaches(data, bytes)` tells which, `allocate` gives some, and the group copies what is elsewhere.
+///
+/// Menu
+/// - in_process: ranks are threads of one process and read each other's memory.
+/// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
+/// - simulated: virtual time, one rank at a time.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"

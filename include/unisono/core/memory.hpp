@@ -1,0 +1,58 @@
+#pragma once
+
+/// \file
+/// An array that owns its memory, wherever that comes from: what `group.allocate<T>(n)` returns.
+
+#include "unisono/core/element.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// `size()` elements that are contiguous and begin at a cache line. Move-only. Keeps alive what its memory belongs to.
+template <class T>
+    requires std::is_trivially_copyable_v<T>
+class Memory {
+public:
+    using value_type = T;
+
+    Memory() = default;
+    /// `owner` gives the bytes back when it ends; they are zeroed here.
+    Memory(std::shared_ptr<std::byte> owner, std::size_t count)
+        : owner_(std::move(owner)), data_(reinterpret_cast<T*>(owner_.get())), count_(count) {
+        if (count_ != 0) std::memset(static_cast<void*>(data_), 0, count_ * sizeof(T));
+    }
+    Memory(Memory&& other) noexcept
+        : owner_(std::move(other.owner_)), data_(std::exchange(other.data_, nullptr)),
+          count_(std::exchange(other.count_, 0)) {}
+    Memory& operator=(Memory&& other) noexcept {
+        owner_ = std::move(other.owner_);
+        data_ = std::exchange(other.data_, nullptr);
+        count_ = std::exchange(other.count_, 0);
+        return *this;
+    }
+    ~Memory() = default;
+
+    [[nodiscard]] T* data() { return data_; }
+    [[nodiscard]] const T* data() const { return data_; }
+    [[nodiscard]] std::size_t size() const { return count_; }
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+    [[nodiscard]] T* begin() { return data_; }
+    [[nodiscard]] T* end() { return data_ + count_; }
+    [[nodiscard]] const T* begin() const { return data_; }
+    [[nodiscard]] const T* end() const { return data_ + count_; }
+    [[nodiscard]] T& operator[](std::size_t index) { return data_[index]; }
+    [[nodiscard]] const T& operator[](std::size_t index) const { return data_[index]; }
+
+private:
+    std::shared_ptr<std::byte> owner_;
+    T* data_ = nullptr;
+    std::size_t count_ = 0;
+};
+
+UNISONO_NAMESPACE_END

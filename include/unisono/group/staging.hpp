@@ -1,0 +1,97 @@
+#pragma once
+
+/// \file
+/// Operations over mapped memory whose buffers the peers cannot see: they run on copies in memory that all see, as much as
+/// the peers touch and no more.
+
+#include "unisono/group/operation_state.hpp"
+
+#include <cstddef>
+#include <cstring>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What the peers read and write of one rank's buffers, in bytes.
+struct PeersView {
+    std::size_t input = 0;
+    std::size_t output = 0;
+    bool output_is_read = false;
+    bool output_is_written = false;
+};
+
+inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {
+    const Plan& plan = *request.plan;
+    if (!plan.mapped() || plan.posts_payload() || group.size() == 1) return {};
+    const bool root = plan.shape().root == group.rank;
+    const std::size_t all = request.total_bytes;
+    const auto rank = static_cast<std::size_t>(group.rank);
+    const std::size_t own =
+        (request.input_counts.empty() ? request.partition.count : request.input_counts[rank]) * request.element_bytes;
+    switch (plan.collective()) {
+    case Collective::all_reduce: return {.input = all, .output = all, .output_is_written = true};
+    case Collective::reduce: return {.input = all, .output = root ? all : 0, .output_is_written = root};
+    case Collective::broadcast: return {.output = root ? all : 0, .output_is_read = root};
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return {.input = all};
+    case Collective::all_gather: return {.input = own};
+    case Collective::gather: return {.input = root ? 0 : own};
+    case Collective::scatter: return {.input = root ? all : 0};
+    default: return {};
+    }
+}
+
+/// The copies of one operation; none where its buffers can be seen.
+struct Staging {
+    std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    const std::byte* user_input = nullptr;
+    std::byte* user_output = nullptr;
+    std::size_t copy_back = 0; ///< bytes of the output
+
+    [[nodiscard]] bool used() const { return input != nullptr || output != nullptr; }
+};
+
+/// Puts copies in the place of what peers cannot see. Errors: refused, and then nothing has changed.
+template <class Transport>
+Staging stage(Transport& transport, const GroupContext& group, OperationRequest& request) {
+    const PeersView view = peers_view(group, request);
+    const bool input = view.input != 0 && !transport.reaches(request.input, view.input);
+    const bool output = view.output != 0 && !transport.reaches(request.output, view.output);
+    if (!input && !output) return {};
+    Staging made{.user_input = request.input, .user_output = request.output};
+    if (output) made.output = transport.stage(view.output);
+    if (input && output && view.input == view.output) {
+        // One copy for both: the operation may as well run in place.
+        std::memcpy(made.output, request.input, view.input);
+        request.input = made.output;
+    } else if (input) {
+        try {
+            made.input = transport.stage(view.input);
+        } catch (...) {
+            if (output) transport.unstage(made.output);
+            throw;
+        }
+        std::memcpy(made.input, request.input, view.input);
+        request.input = made.input;
+    }
+    if (output) {
+        if (view.output_is_read) std::memcpy(made.output, request.output, view.output);
+        if (view.output_is_written) made.copy_back = view.output;
+        request.output = made.output;
+    }
+    return made;
+}
+
+/// The operation is done: results go to where the user wants them.
+template <class Transport>
+void unstage(Transport& transport, const Staging& made, OperationRequest& request) {
+    if (made.copy_back != 0) std::memcpy(made.user_output, made.output, made.copy_back);
+    if (made.input != nullptr) transport.unstage(made.input);
+    if (made.output != nullptr) transport.unstage(made.output);
+    request.input = made.user_input;
+    request.output = made.user_output;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,80 @@
+#pragma once
+
+/// \file
+/// Ranks are processes of one host, or threads that pretend to be; peers' memory is read directly where it lies in the segment
+/// that all map.
+///
+/// Memory from `group.allocate<T>(n)` is in the segment: data there are combined straight from and to the peers'
+/// buffers, and large messages are read in place. Memory from elsewhere is accepted with one copy into the segment and, for
+/// results that peers write, one out of it. So at most as much memory is used beside it as operations in flight need.
+///
+/// A rank whose process ends without leaving is noticed by all that wait for it (peer_lost), within milliseconds; a rank that
+/// is stopped or slow never is, until the deadline that the program set has passed (timeout).
+
+#include "unisono/transport/memory_endpoint.hpp"
+#include "unisono/transport/shared_memory_world.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), or by
+/// `join_shared_memory` (transport/shared_memory_join.hpp); alone, a world of one.
+///
+/// At most 1,024 ranks, and 16,384 groups in the life of a world. Errors: refused where memory, addresses or open files
+/// run out.
+class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
+public:
+    static constexpr std::string_view name = "shared_memory";
+    static constexpr bool stages = true; ///< memory that peers do not see must be copied
+    using World = detail::SharedMemoryWorld;
+
+    SharedMemory() : SharedMemory(std::make_shared<World>(1), 0) {}
+    SharedMemory(std::shared_ptr<World> shared, int rank) : MemoryEndpoint(std::move(shared), rank) {
+        world().attach(rank);
+        died_.resize(static_cast<std::size_t>(size()));
+    }
+
+    /// Whether peers see these bytes.
+    [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return world().reaches(data, bytes); }
+
+    /// Memory that peers see, as long as the owner lives; not cleared. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+        std::byte* const block = world().allocate(rank(), bytes);
+        return {block, [world = shared_world(), me = rank()](std::byte* done) { world->release(me, done); }};
+    }
+
+    /// Memory for the time of one operation.
+    [[nodiscard]] std::byte* stage(std::size_t bytes) { return world().allocate(rank(), bytes); }
+    void unstage(const std::byte* block) noexcept { world().release(rank(), block); }
+
+    /// Bytes of this rank's arena that are in use now.
+    [[nodiscard]] std::size_t arena_taken() const { return world().arena(rank()).taken(); }
+
+    /// Whether a rank's process has ended without leaving. Looks now and then only.
+    [[nodiscard]] bool has_died(int peer) {
+        const nanoseconds time = now();
+        if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
+            looked_ = time;
+            world().see(rank(), time);
+            for (int other = 0; other < size(); ++other)
+                died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
+        }
+        return died_[static_cast<std::size_t>(peer)] != 0;
+    }
+    /// When a rank last waited in a call of the library, on the clock of now(); 0: never.
+    [[nodiscard]] nanoseconds last_seen(int peer) const { return world().last_seen(peer); }
+
+private:
+    detail::List<std::uint8_t> died_;
+    nanoseconds looked_ = 0;
+};
+
+static_assert(transport<SharedMemory>);
+
+UNISONO_NAMESPACE_END

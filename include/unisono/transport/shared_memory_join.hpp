@@ -1,0 +1,169 @@
+#pragma once
+
+/// \file
+/// A world in shared memory for processes without a common ancestor, which can already tell each other a few bytes: by a
+/// launcher's control plane, MPI, or anything else that gathers texts.
+
+#include "unisono/transport/shared_memory_world.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Gives every rank's text to every rank, by rank; throws if it cannot, or after a deadline of its own.
+template <class F>
+concept text_gathering = requires(F& gather, const std::string& mine) {
+    { gather(mine) } -> std::convertible_to<std::vector<std::string>>;
+};
+
+namespace detail {
+
+/// What each process tells the others; plain bytes, as all run on one host.
+struct SharedMemoryCard {
+    char host[40]; ///< names one start of one machine
+    char failed[256];
+    std::uint64_t token[2];
+    std::int32_t process;
+    std::int32_t file;
+    cpu_set_t cores;
+};
+
+class JoinedWorld final : public SharedMemoryWorld {
+public:
+    template <class Gather>
+    JoinedWorld(int rank, int size, std::size_t arena_bytes, Gather& gather) {
+        if (size < 1 || size > SharedLayout::most_ranks || rank < 0 || rank >= size)
+            refuse_input({"a world in shared memory has 1 to ", SharedLayout::most_ranks, " ranks, found rank ", rank,
+                          " of ", size});
+        set_size(size);
+        SharedMemoryCard mine = own_card();
+        if (rank == 0) {
+            try {
+                create(arena_bytes);
+                mine.file = segment().file();
+                std::memcpy(mine.token, header().token, sizeof mine.token);
+            } catch (const error& refused) { // the others must hear of it: they wait for the card
+                fail(mine, refused);
+            }
+        }
+        const std::vector<SharedMemoryCard> cards = exchange(gather, mine);
+        try {
+            if (rank != 0) open(cards[0]);
+            attach(rank);
+        } catch (const error& refused) {
+            fail(mine, refused);
+        }
+        exchange(gather, mine); // nobody goes on, and maybe ends, before all have mapped rank 0's segment
+        cpu_set_t all;
+        CPU_ZERO(&all);
+        for (const SharedMemoryCard& card : cards) CPU_OR(&all, &all, &card.cores);
+        set_cores(std::max(1, CPU_COUNT(&all))); // each rank may be bound to a core of its own
+    }
+
+private:
+    static SharedMemoryCard own_card() {
+        SharedMemoryCard card{};
+        const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        if (file >= 0) {
+            static_cast<void>(::read(file, card.host, sizeof card.host - 1) + 0);
+            ::close(file);
+        }
+        card.process = ::getpid();
+        card.file = -1;
+        if (sched_getaffinity(0, sizeof card.cores, &card.cores) != 0) CPU_ZERO(&card.cores);
+        return card;
+    }
+
+    static void fail(SharedMemoryCard& card, const error& refused) {
+        const std::string& why = refused.why().message;
+        const std::size_t length = std::min(why.size(), sizeof card.failed - 1);
+        std::memcpy(card.failed, why.data(), length);
+        card.failed[length] = '\0';
+    }
+
+    /// Throws the same on every rank if one of them failed.
+    template <class Gather>
+    std::vector<SharedMemoryCard> exchange(Gather& gather, const SharedMemoryCard& mine) const {
+        const std::vector<std::string> texts = gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
+        if (texts.size() != static_cast<std::size_t>(size()))
+            refuse_input({"joining shared memory: ", texts.size(), " texts were gathered from ", size(), " ranks"});
+        std::vector<SharedMemoryCard> cards(texts.size());
+        for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+            if (texts[rank].size() != sizeof(SharedMemoryCard))
+                refuse_input({"joining shared memory: rank ", rank, " gave ", texts[rank].size(), " bytes, expected ",
+                              sizeof(SharedMemoryCard), " (does it run the same version of the library?)"});
+            std::memcpy(&cards[rank], texts[rank].data(), sizeof(SharedMemoryCard));
+            cards[rank].failed[sizeof cards[rank].failed - 1] = '\0';
+        }
+        for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+            if (std::memcmp(cards[rank].host, cards[0].host, sizeof cards[0].host) != 0)
+                throw_refused(static_cast<int>(rank),
+                              "runs on another host than rank 0; shared memory is for processes "
+                              "of one host");
+            if (cards[rank].failed[0] != '\0') throw_refused(static_cast<int>(rank), cards[rank].failed);
+        }
+        return cards;
+    }
+
+    [[noreturn, gnu::cold]] static void throw_refused(int rank, const char* why) {
+        throw error(Fault{.code = ErrorCode::refused,
+                          .rank = rank,
+                          .peer = -1,
+                          .operation = "join_shared_memory",
+                          .sequence = 0,
+                          .message = concat({"rank ", rank, ": ", why})});
+    }
+
+    /// By /proc, which only lets processes of the same user do that. The token tells whether it was the right process: in
+    /// another container its number may be somebody else's.
+    void open(const SharedMemoryCard& first) {
+        adopt(SharedSegment::open(concat({"/proc/", first.process, "/fd/", first.file})));
+        if (std::memcmp(header().token, first.token, sizeof first.token) != 0)
+            refuse_shared_memory("the process of rank 0's number is another one here (do the ranks run in different "
+                                 "containers?)",
+                                 0);
+    }
+};
+
+} // namespace detail
+
+/// The world of ranks that are processes of one host and one user, for `SharedMemory(world, rank)`. `gather(text)` gives all
+/// ranks' texts, by rank; it is called twice, with about 450 bytes. `arena_bytes`: the most that one rank may allocate, as rank 0
+/// says; 0: as much as the machine has. The segment is opened through /proc of rank 0's process, which must stay there until
+/// this returns: it has no name, and nobody else can get at it.
+///
+/// Errors, the same on all ranks: refused (another host, user or container; no memory); bad_input; what `gather` throws.
+template <text_gathering Gather>
+[[nodiscard]] std::shared_ptr<detail::SharedMemoryWorld> join_shared_memory(int rank, int size, Gather&& gather,
+                                                                            std::size_t arena_bytes = 0) {
+    return std::make_shared<detail::JoinedWorld>(rank, size, arena_bytes, gather);
+}
+
+/// By a launcher's control plane, as launch/ has one: `all_gather(bytes, deadline)` gives all ranks' bytes.
+template <class Control>
+    requires requires(Control& control, std::span<const std::byte> mine, nanoseconds deadline) {
+        { control.rank() } -> std::convertible_to<int>;
+        { control.size() } -> std::convertible_to<int>;
+        control.all_gather(mine, deadline);
+    }
+[[nodiscard]] std::shared_ptr<detail::SharedMemoryWorld> join_shared_memory(Control& control, nanoseconds deadline,
+                                                                            std::size_t arena_bytes = 0) {
+    const auto gather = [&](const std::string& mine) {
+        std::vector<std::string> texts;
+        for (const auto& blob : control.all_gather(std::as_bytes(std::span<const char>(mine)), deadline))
+            texts.emplace_back(reinterpret_cast<const char*>(blob.data()), blob.size());
+        return texts;
+    };
+    return join_shared_memory(control.rank(), control.size(), gather, arena_bytes);
+}
+
+UNISONO_NAMESPACE_END
