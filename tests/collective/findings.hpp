@@ -1,28 +1,37 @@
 #pragma once
 
+#include "support/ranks.hpp"
+
 #include <unisono/unisono.hpp>
 
 #include <boost/test/unit_test.hpp>
 
+#include <atomic>
 #include <chrono>
-#include <mutex>
+#include <cstring>
 #include <string>
 
 namespace test {
 
-/// Failures found on ranks, reported on the test's own thread: Boost.Test is not for several threads.
+using Group = unisono::Group<Transport>;
+
+/// Failures found on ranks, reported by the test itself: Boost.Test is not for several threads, let alone processes.
 class Findings {
 public:
     void expect(bool good, const std::string& what) {
         if (good) return;
-        const std::lock_guard lock(mutex_);
-        if (text_.size() < 2000) text_ += what + "; ";
+        const std::string line = what + "; ";
+        const std::size_t at = text_->used.fetch_add(line.size());
+        if (at + line.size() < sizeof text_->text) std::memcpy(text_->text + at, line.data(), line.size());
     }
-    ~Findings() { BOOST_TEST(text_ == ""); }
+    ~Findings() { BOOST_TEST(std::string(text_->text) == ""); }
 
 private:
-    std::mutex mutex_;
-    std::string text_;
+    struct Text {
+        std::atomic<std::size_t> used{0};
+        char text[4096] = {};
+    };
+    Shared<Text> text_;
 };
 
 inline const unisono::RunOptions limit{.timeout = std::chrono::seconds(30), .bind_to_cores = false};

@@ -7,7 +7,7 @@
 #include <string>
 
 namespace un = unisono;
-using Group = un::Group<un::InProcess>;
+using test::Group;
 
 namespace {
 
@@ -35,7 +35,7 @@ std::vector<T> part(const std::vector<T>& all, std::size_t begin, std::size_t co
 template <class Family>
 void check_broadcast_and_reduce(int world, std::size_t count, const Family& family) {
     test::Findings findings;
-    un::run<un::InProcess>(
+    test::run(
         world,
         [&](Group& group) {
             for (int root = 0; root < world; ++root) {
@@ -73,7 +73,7 @@ void check_blocks(int world, std::size_t scale, bool with_counts, const Family& 
         const auto own = oracle::contribution<float>(rank, counts[static_cast<std::size_t>(rank)]);
         std::copy(own.begin(), own.end(), everything.begin() + static_cast<std::ptrdiff_t>(before(counts, rank)));
     }
-    un::run<un::InProcess>(
+    test::run(
         world,
         [&](Group& group) {
             const int rank = group.rank();
@@ -178,15 +178,15 @@ BOOST_AUTO_TEST_CASE(blocks) {
 
 BOOST_AUTO_TEST_CASE(barrier_holds_everybody) {
     test::Findings findings;
-    std::atomic<int> arrived{0};
-    un::run<un::InProcess>(
+    test::Shared<std::atomic<int>> arrived;
+    test::run(
         5,
         [&](Group& group) {
             for (int round = 1; round <= 50; ++round) {
-                ++arrived;
+                ++*arrived;
                 if (round % 2 == 0) un::barrier(group);
                 else un::barrier(group, un::TreeSchedule{});
-                findings.expect(arrived.load() >= 5 * round, "somebody left before everybody came");
+                findings.expect(arrived->load() >= 5 * round, "somebody left before everybody came");
                 un::barrier(group);
             }
         },
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(barrier_holds_everybody) {
 
 BOOST_AUTO_TEST_CASE(send_and_receive) {
     test::Findings findings;
-    un::run<un::InProcess>(
+    test::run(
         3,
         [&](Group& group) {
             const int next = (group.rank() + 1) % 3;
@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(send_and_receive) {
 
 BOOST_AUTO_TEST_CASE(many_messages_to_a_rank_that_looks_elsewhere) {
     test::Findings findings;
-    un::run<un::InProcess>(
+    test::run(
         3,
         [&](Group& group) {
             constexpr int many = 300;
@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(many_messages_to_a_rank_that_looks_elsewhere) {
 
 BOOST_AUTO_TEST_CASE(groups_by_colour_and_key) {
     test::Findings findings;
-    un::run<un::InProcess>(
+    test::run(
         7,
         [&](Group& group) {
             Group rows = group.split(group.rank() / 3, group.rank());

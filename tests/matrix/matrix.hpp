@@ -23,6 +23,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <string>
@@ -204,12 +205,15 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
         ++counts().refused[std::string(Rules::refusal)];
     } else {
         ++counts().ran;
-        for (const int ranks : {1, 2, 3}) {
+        for (const int ranks : test::on_processes ? std::vector{1, 2, 5} : std::vector{1, 2, 3}) {
             if constexpr (requires { reducer.servers; }) {
                 if (reducer.servers > ranks) continue;
             }
-            std::vector<std::vector<double>> weights(static_cast<std::size_t>(ranks));
-            std::uint64_t updates = 0;
+            struct Result { // of processes, maybe
+                std::array<double, columns> weights;
+                std::uint64_t updates;
+            };
+            const test::Shared<std::array<Result, 5>> results;
             const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
                 Model model;
                 un::RowData<double, double> data{inputs(), columns, targets()};
@@ -217,18 +221,21 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                                     guard,        optimizer, sampler,  sharding,
                                     accumulation, update,    reducer,  un::Buckets{.first_bytes = 1, .bytes = 24}};
                 trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
-                weights[static_cast<std::size_t>(world.rank())] = model.values();
-                if (world.rank() == 0) updates = trainer.updates();
+                Result& mine = results->at(static_cast<std::size_t>(world.rank()));
+                const std::vector<double> values = model.values();
+                std::copy(values.begin(), values.end(), mine.weights.begin());
+                mine.updates = trainer.updates();
             });
+            const std::uint64_t updates = results->at(0).updates;
             BOOST_TEST_CONTEXT(ranks << " ranks: " << Reducer::name << ", " << Update::name << ", " << Sharding::name
                                      << ", " << Guard::name << ", " << Optimizer::name << ", " << Sampler::name << ", "
                                      << Accumulation::name << ", " << Weighing::name << ", " << Rate::name) {
                 for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
                 const auto expected = serial(ranks, sampler, accumulation, weighing, optimizer, rate, updates);
                 BOOST_TEST(updates > 0u);
-                for (const auto& one : weights) {
-                    BOOST_TEST(one == weights[0], boost::test_tools::per_element());
-                    BOOST_REQUIRE(one.size() == columns);
+                for (int rank = 0; rank < ranks; ++rank) {
+                    const auto& one = results->at(static_cast<std::size_t>(rank)).weights;
+                    BOOST_TEST(one == results->at(0).weights, boost::test_tools::per_element());
                     for (std::size_t j = 0; j < columns; ++j)
                         BOOST_TEST(std::abs(one[j] - expected[j]) <= 1e-11 * std::max(1.0, std::abs(expected[j])),
                                    "weight " << j << " is " << one[j] << ", expected " << expected[j]);

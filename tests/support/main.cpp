@@ -6,14 +6,14 @@
 #define BOOST_TEST_MODULE unisono
 #include <boost/test/unit_test.hpp>
 
-#include <chrono>
-#include <condition_variable>
+#include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
+#include <cstring>
 #include <string>
-#include <thread>
 
+#include <sys/time.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -28,23 +28,19 @@ namespace {
 
 namespace ut = boost::unit_test;
 
+/// By a timer and its signal, not by a thread: tests that fork need a process with one thread. A fork has no timer.
 class Watchdog final : public ut::test_observer {
 public:
     Watchdog() {
         ut::framework::register_observer(*this);
-        thread_ = std::thread([this] { watch(); });
+        struct sigaction action {};
+        action.sa_handler = &Watchdog::bark;
+        ::sigaction(SIGALRM, &action, nullptr);
     }
-
     ~Watchdog() override {
-        {
-            std::lock_guard lock{mutex_};
-            stopping_ = true;
-        }
-        changed_.notify_one();
-        thread_.join();
+        set(0);
         ut::framework::deregister_observer(*this);
     }
-
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
@@ -76,55 +72,27 @@ private:
         return limit;
     }
 
-    void begin(std::string name, double limit) {
-        {
-            std::lock_guard lock{mutex_};
-            name_ = std::move(name);
-            limit_s_ = limit;
-            running_ = true;
-            ++generation_;
-        }
-        changed_.notify_one();
+    static void begin(const std::string& name, double limit) {
+        std::snprintf(last_words, sizeof last_words, "\nwatchdog: test case %s hung (no end within %g s)\n",
+                      name.c_str(), limit);
+        set(limit);
+    }
+    static void end() { set(0); }
+
+    static void set(double limit) {
+        itimerval timer{};
+        timer.it_value.tv_sec = static_cast<time_t>(limit);
+        timer.it_value.tv_usec = static_cast<suseconds_t>((limit - std::floor(limit)) * 1e6);
+        ::setitimer(ITIMER_REAL, &timer, nullptr);
     }
 
-    void end() {
-        {
-            std::lock_guard lock{mutex_};
-            running_ = false;
-            ++generation_;
+    static void bark(int) {
+        if (::write(STDERR_FILENO, last_words, std::strlen(last_words)) > 0) {
         }
-        changed_.notify_one();
+        _exit(124);
     }
 
-    void watch() {
-        std::unique_lock lock{mutex_};
-        while (!stopping_) {
-            const auto seen = generation_;
-            const auto news = [&] { return stopping_ || generation_ != seen; };
-            if (!running_) {
-                changed_.wait(lock, news);
-                continue;
-            }
-            // The system clock's wait, as ThreadSanitizer of these compilers does not know the steady clock's.
-            const auto until =
-                std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(
-                                                       std::chrono::duration<double>(limit_s_));
-            if (!changed_.wait_until(lock, until, news)) {
-                std::fprintf(stderr, "\nwatchdog: test case %s hung (no end within %g s)\n", name_.c_str(), limit_s_);
-                std::fflush(stderr);
-                _exit(124);
-            }
-        }
-    }
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::string name_;
-    double limit_s_ = 0;
-    unsigned long generation_ = 0;
-    bool running_ = false;
-    bool stopping_ = false;
-    std::thread thread_;
+    inline static char last_words[1000] = {};
 };
 
 BOOST_TEST_GLOBAL_FIXTURE(Watchdog);

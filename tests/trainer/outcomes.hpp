@@ -1,9 +1,9 @@
 // What each rank of a world saw: nothing, or which error.
 #pragma once
 
-#include "unisono/group/run.hpp"
-#include "unisono/transport/in_process.hpp"
+#include "support/ranks.hpp"
 
+#include <array>
 #include <chrono>
 #include <exception>
 #include <string>
@@ -24,19 +24,37 @@ struct Outcome {
 /// Runs body(world) on each rank; what a rank throws is its outcome. Waits end after half a minute.
 template <class Body>
 std::vector<Outcome> outcomes(int ranks, Body body) {
-    std::vector<Outcome> all(static_cast<std::size_t>(ranks));
-    unisono::run<unisono::InProcess>(ranks,
-                                     [&](auto& world) {
-                                         Outcome& mine = all[static_cast<std::size_t>(world.rank())];
-                                         try {
-                                             body(world);
-                                         } catch (const unisono::error& found) {
-                                             mine = {true, true, found.code(), found.rank(), found.what()};
-                                         } catch (const std::exception& found) {
-                                             mine = {true, false, unisono::ErrorCode::none, -1, found.what()};
-                                         }
-                                     },
-                                     {.timeout = std::chrono::seconds(30)});
+    struct Plain { // the ranks may be processes
+        bool failed, ours;
+        unisono::ErrorCode code;
+        int rank;
+        char what[1000];
+        void tell(bool of_ours, unisono::ErrorCode found, int who, const std::string& text) {
+            failed = true;
+            ours = of_ours;
+            code = found;
+            rank = who;
+            text.copy(what, sizeof what - 1);
+        }
+    };
+    const test::Shared<std::array<Plain, 8>> told;
+    test::run(ranks,
+              [&](auto& world) {
+                  Plain& mine = told->at(static_cast<std::size_t>(world.rank()));
+                  try {
+                      body(world);
+                  } catch (const unisono::error& found) {
+                      mine.tell(true, found.code(), found.rank(), found.what());
+                  } catch (const std::exception& found) {
+                      mine.tell(false, unisono::ErrorCode::none, -1, found.what());
+                  }
+              },
+              {.timeout = std::chrono::seconds(30)});
+    std::vector<Outcome> all;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const Plain& one = told->at(static_cast<std::size_t>(rank));
+        all.push_back({one.failed, one.ours, one.code, one.failed ? one.rank : -1, one.what});
+    }
     return all;
 }
 

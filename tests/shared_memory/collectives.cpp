@@ -1,0 +1,5 @@
+// The suites of the collectives and of faults, with processes for ranks.
+#define UNISONO_TEST_TRANSPORT unisono::SharedMemory
+#include "../collective/all_reduce.cpp"
+#include "../collective/others.cpp"
+#include "../group/faults.cpp"

@@ -1,0 +1,220 @@
+// The segment, its arenas, and what buffers from elsewhere cost.
+#define UNISONO_TEST_TRANSPORT unisono::SharedMemory
+#include "processes.hpp"
+
+#include <unisono/testing/transport_laws.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+#include <random>
+#include <sys/resource.h>
+
+namespace un = unisono;
+using test::Group;
+
+namespace {
+
+constexpr std::size_t mebi = std::size_t{1} << 20;
+
+/// Pages of the segment that are there, in bytes.
+std::size_t pages_of(const un::detail::SharedMemoryWorld& world) {
+    struct stat facts {};
+    BOOST_REQUIRE(::fstat(world.segment().file(), &facts) == 0);
+    return static_cast<std::size_t>(facts.st_blocks) * 512;
+}
+
+/// Runs `work` on threads of this process, each with an endpoint of its own of the same world.
+template <class Body>
+void on_threads(int ranks, Body body) {
+    un::detail::run_world<un::SharedMemory>(std::make_shared<un::SharedMemory::World>(ranks), body, test::limit);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(shared_memory)
+
+BOOST_AUTO_TEST_CASE(the_laws_of_transports) {
+    const auto found = un::testing::transport_laws<un::SharedMemory>();
+    BOOST_TEST(found.lawful(), found.text());
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_gives_what_nobody_has) {
+    un::detail::SharedMemoryWorld world(1, 64 * mebi);
+    world.attach(0);
+    std::mt19937 random(1);
+    std::map<std::byte*, std::size_t> taken;
+    for (int i = 0; i < 3000; ++i) {
+        if (taken.size() > 40 || (!taken.empty() && random() % 2 == 0)) {
+            auto one = std::next(taken.begin(), static_cast<std::ptrdiff_t>(random() % taken.size()));
+            for (std::size_t at = 0; at < one->second; at += 997)
+                BOOST_REQUIRE(one->first[at] == static_cast<std::byte>(one->second % 251));
+            world.release(0, one->first);
+            taken.erase(one);
+            continue;
+        }
+        const std::size_t bytes = random() % (std::size_t{1} << (random() % 21)) + 1;
+        std::byte* const block = world.allocate(0, bytes);
+        BOOST_REQUIRE(reinterpret_cast<std::uintptr_t>(block) % 128 == 0);
+        BOOST_REQUIRE(world.reaches(block, bytes));
+        const auto after = taken.lower_bound(block);
+        BOOST_REQUIRE((after == taken.end() || block + bytes <= after->first));
+        if (after != taken.begin()) {
+            const auto before = std::prev(after);
+            BOOST_REQUIRE(before->first + before->second <= block);
+        }
+        std::memset(block, static_cast<int>(bytes % 251), bytes);
+        taken.emplace(block, bytes);
+    }
+    for (const auto& one : taken) world.release(0, one.first);
+    BOOST_TEST(world.arena(0).taken() == 0u);
+    // All free blocks are one again.
+    std::byte* const most = world.allocate(0, world.arena(0).used() / 8192 * 4096);
+    world.release(0, most);
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_that_is_full_says_so) {
+    un::detail::SharedMemoryWorld world(1, 8 * mebi);
+    world.attach(0);
+    const auto is_refused = [](const un::error& failed) {
+        return failed.code() == un::ErrorCode::refused && std::string(failed.what()).find("arena") != std::string::npos;
+    };
+    BOOST_CHECK_EXCEPTION(world.allocate(0, 9 * mebi), un::error, is_refused);
+    std::byte* const block = world.allocate(0, 5 * mebi);
+    BOOST_CHECK_EXCEPTION(world.allocate(0, 5 * mebi), un::error, is_refused);
+    world.release(0, block);
+    world.release(0, world.allocate(0, 5 * mebi));
+}
+
+BOOST_AUTO_TEST_CASE(a_world_is_sparse_and_large_blocks_give_their_pages_back) {
+    un::detail::SharedMemoryWorld world(16);
+    BOOST_TEST(pages_of(world) < 4 * mebi);
+    world.attach(3);
+    constexpr std::size_t bytes = 400 * mebi; // more than an arena keeps
+    std::byte* const block = world.allocate(3, bytes);
+    BOOST_TEST(pages_of(world) >= bytes);
+    block[0] = block[bytes - 1] = std::byte{1};
+    world.release(3, block);
+    BOOST_TEST(pages_of(world) < 8 * mebi);
+    std::byte* const again = world.allocate(3, bytes);
+    BOOST_TEST((again[0] == std::byte{0} && again[bytes - 1] == std::byte{0}));
+    world.release(3, again);
+}
+
+BOOST_AUTO_TEST_CASE(a_thousand_ranks_fit) {
+    un::detail::SharedMemoryWorld world(1024);
+    for (const int rank : {0, 1023}) {
+        world.attach(rank);
+        std::byte* const block = world.allocate(rank, 3 * mebi);
+        block[3 * mebi - 1] = std::byte{1};
+    }
+    BOOST_TEST(world.channel(1023, 1022).taken.load() == 0u);
+    BOOST_TEST(world.mapped_board(77, 1024).line(1023, 3).turn.load() == 0u);
+    BOOST_TEST(pages_of(world) < 64 * mebi);
+    BOOST_CHECK_THROW(un::detail::SharedMemoryWorld(1025), un::error);
+    BOOST_CHECK_THROW(un::detail::SharedMemoryWorld(0), un::error);
+}
+
+BOOST_AUTO_TEST_CASE(buffers_from_elsewhere_leave_nothing_in_the_arena) {
+    on_threads(3, [](Group& group) {
+        const std::size_t before = group.endpoint().arena_taken();
+        const float mine = static_cast<float>(group.rank() + 1);
+        for (const std::size_t count : {1000u, 300'000u}) {
+            for (int repeat = 0; repeat < 20; ++repeat) {
+                std::vector<float> data(count, mine), out(count);
+                un::all_reduce(group, data, out);
+                if (out[count - 1] != 6.0f || data[0] != mine) throw std::runtime_error("all_reduce is wrong");
+                un::broadcast(group, data, 2);
+                if (data[count / 2] != 3.0f) throw std::runtime_error("broadcast is wrong");
+                un::all_reduce(group, data, un::Sum{}, un::RingSchedule{});
+                if (data[count / 3] != 9.0f) throw std::runtime_error("the ring is wrong");
+            }
+        }
+        un::barrier(group);
+        group.progress();
+        // Flags of large messages stay: as many as were in flight at once.
+        if (group.endpoint().arena_taken() > before + 64 * 128)
+            throw std::runtime_error("something stays in the arena");
+    });
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_the_group_is_shared_and_outlives_it) {
+    un::Memory<double> kept;
+    {
+        Group alone;
+        kept = alone.allocate<double>(1000);
+        BOOST_TEST(alone.is_shared(std::span<const double>(kept)));
+        const std::vector<double> elsewhere(1000);
+        BOOST_TEST(!alone.is_shared(std::span<const double>(elsewhere)));
+        BOOST_TEST(alone.allocate<int>(0).size() == 0u);
+        BOOST_CHECK_THROW(static_cast<void>(alone.allocate<double>(std::size_t{1} << 62)), un::error);
+    }
+    for (double& one : kept) {
+        BOOST_REQUIRE(one == 0.0);
+        one = 2;
+    }
+    un::Memory<double> moved = std::move(kept);
+    BOOST_TEST((kept.empty() && moved.size() == 1000u && moved[999] == 2.0));
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool addresses_are_ours = false; // sanitizers take most of them
+#elif defined(__has_feature)
+constexpr bool addresses_are_ours = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
+#else
+constexpr bool addresses_are_ours = true;
+#endif
+
+BOOST_AUTO_TEST_CASE(addresses_that_are_short_give_smaller_arenas, *boost::unit_test::enable_if<addresses_are_ours>()) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit limit{std::size_t{8} << 30, std::size_t{8} << 30};
+        ::setrlimit(RLIMIT_AS, &limit);
+        try {
+            un::detail::SharedMemoryWorld world(2);
+            world.attach(1);
+            world.release(1, world.allocate(1, mebi));
+        } catch (...) {
+            ::_exit(1);
+        }
+        ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    BOOST_TEST(status == 0);
+}
+
+BOOST_AUTO_TEST_CASE(nobody_else_can_open_it) {
+    if (::geteuid() != 0) return; // only root can become somebody else
+    const un::detail::SharedMemoryWorld world(2);
+    struct stat facts {};
+    BOOST_REQUIRE(::fstat(world.segment().file(), &facts) == 0);
+    BOOST_TEST((facts.st_mode & 0777) == 0600u);
+    const std::string path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(world.segment().file());
+    const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    BOOST_TEST(own >= 0);
+    ::close(own);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const int inherited = world.segment().file();
+        if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(2);
+        // The path, and the file itself by a descriptor that such a process might have been given.
+        if (::open(path.c_str(), O_RDONLY) >= 0) ::_exit(3);
+        if (::open(("/proc/self/fd/" + std::to_string(inherited)).c_str(), O_RDWR) >= 0) ::_exit(4);
+        ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    BOOST_TEST(status == 0);
+}
+
+BOOST_AUTO_TEST_CASE(groups_without_end_are_refused_at_last) {
+    un::detail::SharedMemoryWorld world(1, mebi);
+    std::size_t made = 0;
+    BOOST_CHECK_EXCEPTION(for (std::uint64_t context = 1; context < 20'000; ++context, ++made) static_cast<void>(
+                              world.mapped_board(context * 0x9e3779b97f4a7c15u, 1)),
+                          un::error, [](const un::error& failed) { return failed.code() == un::ErrorCode::refused; });
+    BOOST_TEST(made == 16384u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,142 @@
+#pragma once
+
+// Processes for tests: some without a common world, which have to find each other; what they leave; what they report.
+
+#include "../collective/findings.hpp"
+
+#include <unisono/unisono.hpp>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <functional>
+#include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace test {
+
+/// Files there whose names have `part` in them.
+inline std::size_t entries_of(const char* folder, const char* part = "") {
+    std::size_t count = 0;
+    DIR* const opened = ::opendir(folder);
+    if (opened == nullptr) return 0;
+    while (const dirent* entry = ::readdir(opened)) count += std::strstr(entry->d_name, part) != nullptr;
+    ::closedir(opened);
+    return count;
+}
+
+/// Compares what is there now with what was there when it was made: open files and children; no file of shared memory has a name.
+class Leftovers {
+public:
+    ~Leftovers() {
+        BOOST_TEST(entries_of("/proc/self/fd") == files_);
+        BOOST_TEST(entries_of("/dev/shm", "unisono") == 0u); // other programs may be at work there
+        int status = 0;
+        BOOST_TEST((::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD));
+    }
+
+private:
+    std::size_t files_ = entries_of("/proc/self/fd");
+};
+
+/// Texts of all ranks for all ranks, in memory that their parent made.
+class Noticeboard {
+public:
+    static constexpr std::size_t most = 8, room = 1024;
+
+    std::vector<std::string> gather(int rank, int size, const std::string& mine, int round) {
+        Sheet& sheet = sheets_->at(static_cast<std::size_t>(round));
+        Slot& slot = sheet.at(static_cast<std::size_t>(rank));
+        if (mine.size() > room) throw std::runtime_error("a text is too long for the noticeboard");
+        mine.copy(slot.text, room);
+        slot.length.store(mine.size() + 1);
+        std::vector<std::string> all;
+        for (int peer = 0; peer < size; ++peer) {
+            const Slot& other = sheet.at(static_cast<std::size_t>(peer));
+            for (int i = 0; other.length.load() == 0; ++i) {
+                if (i > 10'000) throw std::runtime_error("nobody came");
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            all.emplace_back(other.text, other.length.load() - 1);
+        }
+        return all;
+    }
+
+private:
+    struct Slot {
+        std::atomic<std::size_t> length{0};
+        char text[room] = {};
+    };
+    using Sheet = std::array<Slot, most>;
+    Shared<std::array<Sheet, 2>> sheets_;
+};
+
+/// Runs body(world) in processes that join a world by themselves, each with the segment at another address; returns when
+/// all have ended, or have been stopped while all others have ended. `status[rank]` is as of waitpid.
+template <class Body>
+std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options) {
+    Noticeboard board;
+    std::fflush(nullptr);
+    std::vector<pid_t> processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+        const pid_t made = ::fork();
+        if (made == 0) {
+            // What is mapped later lies below, at another distance on each rank: too large for any gap that there is.
+            ::mmap(nullptr, (static_cast<std::size_t>(rank) * 3 + 1) << 40, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            int status = 3;
+            try {
+                struct Control { // as much of a launcher's as joining needs
+                    Noticeboard& board;
+                    int rank_, size_, round = 0;
+                    [[nodiscard]] int rank() const { return rank_; }
+                    [[nodiscard]] int size() const { return size_; }
+                    std::vector<std::string> all_gather(std::span<const std::byte> mine, unisono::nanoseconds) {
+                        return board.gather(rank_, size_, {reinterpret_cast<const char*>(mine.data()), mine.size()},
+                                            round++);
+                    }
+                } control{board, rank, ranks};
+                auto shared = unisono::join_shared_memory(control, unisono::never);
+                unisono::Group<unisono::SharedMemory> world(unisono::SharedMemory(shared, rank));
+                status = unisono::detail::run_rank(std::move(world), options, body) ? 1 : 0;
+            } catch (const std::exception& failed) {
+                std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
+            }
+            std::fflush(nullptr);
+            ::_exit(status);
+        }
+        processes.push_back(made);
+    }
+    std::vector<int> ends(processes.size(), -1);
+    std::size_t ended = 0, stopped = 0;
+    while (ended + stopped < processes.size()) {
+        stopped = 0;
+        for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+            if (ends[rank] != -1 && !WIFSTOPPED(ends[rank])) continue;
+            int status = 0;
+            if (::waitpid(processes[rank], &status, WNOHANG | WUNTRACED) == processes[rank]) ends[rank] = status;
+            if (ends[rank] == -1) continue;
+            if (WIFSTOPPED(ends[rank])) ++stopped;
+            else ++ended;
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    for (std::size_t rank = 0; rank < processes.size(); ++rank) {
+        if (!WIFSTOPPED(ends[rank])) continue;
+        ::kill(processes[rank], SIGKILL);
+        ::waitpid(processes[rank], nullptr, 0);
+    }
+    return ends;
+}
+
+} // namespace test

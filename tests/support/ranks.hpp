@@ -1,0 +1,65 @@
+// The ranks of a test: threads, or processes, as the translation unit says that includes a suite.
+#pragma once
+
+#include "unisono/group/run_processes.hpp"
+#include "unisono/transport/in_process.hpp"
+#include "unisono/transport/shared_memory.hpp"
+
+#include <memory>
+#include <new>
+#include <sys/mman.h>
+#include <type_traits>
+
+#ifndef UNISONO_TEST_TRANSPORT
+#define UNISONO_TEST_TRANSPORT unisono::InProcess
+#endif
+
+namespace test {
+
+using Transport = UNISONO_TEST_TRANSPORT;
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool under_thread_sanitizer = true;
+#elif defined(__has_feature)
+inline constexpr bool under_thread_sanitizer = __has_feature(thread_sanitizer);
+#else
+inline constexpr bool under_thread_sanitizer = false;
+#endif
+
+/// ThreadSanitizer has a thread of its own, and sees nothing of other processes: there the ranks are threads that share a
+/// world as processes do.
+inline constexpr bool on_processes = unisono::process_transport<Transport> && !under_thread_sanitizer;
+
+/// A value that processes forked later share.
+template <class T>
+class Shared {
+public:
+    Shared() : value_(::new(map()) T{}) {}
+    Shared(const Shared&) = delete;
+    Shared& operator=(const Shared&) = delete;
+    ~Shared() { ::munmap(value_, sizeof(T)); }
+    T& operator*() const { return *value_; }
+    T* operator->() const { return value_; }
+
+private:
+    static_assert(std::is_trivially_destructible_v<T>);
+    static void* map() {
+        void* const at = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED) throw std::bad_alloc();
+        return at;
+    }
+    T* value_;
+};
+
+/// The world's ranks: threads, or processes where the transport has them.
+template <class Body>
+void run(int ranks, Body body, const unisono::RunOptions& options = {}) {
+    if constexpr (unisono::process_transport<Transport> && !on_processes) {
+        unisono::detail::check_run(ranks, options);
+        unisono::detail::run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);
+    } else {
+        unisono::run<Transport>(ranks, body, options);
+    }
+}
+
+} // namespace test
