@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <poll.h>
 #include <string>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 #include <vector>
 
@@ -37,7 +37,7 @@ inline int count_threads() {
     while (std::fgets(line, sizeof line, status) != nullptr) {
         if (std::sscanf(line, "Threads: %d", &threads) == 1) break;
     }
-    std::fclose(status);
+    static_cast<void>(std::fclose(status));
     return threads;
 }
 
@@ -82,7 +82,7 @@ public:
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (::getppid() != parent) ::_exit(1); // it ended before we asked to be told
             const int status = be();
-            std::fflush(nullptr);
+            static_cast<void>(std::fflush(nullptr));
             ::_exit(status);
         }
         Child& child = children_[static_cast<std::size_t>(rank)];
@@ -160,13 +160,27 @@ int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, 
     }
 }
 
+inline const char* name_of_signal(int signal) {
+    switch (signal) {
+    case SIGABRT: return "it gave up: SIGABRT";
+    case SIGBUS: return "memory that is not there: SIGBUS";
+    case SIGFPE: return "arithmetic: SIGFPE";
+    case SIGILL: return "an unknown instruction: SIGILL";
+    case SIGINT: return "interrupted: SIGINT";
+    case SIGKILL: return "killed from outside, maybe for want of memory: SIGKILL";
+    case SIGSEGV: return "a wrong address: SIGSEGV";
+    case SIGTERM: return "asked to end: SIGTERM";
+    default: return "see signal(7)";
+    }
+}
+
 /// A process that ended without leaving its world: how, for people.
 inline Fault lost_process(int rank, int status) {
     Fault fault{
         .code = ErrorCode::peer_lost, .rank = -1, .peer = rank, .operation = "run", .sequence = 0, .message = {}};
     if (WIFSIGNALED(status)) {
         const int signal = WTERMSIG(status);
-        fault.message = concat({"rank ", rank, " was killed by signal ", signal, " (", ::strsignal(signal), ")"});
+        fault.message = concat({"rank ", rank, " was killed by signal ", signal, " (", name_of_signal(signal), ")"});
     } else {
         fault.message =
             concat({"rank ", rank, "'s process ended with status ", WEXITSTATUS(status), " before its body returned"});
@@ -192,17 +206,18 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
     const auto shared = std::make_shared<typename Transport::World>(ranks);
     if (ranks == 1) return detail::run_world<Transport>(shared, body, options);
     detail::refuse_to_fork_threads();
-    std::fflush(nullptr); // else each rank would write what is waiting
+    static_cast<void>(std::fflush(nullptr)); // else each rank would write what is waiting
     detail::RankProcesses processes(ranks);
     for (int rank = 0; rank < ranks; ++rank) {
         if (processes.start(rank, [&] { return detail::be_rank<Transport>(shared, rank, options, body); })) continue;
-        shared->abort(
-            ranks, Fault{.code = ErrorCode::refused,
-                         .rank = rank,
-                         .peer = -1,
-                         .operation = "run",
-                         .sequence = 0,
-                         .message = concat({"no process for rank ", rank, " of ", ranks, ": ", std::strerror(errno)})});
+        const int failed = errno;
+        shared->abort(ranks, Fault{.code = ErrorCode::refused,
+                                   .rank = rank,
+                                   .peer = -1,
+                                   .operation = "run",
+                                   .sequence = 0,
+                                   .message = concat({"no process for rank ", rank, " of ", ranks, ": ",
+                                                      std::generic_category().message(failed)})});
         break;
     }
     nanoseconds until = never;

@@ -32,8 +32,7 @@ public:
     static constexpr bool maps_peers = true;
 
     MemoryEndpoint(std::shared_ptr<World> world, int rank)
-        : world_(std::move(world)), rank_(rank), into_(static_cast<std::size_t>(world_->size())),
-          out_(static_cast<std::size_t>(world_->size())) {}
+        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())) {}
     MemoryEndpoint(MemoryEndpoint&&) noexcept = default;
     MemoryEndpoint& operator=(MemoryEndpoint&&) = delete;
     ~MemoryEndpoint() {
@@ -143,9 +142,10 @@ private:
         std::uint32_t use = 0;
         std::byte eager[MemoryChannel::eager_bytes];
     };
-    struct Incoming {
-        MemoryChannel* channel = nullptr;
-        std::vector<Early> early;
+    struct Peer {
+        MemoryChannel* out = nullptr; ///< once it is needed
+        MemoryChannel* in = nullptr;
+        std::vector<Early> early; ///< from it
     };
 
     [[nodiscard]] bool is_backlogged(int peer) const {
@@ -167,7 +167,7 @@ private:
     }
 
     UNISONO_INLINE bool try_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
-        MemoryChannel*& known = out_[static_cast<std::size_t>(peer)];
+        MemoryChannel*& known = peers_[static_cast<std::size_t>(peer)].out;
         if (known == nullptr) known = &world_->channel(rank_, peer);
         MemoryChannel& channel = *known;
         using Channel = MemoryChannel;
@@ -214,7 +214,7 @@ private:
 
     template <class Sink>
     bool receive(const Posted& posted, Sink& sink) {
-        Incoming& from = into_[static_cast<std::size_t>(posted.peer)];
+        Peer& from = peers_[static_cast<std::size_t>(posted.peer)];
         for (auto early = from.early.begin(); early != from.early.end(); ++early) {
             if (early->envelope.tag == posted.tag) {
                 deliver(posted, early->envelope, early->data, early->eager, early->consumed, early->use, sink);
@@ -222,8 +222,8 @@ private:
                 return true;
             }
         }
-        if (from.channel == nullptr) from.channel = &world_->channel(posted.peer, rank_);
-        auto& channel = *from.channel;
+        if (from.in == nullptr) from.in = &world_->channel(posted.peer, rank_);
+        auto& channel = *from.in;
         using Channel = MemoryChannel;
         for (;;) {
             auto& slot = channel.slots[channel.received % Channel::depth];
@@ -264,14 +264,12 @@ private:
     }
 
     static std::atomic<std::uint32_t>* shifted(std::atomic<std::uint32_t>* flag, std::ptrdiff_t bytes) {
-        return reinterpret_cast<std::atomic<std::uint32_t>*>(reinterpret_cast<std::uintptr_t>(flag) +
-                                                             static_cast<std::uintptr_t>(bytes));
+        return reinterpret_cast<std::atomic<std::uint32_t>*>(reinterpret_cast<std::byte*>(flag) + bytes);
     }
 
     std::shared_ptr<World> world_;
     int rank_;
-    std::vector<Incoming> into_;
-    List<MemoryChannel*> out_;
+    std::vector<Peer> peers_;
     List<Posted> posted_;
     List<Token> sent_;
     List<Waiting> waiting_;

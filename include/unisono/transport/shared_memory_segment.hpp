@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -22,8 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shared_memory(const std::string& what, int code) {
-    throw error(ErrorCode::refused,
-                concat({"shared memory: ", what, code != 0 ? ": " : "", code != 0 ? std::strerror(code) : ""}));
+    throw error(ErrorCode::refused, concat({"shared memory: ", what, code != 0 ? ": " : "",
+                                            code != 0 ? std::generic_category().message(code) : std::string()}));
 }
 
 class SharedSegment {
