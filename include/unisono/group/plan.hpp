@@ -8,10 +8,8 @@
 #include "unisono/schedule/schedule.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -133,6 +131,13 @@ private:
 /// The plans of one group, found by schedule.
 class PlanCache {
 public:
+    PlanCache() = default;
+    PlanCache(const PlanCache&) = delete;
+    PlanCache& operator=(const PlanCache&) = delete;
+    ~PlanCache() {
+        for (const Entry& entry : entries_) delete entry.plan;
+    }
+
     template <collective_schedule Schedule>
     const Plan& find(const Schedule& schedule) {
         const void* type = &PlanOf<Schedule>::type_tag;
@@ -141,16 +146,17 @@ public:
                 return *entry.plan;
             }
         }
-        entries_.push_back({type, std::make_unique<PlanOf<Schedule>>(schedule)});
+        entries_.reserve(entries_.size() + 1); // else a plan could be lost
+        entries_.push_back({type, new PlanOf<Schedule>(schedule)});
         return *entries_.back().plan;
     }
 
 private:
     struct Entry {
         const void* type = nullptr;
-        std::unique_ptr<Plan> plan;
+        const Plan* plan = nullptr; ///< owned
     };
-    std::vector<Entry> entries_;
+    List<Entry> entries_;
 };
 
 } // namespace detail

@@ -4,6 +4,7 @@
 /// What the ranks of an in-process world share: the rings of descriptors between them, their boards, and the first fault.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory_channel.hpp"
 
@@ -13,8 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -50,16 +49,23 @@ public:
     }
 
     Announcements announcements(std::uint64_t context, int size) {
-        return find<Announcements>(announcements_, context, size);
+        const std::lock_guard lock(mutex_);
+        return announcements_.find(context, size);
     }
-    MappedBoard mapped_board(std::uint64_t context, int size) { return find<MappedBoard>(boards_, context, size); }
+    MappedBoard mapped_board(std::uint64_t context, int size) {
+        const std::lock_guard lock(mutex_);
+        return boards_.find(context, size);
+    }
 
     /// Addresses mean the same on all ranks.
     static constexpr std::ptrdiff_t shift(int) { return 0; }
 
     /// A flag in a line that only receivers write, with nothing else near it.
     std::atomic<std::uint32_t>& new_flag(int rank) {
-        return state(rank).flags.emplace_back(std::make_unique<LoneFlag>())->flag;
+        List<LoneFlag*>& flags = state(rank).flags;
+        flags.reserve(flags.size() + 1); // else a flag could be lost
+        flags.push_back(new LoneFlag);
+        return flags.back()->flag;
     }
 
     [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
@@ -101,17 +107,38 @@ private:
     struct alignas(128) RankState {
         std::atomic<bool> touching{false};
         std::atomic<bool> left{false};
-        alignas(128) std::vector<std::unique_ptr<LoneFlag>> flags; ///< the rank's own
+        alignas(128) List<LoneFlag*> flags; ///< the rank's own
+
+        ~RankState() {
+            for (const LoneFlag* one : flags) delete one;
+        }
     };
     RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
+    /// The boards of all groups; they stay where they are.
     template <class Board>
-    Board find(std::unordered_map<std::uint64_t, BoardMemory<Board>>& known, std::uint64_t context, int size) {
-        const std::lock_guard lock(mutex_);
-        auto& place = known[context];
-        if (place == nullptr) place = std::make_unique<typename Board::Rank[]>(static_cast<std::size_t>(size));
-        return Board(place.get());
-    }
+    class Boards {
+    public:
+        Boards() = default;
+        Boards(const Boards&) = delete;
+        Boards& operator=(const Boards&) = delete;
+        ~Boards() {
+            for (const typename Board::Rank* one : made_) delete[] one;
+        }
+        Board find(std::uint64_t context, int size) {
+            std::uint32_t& number = numbers_[context];
+            if (number == 0) {
+                made_.reserve(made_.size() + 1); // else one could be lost
+                made_.push_back(new typename Board::Rank[static_cast<std::size_t>(size)]());
+                number = static_cast<std::uint32_t>(made_.size());
+            }
+            return Board(made_[number - 1]);
+        }
+
+    private:
+        CountTable numbers_; ///< of a group's board, from 1
+        List<typename Board::Rank*> made_;
+    };
 
     int size_;
     bool more_ranks_than_cores_;
@@ -121,8 +148,8 @@ private:
     alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
     alignas(128) std::mutex mutex_;
     Fault fault_;
-    std::unordered_map<std::uint64_t, BoardMemory<Announcements>> announcements_;
-    std::unordered_map<std::uint64_t, BoardMemory<MappedBoard>> boards_;
+    Boards<Announcements> announcements_;
+    Boards<MappedBoard> boards_;
 };
 
 } // namespace detail
