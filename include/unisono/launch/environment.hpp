@@ -1,0 +1,77 @@
+#pragma once
+
+/// \file
+/// A process's environment as a plain value, so that what is read from it is a pure function and tests can feed any.
+
+#include "unisono/core/error.hpp"
+
+#include <charconv>
+#include <initializer_list>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+class Environment {
+public:
+    using Variable = std::pair<std::string, std::string>;
+
+    Environment() = default;
+    Environment(std::initializer_list<Variable> variables) : variables_(variables) {}
+
+    /// A copy of what this process has now.
+    static Environment of_process() {
+        Environment found;
+        for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+            const std::string_view text = *entry;
+            const std::size_t equals = text.find('=');
+            if (equals == std::string_view::npos) continue;
+            found.variables_.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+        }
+        return found;
+    }
+
+    /// The value of a variable, which may be empty; nullptr if it is not set.
+    [[nodiscard]] const std::string* find(std::string_view name) const {
+        for (const Variable& variable : variables_) {
+            if (variable.first == name) return &variable.second;
+        }
+        return nullptr;
+    }
+
+    void set(std::string_view name, std::string_view value) {
+        erase(name);
+        variables_.emplace_back(name, value);
+    }
+    void erase(std::string_view name) {
+        std::erase_if(variables_, [&](const Variable& variable) { return variable.first == name; });
+    }
+
+    [[nodiscard]] const std::vector<Variable>& variables() const { return variables_; }
+
+private:
+    std::vector<Variable> variables_;
+};
+
+namespace detail {
+
+/// A variable's value as an error quotes it: foreign text is cut, and what is not printable is replaced.
+inline std::string quoted(std::string_view text) {
+    std::string shown;
+    for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
+    return "'" + shown + (text.size() > 80 ? "...'" : "'");
+}
+
+/// Digits alone, at most `most`.
+inline bool parse_count(std::string_view text, int most, int& value) {
+    if (text.empty() || text.front() < '0' || text.front() > '9') return false;
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return failed == std::errc{} && end == text.data() + text.size() && value <= most;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,175 @@
+#pragma once
+
+/// \file
+/// Who am I: rank, world, local rank, local world and number of hosts, as the launcher of this job says.
+
+#include "unisono/launch/launcher_claims.hpp"
+
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// One process's place in its job. What a launcher does not say is unknown (-1 or 0) and is found out when the processes
+/// meet: `ControlPlane::placement()`.
+struct Identity {
+    int rank = 0;
+    int world = 1;
+    int local_rank = 0;  ///< among the ranks of this host; -1: unknown
+    int local_world = 1; ///< ranks of this host; 0: unknown
+    int hosts = 1;       ///< 0: unknown
+    Launcher launcher = Launcher::none;
+
+    friend bool operator==(const Identity&, const Identity&) = default;
+};
+
+namespace detail {
+
+inline std::string together(const Claim& claim) {
+    std::string text(name_of(claim.launcher));
+    text += " says";
+    for (const Number* number :
+         {&claim.rank, &claim.world, &claim.local_rank, &claim.local_world, &claim.node, &claim.nodes}) {
+        if (number->known()) text += " " + number->text();
+    }
+    return text;
+}
+
+/// Two statements about the same number; the first may take it over from the second.
+inline bool agree(Number& first, const Number& second) {
+    if (!second.known()) return true;
+    if (!first.known()) first = second;
+    return first.value == second.value;
+}
+
+/// Joins what a second launcher says to what the first one said. `srun torchrun ...` is no contradiction: there the outer
+/// launcher counts the agents that the inner one counts as nodes.
+inline void combine(Claim& first, const Claim& second) {
+    if (!second.rank.known()) { // knows about nodes only
+        if (agree(first.node, second.node) && agree(first.nodes, second.nodes)) return;
+    } else {
+        Claim merged = first;
+        if (agree(merged.rank, second.rank) && agree(merged.world, second.world) &&
+            agree(merged.local_rank, second.local_rank) && agree(merged.local_world, second.local_world)) {
+            if (!merged.node.known()) merged.node = second.node;
+            if (!merged.nodes.known()) merged.nodes = second.nodes;
+            first = merged;
+            return;
+        }
+        if (first.node.known() && first.nodes.known() && first.node.value == second.rank.value &&
+            first.nodes.value == second.world.value) {
+            return;
+        }
+    }
+    refuse_input("two launchers disagree: " + together(first) + "; " + together(second) +
+                 " (UNISONO_LAUNCHER=" + std::string(name_of(first.launcher)) +
+                 " or =" + std::string(name_of(second.launcher)) + " says which one to believe)");
+}
+
+/// Refuses what no placement of ranks on hosts can explain.
+inline void check(const Claim& claim) {
+    const auto refuse = [&](const Number& a, const Number& b, const std::string& why) {
+        refuse_input(std::string(name_of(claim.launcher)) + ": " + a.text() + " and " + b.text() +
+                     " contradict: " + why);
+    };
+    const auto& [launcher, rank, world, local_rank, local_world, node, nodes] = claim;
+    const std::string per_node = " (is " + rank.name + " that of a node? It must be that of a process)";
+    for (const auto& [one, other] : {std::pair{&rank, &world}, {&world, &rank}}) {
+        if (one->known() && !other->known()) {
+            refuse_input(std::string(name_of(launcher)) + ": " + one->text() + " is set, but " + other->name +
+                         " is not");
+        }
+    }
+    for (const Number* count : {&world, &local_world, &nodes}) {
+        if (count->known() && count->value < 1) refuse_input(count->text() + ": expected at least 1");
+    }
+    if (rank.value >= world.value) refuse(rank, world, "ranks are 0 to " + std::to_string(world.value - 1));
+    if (local_world.known() && local_world.value > world.value) {
+        refuse(world, local_world, "a host has at most as many ranks as the world" + per_node);
+    }
+    if (local_rank.known() && local_world.known() && local_rank.value >= local_world.value) {
+        refuse(local_rank, local_world, "local ranks are 0 to " + std::to_string(local_world.value - 1));
+    }
+    if (local_rank.known() && local_rank.value > rank.value) {
+        refuse(rank, local_rank, "a host's ranks are numbered in the order of the world's" + per_node);
+    }
+    if (local_rank.known() && local_world.known() && local_world.value - local_rank.value > world.value - rank.value) {
+        refuse(rank, local_rank,
+               "with " + world.text() + " and " + local_world.text() +
+                   " there are fewer ranks above this one than its host has" + per_node);
+    }
+    if (node.known() && nodes.known() && node.value >= nodes.value) {
+        refuse(node, nodes, "nodes are 0 to " + std::to_string(nodes.value - 1));
+    }
+    if (!nodes.known()) return;
+    for (const Number* local : {&local_world, &local_rank}) { // the other nodes have at least one rank each
+        const int most = world.value - (nodes.value - 1) - (local == &local_rank ? 1 : 0);
+        if (most < 0) refuse(world, nodes, "each node has at least one rank" + per_node);
+        if (local->value > most) {
+            refuse(world, *local,
+                   "with " + nodes.text() + " there are not enough ranks for the other nodes" + per_node);
+        }
+    }
+    if (nodes.value == 1 && local_world.known() && local_world.value != world.value) {
+        refuse(world, local_world, "one node (" + nodes.text() + ") has all ranks" + per_node);
+    }
+}
+
+/// Fills in what follows from the rest.
+inline Identity identity_of(const Claim& claim) {
+    Identity me{.rank = claim.rank.value,
+                .world = claim.world.value,
+                .local_rank = claim.local_rank.value,
+                .local_world = claim.local_world.known() ? claim.local_world.value : 0,
+                .hosts = claim.nodes.known() ? claim.nodes.value : 0,
+                .launcher = claim.launcher};
+    if (me.world == 1 || me.hosts == 1) me.local_world = me.world;
+    if (me.hosts == me.world) me.local_world = 1;
+    if (me.local_world == me.world) me.local_rank = me.rank;
+    if (me.local_world == 1) me.local_rank = 0;
+    if (me.hosts == 0 && me.local_world > 0 && me.world % me.local_world == 0) me.hosts = me.world / me.local_world;
+    return me;
+}
+
+} // namespace detail
+
+/// What the program itself says. Errors: bad_input unless 0 <= rank < world (<= 2^20).
+inline Identity identity_of(int rank, int world) {
+    if (world < 1 || world > detail::most_ranks) {
+        refuse_input("a world has 1 to " + std::to_string(detail::most_ranks) + " ranks, found " +
+                     std::to_string(world));
+    }
+    if (rank < 0 || rank >= world) {
+        refuse_input("rank " + std::to_string(rank) + " is not one of a world of " + std::to_string(world));
+    }
+    return {.rank = rank,
+            .world = world,
+            .local_rank = world == 1 ? 0 : -1,
+            .local_world = world == 1 ? 1 : 0,
+            .hosts = world == 1 ? 1 : 0,
+            .launcher = Launcher::program};
+}
+
+/// Who this process is, by its environment; alone (rank 0 of 1) where no launcher speaks. Pure.
+///
+/// Order: UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK, UNISONO_LOCAL_WORLD_SIZE win over everything, since they
+/// mean nobody else. Otherwise all launchers found must agree, or UNISONO_LAUNCHER names the one to believe.
+/// Errors: bad_input for what is no number, for contradictions inside one launcher's variables (as on platforms where
+/// RANK is that of a node) and between launchers; the message quotes the variables with their values.
+inline Identity identify(const Environment& environment) {
+    std::vector<detail::Claim> claims = detail::claims_of(environment);
+    if (claims.empty()) return {};
+    // A launcher that knows of nodes only speaks for the processes where nobody else does: then there is one a node.
+    detail::Claim claim = claims.front();
+    for (std::size_t i = 1; i < claims.size(); ++i) detail::combine(claim, claims[i]);
+    if (!claim.rank.known() && !claim.world.known()) {
+        claim.rank = claim.node;
+        claim.world = claim.nodes;
+    }
+    detail::check(claim);
+    return detail::identity_of(claim);
+}
+
+inline Identity identify() { return identify(Environment::of_process()); }
+
+UNISONO_NAMESPACE_END

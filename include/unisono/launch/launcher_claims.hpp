@@ -1,0 +1,287 @@
+#pragma once
+
+/// \file
+/// What each launcher says about a process, read from its variables and not yet compared.
+
+#include "unisono/launch/environment.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+enum class Launcher : std::uint8_t {
+    none,        ///< started by hand
+    program,     ///< the program says itself who it is
+    unisono_run, ///< UNISONO_*
+    torchrun,    ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE; also set by many platforms
+    openmpi,     ///< OMPI_COMM_WORLD_*
+    mpich,       ///< PMI_*, MPI_LOCAL*
+    srun,        ///< SLURM_*
+    kubeflow,    ///< PET_*, beside RANK and WORLD_SIZE
+    sagemaker,   ///< SM_*: hosts only
+};
+
+constexpr std::string_view name_of(Launcher which) {
+    constexpr std::string_view names[] = {"none",  "program", "unisono-run", "torchrun", "openmpi",
+                                          "mpich", "srun",    "kubeflow",    "sagemaker"};
+    return names[static_cast<std::size_t>(which)];
+}
+
+namespace detail {
+
+inline constexpr int most_ranks = 1 << 20;
+
+/// A number with the variable that it comes from.
+struct Number {
+    int value = -1;
+    std::string name = {};
+
+    [[nodiscard]] bool known() const { return value >= 0; }
+    [[nodiscard]] std::string text() const { return name + "=" + std::to_string(value); }
+};
+
+/// What one launcher says. `node` and `nodes` count hosts, or what starts processes on them.
+struct Claim {
+    Launcher launcher = Launcher::none;
+    Number rank = {};
+    Number world = {};
+    Number local_rank = {};
+    Number local_world = {};
+    Number node = {};
+    Number nodes = {};
+};
+
+/// The first of the variables that is set. The names are kept also where none is, for messages.
+inline Number read(const Environment& environment, std::string_view name, std::string_view otherwise = {}) {
+    for (const std::string_view each : {name, otherwise}) {
+        if (each.empty()) continue;
+        if (const std::string* text = environment.find(each)) {
+            Number number{.value = 0, .name = std::string(each)};
+            if (!parse_count(*text, most_ranks, number.value)) {
+                refuse_input(std::string(each) + " is " + quoted(*text) + ", expected a number from 0 to " +
+                             std::to_string(most_ranks));
+            }
+            return number;
+        }
+    }
+    return {.value = -1, .name = std::string(name)};
+}
+
+/// As `read`, where the launcher may also say "auto", "gpu" or "1:4": then it is unknown.
+inline Number read_if_number(const Environment& environment, std::string_view name) {
+    int ignored = 0;
+    const std::string* text = environment.find(name);
+    if (text == nullptr || !parse_count(*text, most_ranks, ignored)) return {.value = -1, .name = std::string(name)};
+    return read(environment, name);
+}
+
+/// The count of node `node` in Slurm's "2(x3),1": 2 on the first three nodes, 1 on the fourth; -1 if it is not there.
+inline int tasks_on_node(std::string_view text, int node) {
+    int passed = 0;
+    while (!text.empty()) {
+        const std::string_view item = text.substr(0, text.find(','));
+        text.remove_prefix(std::min(text.size(), item.size() + 1));
+        const std::size_t open = item.find("(x");
+        int tasks = 0;
+        int nodes = 1;
+        if (!parse_count(item.substr(0, open), most_ranks, tasks)) return -1;
+        if (open != std::string_view::npos) {
+            if (!item.ends_with(')') ||
+                !parse_count(item.substr(open + 2, item.size() - open - 3), most_ranks, nodes)) {
+                return -1;
+            }
+        }
+        if (nodes > node - passed) return tasks;
+        passed += nodes;
+    }
+    return -1;
+}
+
+inline void unisono_claim(const Environment& environment, std::vector<Claim>& claims) {
+    Claim claim{.launcher = Launcher::unisono_run,
+                .rank = read(environment, "UNISONO_RANK"),
+                .world = read(environment, "UNISONO_WORLD_SIZE"),
+                .local_rank = read(environment, "UNISONO_LOCAL_RANK"),
+                .local_world = read(environment, "UNISONO_LOCAL_WORLD_SIZE")};
+    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+}
+
+/// torchrun, Kubeflow and platforms that imitate them. Kubeflow's RANK is that of a pod, which may be meant to start
+/// several processes.
+inline void torchrun_claim(const Environment& environment, std::vector<Claim>& claims) {
+    Claim claim{.launcher = Launcher::torchrun,
+                .rank = read(environment, "RANK"),
+                .world = read(environment, "WORLD_SIZE"),
+                .local_rank = read(environment, "LOCAL_RANK"),
+                .local_world = read(environment, "LOCAL_WORLD_SIZE"),
+                .node = read(environment, "GROUP_RANK"),
+                .nodes = read(environment, "GROUP_WORLD_SIZE")};
+    const bool given = claim.rank.known() || claim.world.known();
+    const Number node = read(environment, "PET_NODE_RANK");
+    const Number nodes = read_if_number(environment, "PET_NNODES"); // "1:4" where it is elastic
+    const Number each = read_if_number(environment, "PET_NPROC_PER_NODE");
+    if (!node.known() && !nodes.known() && !each.known()) {
+        if (given) claims.push_back(std::move(claim));
+        return;
+    }
+    const auto contradict = [](const Number& a, const Number& b, const std::string& why) {
+        if (a.known() && b.known() && a.value != b.value) {
+            refuse_input("kubeflow: " + a.text() + " and " + b.text() + " contradict: " + why);
+        }
+    };
+    if (claim.local_rank.known() && given) { // torchrun runs inside the pod
+        contradict(claim.local_world, each, "both are the processes of a pod");
+        contradict(claim.node, node, "both number the pod");
+        contradict(claim.nodes, nodes, "both count the pods");
+        if (nodes.known() && each.known() && claim.world.known() &&
+            nodes.value * std::int64_t{each.value} != claim.world.value) {
+            refuse_input("kubeflow: " + claim.world.text() + " contradicts " + nodes.text() + " pods of " +
+                         each.text() + " processes (is WORLD_SIZE that of the pods?)");
+        }
+        if (!claim.node.known()) claim.node = node;
+        if (!claim.nodes.known()) claim.nodes = nodes;
+        claims.push_back(std::move(claim));
+        return;
+    }
+    if (each.known() && each.value != 1) {
+        const Number& rank = claim.rank.known() ? claim.rank : node;
+        refuse_input("kubeflow: " + (rank.known() ? rank.text() : rank.name) + " is that of a pod, and " + each.text() +
+                     " asks for several processes in each: start the program by `torchrun --no-python`");
+    }
+    claim.launcher = Launcher::kubeflow;
+    if (each.known()) { // one process a pod
+        contradict(claim.rank, node, "a pod has one process");
+        contradict(claim.world, nodes, "a pod has one process");
+        claim.local_rank = {.value = 0, .name = each.name};
+        claim.local_world = each;
+    }
+    if (!claim.rank.known()) claim.rank = node;
+    if (!claim.world.known()) claim.world = nodes;
+    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+}
+
+inline void openmpi_claim(const Environment& environment, std::vector<Claim>& claims) {
+    Claim claim{.launcher = Launcher::openmpi,
+                .rank = read(environment, "OMPI_COMM_WORLD_RANK"),
+                .world = read(environment, "OMPI_COMM_WORLD_SIZE"),
+                .local_rank = read(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
+                .local_world = read(environment, "OMPI_COMM_WORLD_LOCAL_SIZE")};
+    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+}
+
+inline void mpich_claim(const Environment& environment, std::vector<Claim>& claims) {
+    Claim claim{.launcher = Launcher::mpich,
+                .rank = read(environment, "PMI_RANK"),
+                .world = read(environment, "PMI_SIZE"),
+                .local_rank = read(environment, "MPI_LOCALRANKID"),
+                .local_world = read(environment, "MPI_LOCALNRANKS")};
+    if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
+}
+
+/// Only a process that srun started has SLURM_PROCID; a shell in an allocation knows the number of tasks alone.
+inline void srun_claim(const Environment& environment, std::vector<Claim>& claims) {
+    Claim claim{.launcher = Launcher::srun,
+                .rank = read(environment, "SLURM_PROCID"),
+                .world = read(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
+                .local_rank = read(environment, "SLURM_LOCALID"),
+                .node = read(environment, "SLURM_NODEID"),
+                .nodes = read(environment, "SLURM_STEP_NUM_NODES", "SLURM_NNODES")};
+    if (!claim.rank.known()) return;
+    if (!claim.world.known()) claim.world.name = "SLURM_NTASKS";
+    claim.local_world = read(environment, "SLURM_NTASKS_PER_NODE");
+    const int node = claim.node.known() ? claim.node.value : 0;
+    for (const std::string_view name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
+        const std::string* tasks = environment.find(name);
+        // In an allocation of several nodes these say how many tasks this very node has; SLURM_NTASKS_PER_NODE is a wish.
+        if (tasks == nullptr || (!claim.node.known() && claim.nodes.value != 1)) continue;
+        if (const int count = tasks_on_node(*tasks, node); count > 0 && count <= claim.world.value) {
+            claim.local_world = {.value = count, .name = std::string(name)};
+            break;
+        }
+    }
+    claims.push_back(std::move(claim));
+}
+
+/// The strings of a JSON array of strings such as ["algo-1","algo-2"]; false if it is none.
+inline bool parse_hosts(std::string_view text, std::vector<std::string>& hosts) {
+    std::size_t at = 0;
+    const auto skip = [&] { at = std::min(text.find_first_not_of(" \t\r\n", at), text.size()); };
+    const auto take = [&](char wanted) { return skip(), at < text.size() && text[at] == wanted && ++at != 0; };
+    if (!take('[')) return false;
+    do {
+        if (!take('"')) return false;
+        const std::size_t end = text.find_first_of("\"\\", at);
+        if (end == std::string_view::npos || text[end] != '"') return false;
+        hosts.emplace_back(text.substr(at, end - at));
+        at = end + 1;
+    } while (take(','));
+    if (!take(']')) return false;
+    skip();
+    return at == text.size() && hosts.size() <= std::size_t{most_ranks};
+}
+
+/// SageMaker starts one process a host, which may start others; it says nothing about those.
+inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& claims) {
+    const std::string* hosts = environment.find("SM_HOSTS");
+    const std::string* own = environment.find("SM_CURRENT_HOST");
+    if (hosts == nullptr && own == nullptr) return;
+    if (hosts == nullptr || own == nullptr) {
+        refuse_input(std::string("sagemaker: ") + (own == nullptr ? "SM_HOSTS" : "SM_CURRENT_HOST") + " is set, but " +
+                     (own == nullptr ? "SM_CURRENT_HOST" : "SM_HOSTS") + " is not");
+    }
+    std::vector<std::string> names;
+    if (!parse_hosts(*hosts, names)) {
+        refuse_input("sagemaker: SM_HOSTS is " + quoted(*hosts) + ", expected a list such as [\"algo-1\",\"algo-2\"]");
+    }
+    Claim claim{.launcher = Launcher::sagemaker};
+    claim.nodes = {.value = static_cast<int>(names.size()), .name = "SM_HOSTS"};
+    claim.node.name = "SM_CURRENT_HOST";
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i] != *own) continue;
+        if (claim.node.known()) refuse_input("sagemaker: SM_HOSTS names " + quoted(*own) + " twice");
+        claim.node.value = static_cast<int>(i);
+    }
+    if (!claim.node.known()) {
+        refuse_input("sagemaker: SM_CURRENT_HOST=" + quoted(*own) + " is not in SM_HOSTS=" + quoted(*hosts));
+    }
+    claims.push_back(std::move(claim));
+}
+
+/// All that speak, the inner ones first. Of UNISONO_*, if it is there, or of the launcher that UNISONO_LAUNCHER names,
+/// theirs alone.
+inline std::vector<Claim> claims_of(const Environment& environment) {
+    using Reader = void (*)(const Environment&, std::vector<Claim>&);
+    struct Known {
+        Reader read;
+        Launcher name;
+        Launcher other_name;
+    };
+    constexpr Known known[] = {{torchrun_claim, Launcher::torchrun, Launcher::kubeflow},
+                               {openmpi_claim, Launcher::openmpi, Launcher::openmpi},
+                               {mpich_claim, Launcher::mpich, Launcher::mpich},
+                               {srun_claim, Launcher::srun, Launcher::srun},
+                               {sagemaker_claim, Launcher::sagemaker, Launcher::sagemaker}};
+    std::vector<Claim> claims;
+    unisono_claim(environment, claims);
+    if (!claims.empty()) return claims;
+    const std::string* wanted = environment.find("UNISONO_LAUNCHER");
+    if (wanted != nullptr && *wanted == name_of(Launcher::none)) return claims;
+    for (const Known& each : known) {
+        if (wanted == nullptr || *wanted == name_of(each.name) || *wanted == name_of(each.other_name)) {
+            each.read(environment, claims);
+        }
+    }
+    if (wanted != nullptr && claims.empty()) {
+        refuse_input("UNISONO_LAUNCHER is " + quoted(*wanted) +
+                     ", but no variables of such a launcher are set; it knows none, torchrun, kubeflow, openmpi, "
+                     "mpich, srun and sagemaker");
+    }
+    return claims;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,199 @@
+#pragma once
+
+/// \file
+/// Where the processes of a job meet: at an address that all know, or by a file in a folder that all see.
+
+#include "unisono/launch/identity.hpp"
+#include "unisono/launch/token.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Rank 0 listens, or a launcher that outlives the ranks. Either `host` and `port` say where, or the file
+/// `folder`/`job`.meet, which rank 0 writes.
+struct MeetingPoint {
+    std::string host = {};           ///< name or address; empty: the file says
+    std::uint16_t port = 0;          ///< with a folder: chosen by the system
+    std::uint16_t further_ports = 0; ///< that are tried after `port` where it is taken
+    std::string folder = {};         ///< private to the user, seen by all ranks; empty: none
+    std::string job = "job";         ///< the file's name: different for jobs that run at the same time
+    bool launcher_listens = false;   ///< rank 0 does not
+    JobToken token = {};             ///< with a folder rank 0 draws one, and the file passes it on
+    std::string listen_host = {};    ///< with a folder: the address under which others reach rank 0
+
+    friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
+};
+
+namespace detail {
+
+/// "host:port" or "[v6]:port". Errors: bad_input naming the variable.
+inline void parse_address(std::string_view variable, std::string_view text, MeetingPoint& point) {
+    const std::size_t colon = text.rfind(':');
+    int port = 0;
+    if (colon == std::string_view::npos || colon == 0 || !parse_count(text.substr(colon + 1), 65535, port) ||
+        port == 0) {
+        refuse_input(std::string(variable) + " is " + quoted(text) +
+                     ", expected host:port with a port from 1 to 65535");
+    }
+    std::string_view host = text.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    point.host = host;
+    point.port = static_cast<std::uint16_t>(port);
+}
+
+/// The first host of Slurm's "node[03-07,9],other".
+inline std::string first_host(std::string_view list) {
+    const std::size_t open = list.find('[');
+    if (open == std::string_view::npos || list.find(',') < open) return std::string(list.substr(0, list.find(',')));
+    const std::size_t end = list.find_first_of("-,]", open);
+    const std::size_t close = list.find(']', open);
+    if (end == std::string_view::npos || close == std::string_view::npos) return {};
+    const std::string_view rest = list.substr(close + 1);
+    return std::string(list.substr(0, open)) + std::string(list.substr(open + 1, end - open - 1)) +
+           std::string(rest.substr(0, rest.find(',')));
+}
+
+/// What is the same in all processes of this job and different in others, as far as variables tell.
+inline std::string job_of(const Environment& environment) {
+    std::string job;
+    for (const std::string_view name : {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                                        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID",
+                                        "TRAINING_JOB_NAME", "MASTER_ADDR", "MASTER_PORT"}) {
+        if (const std::string* value = environment.find(name)) job += std::string(name) + "=" + *value + ";";
+    }
+    return job;
+}
+
+/// The parent process, by number and time of birth: the ranks that one launcher started on a host have it in common.
+inline std::string parent_process() {
+    const std::string path = "/proc/" + std::to_string(getppid()) + "/stat";
+    std::string born;
+    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
+        char text[1024];
+        const std::size_t got = std::fread(text, 1, sizeof text, file);
+        std::fclose(file);
+        std::string_view fields(text, got);
+        fields.remove_prefix(std::min(fields.size(), fields.rfind(')') + 1)); // the name may hold anything
+        for (int field = 2; field < 22 && !fields.empty(); ++field)
+            fields.remove_prefix(std::min(fields.size(), fields.find(' ', 0) + 1));
+        born = fields.substr(0, fields.find(' '));
+    }
+    return std::to_string(getppid()) + "@" + born;
+}
+
+inline bool is_file_name(std::string_view text) {
+    return !text.empty() && text.size() <= 100 && text.front() != '.' &&
+           std::all_of(text.begin(), text.end(), [](char c) {
+               return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+                      c == '-' || c == '.';
+           });
+}
+
+inline void read_token(const Environment& environment, MeetingPoint& point) {
+    if (const std::string* text = environment.find("UNISONO_TOKEN")) point.token = JobToken::parse(*text);
+    else if (point.folder.empty()) point.token = JobToken::derived_from(job_of(environment) + point.host);
+}
+
+/// By a file in a folder; of the given one, or of one that this user has on this host.
+inline void meet_by_file(const Environment& environment, const std::string* folder, std::string_view parent,
+                         MeetingPoint& point) {
+    point.folder = folder != nullptr ? *folder : "/tmp/unisono-" + std::to_string(geteuid());
+    point.host.clear();
+    point.port = 0;
+    if (const std::string* job = environment.find("UNISONO_JOB")) {
+        if (!is_file_name(*job)) {
+            refuse_input("UNISONO_JOB is " + quoted(*job) + ", expected up to 100 letters, digits, '_', '-' or '.'");
+        }
+        point.job = *job;
+    } else if (const std::string known = job_of(environment); folder == nullptr || !known.empty()) {
+        point.job = JobToken::derived_from(folder == nullptr ? known + std::string(parent) : known).text();
+    }
+}
+
+} // namespace detail
+
+/// Where this process's job meets, by its environment. Pure but for the name of the user; `parent` identifies what
+/// started this process.
+///
+/// In this order: UNISONO_HUB=host:port (a launcher listens there), UNISONO_MASTER=host:port (rank 0 listens),
+/// UNISONO_FOLDER (all see it; UNISONO_JOB tells jobs apart that use it at the same time), MASTER_ADDR and MASTER_PORT or
+/// PET_MASTER_*; else, on one host, a folder of this user's in /tmp, and on several the first host of SLURM_JOB_NODELIST
+/// or SM_HOSTS. Where torchrun has its own store at MASTER_PORT, one host meets by a file and several at the next ports.
+/// UNISONO_TOKEN is the token; else one is drawn (file) or derived from the job's identifiers (address; no secret).
+/// Errors: bad_input for malformed variables, refused where nothing says where to meet.
+inline MeetingPoint meeting_point(const Environment& environment, const Identity& me,
+                                  std::string_view parent = detail::parent_process()) {
+    MeetingPoint point;
+    const std::string* host = environment.find("MASTER_ADDR");
+    const std::string* port = environment.find("MASTER_PORT");
+    if (host == nullptr && port == nullptr) {
+        host = environment.find("PET_MASTER_ADDR");
+        port = environment.find("PET_MASTER_PORT");
+    }
+    const std::string* store = environment.find("TORCHELASTIC_USE_AGENT_STORE");
+    const bool taken = store != nullptr && (*store == "True" || *store == "1");
+    const bool one_host = me.hosts == 1;
+
+    if (const std::string* hub = environment.find("UNISONO_HUB")) {
+        detail::parse_address("UNISONO_HUB", *hub, point);
+        point.launcher_listens = true;
+        if (environment.find("UNISONO_TOKEN") == nullptr) refuse_input("UNISONO_HUB is set, but UNISONO_TOKEN is not");
+    } else if (const std::string* master = environment.find("UNISONO_MASTER")) {
+        detail::parse_address("UNISONO_MASTER", *master, point);
+    } else if (const std::string* folder = environment.find("UNISONO_FOLDER")) {
+        if (folder->empty()) refuse_input("UNISONO_FOLDER is empty, expected the path of a folder that all ranks see");
+        detail::meet_by_file(environment, folder, parent, point);
+        if (const std::string* name = environment.find("UNISONO_HOST")) point.listen_host = *name;
+        else if (!one_host) point.listen_host = "*"; // this host's own name
+    } else if (host != nullptr || port != nullptr) {
+        if (host == nullptr || port == nullptr) {
+            refuse_input(std::string(host == nullptr ? "MASTER_PORT" : "MASTER_ADDR") + " is set, but " +
+                         (host == nullptr ? "MASTER_ADDR" : "MASTER_PORT") + " is not");
+        }
+        int number = 0;
+        if (!detail::parse_count(*port, 65535, number) || number == 0 || host->empty()) {
+            refuse_input("MASTER_ADDR=" + detail::quoted(*host) + " and MASTER_PORT=" + detail::quoted(*port) +
+                         ": expected a host and a port from 1 to 65535");
+        }
+        point.host = *host;
+        point.port = static_cast<std::uint16_t>(number);
+        if (taken && one_host) {
+            detail::meet_by_file(environment, nullptr, parent, point);
+        } else if (taken) {
+            if (number > 65535 - 9)
+                refuse_input("MASTER_PORT=" + *port + " is taken by torchrun and leaves no port above it");
+            ++point.port;
+            point.further_ports = 7;
+        }
+    } else if (one_host) {
+        detail::meet_by_file(environment, nullptr, parent, point);
+    } else {
+        const std::string* nodes = environment.find("SLURM_JOB_NODELIST");
+        const std::string* hosts = environment.find("SM_HOSTS");
+        const std::string* job = environment.find("SLURM_JOB_ID");
+        std::vector<std::string> names;
+        int number = 0;
+        if (me.launcher == Launcher::srun && nodes != nullptr) point.host = detail::first_host(*nodes);
+        if (hosts != nullptr && detail::parse_hosts(*hosts, names)) point.host = names.front();
+        if (job != nullptr) static_cast<void>(detail::parse_count(*job, 2'000'000'000, number));
+        point.port = static_cast<std::uint16_t>(20'000 + number % 10'000); // below the ports that systems give away
+        point.further_ports = 7;
+        if (point.host.empty()) {
+            throw error(
+                ErrorCode::refused,
+                "nothing says where the " + std::to_string(me.world) +
+                    " ranks (launcher: " + std::string(name_of(me.launcher)) +
+                    ") meet: set MASTER_ADDR and MASTER_PORT, or UNISONO_FOLDER to a folder that all hosts see");
+        }
+    }
+    detail::read_token(environment, point);
+    return point;
+}
+
+UNISONO_NAMESPACE_END

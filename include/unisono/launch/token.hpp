@@ -1,0 +1,101 @@
+#pragma once
+
+/// \file
+/// A job's token: 128 random bits that its processes know and strangers do not.
+
+#include "unisono/launch/environment.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <sys/random.h>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Travels in clear text: it keeps strangers, other jobs and port scanners out, not someone who reads the network.
+class JobToken {
+public:
+    static constexpr std::size_t bytes = 16;
+
+    JobToken() = default; ///< all zero
+    explicit JobToken(const std::array<std::uint8_t, bytes>& value) : value_(value) {}
+
+    /// From the system's random source. Errors: refused if it has none.
+    static JobToken random() {
+        JobToken made;
+        std::size_t filled = 0;
+        while (filled < bytes) {
+            const ssize_t got = getrandom(made.value_.data() + filled, bytes - filled, 0);
+            if (got <= 0 && errno != EINTR) throw error(ErrorCode::refused, "the system gives no random bytes");
+            if (got > 0) filled += static_cast<std::size_t>(got);
+        }
+        return made;
+    }
+
+    /// 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input (which does not quote what may be a secret).
+    static JobToken parse(std::string_view text) {
+        JobToken made;
+        const auto digit = [](char c) {
+            return c >= '0' && c <= '9'   ? c - '0'
+                   : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                   : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                          : -1;
+        };
+        bool good = text.size() == 2 * bytes;
+        for (std::size_t i = 0; good && i < bytes; ++i) {
+            const int high = digit(text[2 * i]);
+            const int low = digit(text[2 * i + 1]);
+            good = high >= 0 && low >= 0;
+            made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
+        }
+        if (!good) {
+            refuse_input("UNISONO_TOKEN has " + std::to_string(text.size()) +
+                         " characters, expected 32 hexadecimal digits");
+        }
+        return made;
+    }
+
+    /// The same for all that know the text, strangers included: keeps apart jobs that meet at one address by mistake.
+    static JobToken derived_from(std::string_view text) {
+        JobToken made;
+        std::uint64_t halves[2] = {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u};
+        for (std::uint64_t& half : halves) { // FNV-1a, then the finaliser of SplitMix64
+            for (const char c : text) half = (half ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+            half = (half ^ (half >> 30)) * 0xbf58476d1ce4e5b9u;
+            half = (half ^ (half >> 27)) * 0x94d049bb133111ebu;
+            half ^= half >> 31;
+        }
+        for (std::size_t i = 0; i < bytes; ++i)
+            made.value_[i] = static_cast<std::uint8_t>(halves[i / 8] >> (i % 8 * 8));
+        return made;
+    }
+
+    [[nodiscard]] std::string text() const {
+        constexpr std::string_view digits = "0123456789abcdef";
+        std::string shown;
+        for (const std::uint8_t byte : value_) {
+            shown += digits[byte >> 4];
+            shown += digits[byte & 15];
+        }
+        return shown;
+    }
+
+    [[nodiscard]] const std::array<std::uint8_t, bytes>& value() const { return value_; }
+
+    /// In constant time: how long it takes says nothing about where two tokens differ.
+    friend bool operator==(const JobToken& a, const JobToken& b) noexcept {
+        volatile std::uint8_t difference = 0;
+        for (std::size_t i = 0; i < bytes; ++i) {
+            difference = static_cast<std::uint8_t>(difference | (a.value_[i] ^ b.value_[i]));
+        }
+        return difference == 0;
+    }
+
+private:
+    std::array<std::uint8_t, bytes> value_ = {};
+};
+
+UNISONO_NAMESPACE_END

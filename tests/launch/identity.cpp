@@ -1,0 +1,362 @@
+#include "support.hpp"
+
+#include <unisono/launch/identity.hpp>
+#include <unisono/launch/meeting.hpp>
+
+namespace un = unisono;
+using un::Environment;
+using un::Identity;
+using un::Launcher;
+
+namespace {
+
+void refused(const Environment& environment, const std::vector<std::string>& words) {
+    test::fails(un::ErrorCode::bad_input, words, [&] { static_cast<void>(un::identify(environment)); });
+}
+
+/// What a launcher sets for one process of a job of `world` ranks, `local` on each host, in blocks.
+struct Place {
+    int rank = 0;
+    int world = 1;
+    int local = 1;
+};
+
+std::string text(int number) { return std::to_string(number); }
+
+Environment torchrun(const Place& p) {
+    return {{"RANK", text(p.rank)},
+            {"WORLD_SIZE", text(p.world)},
+            {"LOCAL_RANK", text(p.rank % p.local)},
+            {"LOCAL_WORLD_SIZE", text(p.local)},
+            {"GROUP_RANK", text(p.rank / p.local)},
+            {"GROUP_WORLD_SIZE", text(p.world / p.local)},
+            {"MASTER_ADDR", "10.0.0.1"},
+            {"MASTER_PORT", "29500"},
+            {"TORCHELASTIC_RUN_ID", "abc"}};
+}
+Environment openmpi(const Place& p) {
+    return {{"OMPI_COMM_WORLD_RANK", text(p.rank)},
+            {"OMPI_COMM_WORLD_SIZE", text(p.world)},
+            {"OMPI_COMM_WORLD_LOCAL_RANK", text(p.rank % p.local)},
+            {"OMPI_COMM_WORLD_LOCAL_SIZE", text(p.local)}};
+}
+Environment mpich(const Place& p) {
+    return {{"PMI_RANK", text(p.rank)},
+            {"PMI_SIZE", text(p.world)},
+            {"MPI_LOCALRANKID", text(p.rank % p.local)},
+            {"MPI_LOCALNRANKS", text(p.local)}};
+}
+Environment srun(const Place& p) {
+    return {{"SLURM_PROCID", text(p.rank)},
+            {"SLURM_NTASKS", text(p.world)},
+            {"SLURM_LOCALID", text(p.rank % p.local)},
+            {"SLURM_NTASKS_PER_NODE", text(p.local)},
+            {"SLURM_JOB_NODELIST", "node[03-07]"},
+            {"SLURM_JOB_ID", "4711"}};
+}
+Environment own(const Place& p) {
+    return {{"UNISONO_RANK", text(p.rank)},
+            {"UNISONO_WORLD_SIZE", text(p.world)},
+            {"UNISONO_LOCAL_RANK", text(p.rank % p.local)},
+            {"UNISONO_LOCAL_WORLD_SIZE", text(p.local)}};
+}
+Environment both(Environment a, const Environment& b) {
+    for (const auto& [name, value] : b.variables()) a.set(name, value);
+    return a;
+}
+Environment with(Environment a, std::string_view name, std::string_view value) {
+    a.set(name, value);
+    return a;
+}
+Environment without(Environment a, std::string_view name) {
+    a.erase(name);
+    return a;
+}
+
+struct Teller {
+    Environment (*make)(const Place&);
+    Launcher launcher;
+    std::string rank, world, local_rank, local_world;
+};
+const Teller tellers[] = {
+    {torchrun, Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {openmpi, Launcher::openmpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {mpich, Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+    {srun, Launcher::srun, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"},
+    {own, Launcher::unisono_run, "UNISONO_RANK", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",
+     "UNISONO_LOCAL_WORLD_SIZE"},
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(launch_identity)
+
+BOOST_AUTO_TEST_CASE(nobody_speaks_then_this_is_a_world_of_one) {
+    BOOST_CHECK(un::identify(Environment{}) == Identity{});
+    BOOST_CHECK(un::identify(Environment{{"LOCAL_RANK", "3"}, {"SLURM_NTASKS", "8"}, {"PATH", "/bin"}}) == Identity{});
+}
+
+BOOST_AUTO_TEST_CASE(every_launcher_in_every_place) {
+    for (const Teller& teller : tellers) {
+        for (const auto& [world, local] : {std::pair{1, 1}, {2, 2}, {4, 1}, {6, 2}, {12, 4}}) {
+            for (int rank = 0; rank < world; ++rank) {
+                const Identity found = un::identify(teller.make({rank, world, local}));
+                const Identity expected{.rank = rank,
+                                        .world = world,
+                                        .local_rank = rank % local,
+                                        .local_world = local,
+                                        .hosts = world / local,
+                                        .launcher = teller.launcher};
+                BOOST_CHECK_MESSAGE(found == expected, un::name_of(teller.launcher)
+                                                           << " rank " << rank << " of " << world);
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_no_number_is_quoted) {
+    for (const Teller& teller : tellers) {
+        const Environment good = teller.make({1, 4, 2});
+        for (const std::string& name : {teller.rank, teller.world, teller.local_rank, teller.local_world}) {
+            for (const std::string bad :
+                 {"", "x", "-1", "1.0", " 1", "1 ", "0x1", "99999999999999999999", "2147483648"}) {
+                refused(with(good, name, bad), {name, "'" + bad + "'", "expected a number"});
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_within_one_launcher_name_the_variables) {
+    for (const Teller& teller : tellers) {
+        Environment good = teller.make({1, 4, 2});
+        for (const auto* name : {"GROUP_RANK", "GROUP_WORLD_SIZE"}) good.erase(name);
+        refused(with(good, teller.rank, "4"), {teller.rank + "=4", teller.world + "=4"});
+        refused(with(good, teller.world, "0"), {teller.world + "=0", "at least 1"});
+        refused(with(good, teller.local_world, "0"), {teller.local_world + "=0", "at least 1"});
+        refused(with(good, teller.local_world, "5"), {teller.local_world + "=5", teller.world + "=4"});
+        refused(with(good, teller.local_rank, "2"), {teller.local_rank + "=2", teller.local_world + "=2"});
+        refused(with(good, teller.rank, "0"), {teller.rank + "=0", teller.local_rank + "=1", "of a node"});
+        refused(with(with(good, teller.rank, "3"), teller.local_rank, "0"),
+                {teller.rank + "=3", teller.local_rank + "=0"});
+        refused(without(good, teller.world), {teller.rank + "=1", teller.world, "is not"});
+        if (teller.launcher != Launcher::srun) {
+            refused(without(good, teller.rank), {teller.world + "=4", teller.rank, "is not"});
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(rank_and_world_of_the_node_instead_of_the_process) {
+    // 2 nodes with 4 processes each, on a platform that sets RANK and WORLD_SIZE per node: every process notices, or its
+    // rank is claimed twice where the processes meet.
+    int noticed = 0;
+    for (int node = 0; node < 2; ++node) {
+        for (int local = 0; local < 4; ++local) {
+            const Environment found{
+                {"RANK", text(node)}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", text(local)}, {"LOCAL_WORLD_SIZE", "4"}};
+            refused(found, {"WORLD_SIZE=2", "LOCAL_WORLD_SIZE=4"});
+            ++noticed;
+        }
+    }
+    BOOST_CHECK_EQUAL(noticed, 8);
+    refused({{"RANK", "0"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}}, {"RANK=0", "LOCAL_RANK=1"});
+}
+
+BOOST_AUTO_TEST_CASE(nodes_must_have_room_for_their_ranks) {
+    refused(with(torchrun({1, 4, 2}), "GROUP_RANK", "2"), {"GROUP_RANK=2", "GROUP_WORLD_SIZE=2"});
+    refused(with(torchrun({0, 4, 1}), "GROUP_WORLD_SIZE", "5"), {"WORLD_SIZE=4", "GROUP_WORLD_SIZE=5"});
+    refused(with(torchrun({0, 4, 4}), "GROUP_WORLD_SIZE", "2"), {"LOCAL_WORLD_SIZE=4", "GROUP_WORLD_SIZE=2"});
+    refused(with(torchrun({0, 4, 2}), "GROUP_WORLD_SIZE", "1"), {"LOCAL_WORLD_SIZE=2", "GROUP_WORLD_SIZE=1"});
+}
+
+BOOST_AUTO_TEST_CASE(two_launchers_that_agree_are_one) {
+    const Place place{3, 8, 4};
+    for (const Teller& a : tellers) {
+        for (const Teller& b : tellers) {
+            Identity found = un::identify(both(a.make(place), b.make(place)));
+            found.launcher = Launcher::none;
+            BOOST_CHECK((found == Identity{3, 8, 3, 4, 2, Launcher::none}));
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(two_launchers_that_disagree_are_both_quoted) {
+    for (const Teller& a : tellers) {
+        for (const Teller& b : tellers) {
+            if (&a == &b || a.launcher == Launcher::unisono_run || b.launcher == Launcher::unisono_run) continue;
+            const Environment mixed = both(a.make({1, 4, 4}), b.make({2, 8, 4}));
+            refused(mixed, {a.rank + "=1", b.rank + "=2", a.world + "=4", b.world + "=8", "UNISONO_LAUNCHER"});
+            const Identity believed =
+                un::identify(with(mixed, "UNISONO_LAUNCHER", std::string(un::name_of(b.launcher))));
+            BOOST_CHECK_EQUAL(believed.rank, 2);
+            BOOST_CHECK_EQUAL(believed.world, 8);
+        }
+    }
+    BOOST_CHECK(un::identify(with(torchrun({1, 2, 2}), "UNISONO_LAUNCHER", "none")) == Identity{});
+    refused(with(torchrun({1, 2, 2}), "UNISONO_LAUNCHER", "openmpi"), {"UNISONO_LAUNCHER", "'openmpi'"});
+    refused(with(torchrun({1, 2, 2}), "UNISONO_LAUNCHER", "who"), {"'who'"});
+}
+
+BOOST_AUTO_TEST_CASE(own_variables_win) {
+    const Identity found = un::identify(both(both(openmpi({1, 2, 2}), srun({0, 1, 1})), own({5, 6, 3})));
+    BOOST_CHECK((found == Identity{5, 6, 2, 3, 2, Launcher::unisono_run}));
+}
+
+BOOST_AUTO_TEST_CASE(srun_that_starts_torchrun_is_no_contradiction) {
+    for (int rank = 0; rank < 8; ++rank) { // 2 nodes with one torchrun each, which starts 4 processes
+        const Identity found = un::identify(both(srun({rank / 4, 2, 1}), torchrun({rank, 8, 4})));
+        BOOST_CHECK((found == Identity{rank, 8, rank % 4, 4, 2, Launcher::torchrun}));
+    }
+    refused(both(srun({0, 2, 1}), torchrun({4, 8, 4})), {"RANK=4", "SLURM_PROCID=0"}); // not that agent's process
+}
+
+BOOST_AUTO_TEST_CASE(slurm_says_how_many_tasks_each_node_has) {
+    const Environment uneven{{"SLURM_PROCID", "6"}, {"SLURM_NTASKS", "7"}, {"SLURM_LOCALID", "0"},
+                             {"SLURM_NODEID", "3"}, {"SLURM_NNODES", "4"}, {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+    BOOST_CHECK((un::identify(uneven) == Identity{6, 7, 0, 1, 4, Launcher::srun}));
+    BOOST_CHECK_EQUAL(un::detail::tasks_on_node("2(x3),1", 0), 2);
+    BOOST_CHECK_EQUAL(un::detail::tasks_on_node("2(x3),1", 2), 2);
+    BOOST_CHECK_EQUAL(un::detail::tasks_on_node("4,3(x2),1", 3), 1);
+    for (const char* bad : {"", "x", "2(x", "2(x)", "2(y3)", "2(x3", "2,,1", "2(x99999999999)"}) {
+        BOOST_CHECK_EQUAL(un::detail::tasks_on_node(bad, 4), -1);
+    }
+    BOOST_CHECK_EQUAL(un::detail::tasks_on_node("2(x3)", 3), -1);
+    // Without any of it, what is unknown stays unknown.
+    const Identity bare =
+        un::identify(Environment{{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
+    BOOST_CHECK((bare == Identity{2, 4, 0, 0, 0, Launcher::srun}));
+}
+
+BOOST_AUTO_TEST_CASE(kubeflow_pods) {
+    const auto pod = [](int rank, int world, const char* each) {
+        return Environment{{"RANK", text(rank)},         {"WORLD_SIZE", text(world)}, {"MASTER_ADDR", "job-master-0"},
+                           {"MASTER_PORT", "23456"},     {"PET_NNODES", text(world)}, {"PET_NODE_RANK", text(rank)},
+                           {"PET_NPROC_PER_NODE", each}, {"PET_MASTER_PORT", "23456"}};
+    };
+    BOOST_CHECK((un::identify(pod(1, 3, "1")) == Identity{1, 3, 0, 1, 3, Launcher::kubeflow}));
+    BOOST_CHECK((un::identify(without(without(pod(1, 3, "1"), "RANK"), "WORLD_SIZE")) ==
+                 Identity{1, 3, 0, 1, 3, Launcher::kubeflow}));
+    BOOST_CHECK((un::identify(pod(1, 3, "auto")) == Identity{1, 3, -1, 0, 0, Launcher::kubeflow}));
+    refused(pod(1, 3, "4"), {"RANK=1", "PET_NPROC_PER_NODE=4", "torchrun"});
+    refused(with(pod(1, 3, "1"), "PET_NODE_RANK", "2"), {"RANK=1", "PET_NODE_RANK=2"});
+    refused(with(pod(1, 3, "1"), "WORLD_SIZE", "6"), {"WORLD_SIZE=6", "PET_NNODES=3"});
+    // torchrun inside the pods
+    const Environment inside = both(pod(1, 2, "4"), torchrun({5, 8, 4}));
+    BOOST_CHECK((un::identify(inside) == Identity{5, 8, 1, 4, 2, Launcher::torchrun}));
+    refused(with(inside, "WORLD_SIZE", "7"), {"WORLD_SIZE=7", "PET_NNODES=2", "PET_NPROC_PER_NODE=4"});
+    refused(with(inside, "PET_NODE_RANK", "0"), {"GROUP_RANK=1", "PET_NODE_RANK=0"});
+}
+
+BOOST_AUTO_TEST_CASE(sagemaker_hosts) {
+    const Environment host{
+        {"SM_HOSTS", R"(["algo-1", "algo-2"])"}, {"SM_CURRENT_HOST", "algo-2"}, {"SM_NUM_GPUS", "0"}};
+    BOOST_CHECK((un::identify(host) == Identity{1, 2, 0, 1, 2, Launcher::sagemaker}));
+    BOOST_CHECK((un::identify(both(host, torchrun({5, 8, 4}))) == Identity{5, 8, 1, 4, 2, Launcher::torchrun}));
+    refused(both(host, torchrun({1, 8, 4})), {"GROUP_RANK=0", "SM_CURRENT_HOST=1"});
+    refused(with(host, "SM_CURRENT_HOST", "algo-3"), {"algo-3", "algo-1"});
+    refused(without(host, "SM_CURRENT_HOST"), {"SM_CURRENT_HOST is not"});
+    for (const char* bad :
+         {"", "[", "[]", "algo-1", "[\"a\"", "[\"a\",]", "[\"a\" \"b\"]", "[\"a\\\"\"]", "[1]", "[\"a\"]x"}) {
+        refused(with(host, "SM_HOSTS", bad), {"SM_HOSTS"});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(given_by_the_program) {
+    BOOST_CHECK((un::identity_of(0, 1) == Identity{0, 1, 0, 1, 1, Launcher::program}));
+    BOOST_CHECK((un::identity_of(2, 3) == Identity{2, 3, -1, 0, 0, Launcher::program}));
+    for (const auto& [rank, world] : {std::pair{-1, 2}, {2, 2}, {0, 0}, {0, -5}, {0, 1 << 21}}) {
+        test::fails(un::ErrorCode::bad_input, {std::to_string(world)},
+                    [rank = rank, world = world] { static_cast<void>(un::identity_of(rank, world)); });
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+BOOST_AUTO_TEST_SUITE(launch_meeting)
+
+namespace {
+
+un::MeetingPoint meeting(const Environment& environment) {
+    return un::meeting_point(environment, un::identify(environment), "parent");
+}
+void no_meeting(const Environment& environment, const std::vector<std::string>& words,
+                un::ErrorCode code = un::ErrorCode::bad_input) {
+    test::fails(code, words, [&] { static_cast<void>(meeting(environment)); });
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(an_address_that_all_know) {
+    const auto master = meeting(torchrun({1, 4, 2}));
+    BOOST_CHECK_EQUAL(master.host, "10.0.0.1");
+    BOOST_CHECK_EQUAL(master.port, 29500);
+    BOOST_CHECK(!master.launcher_listens && master.folder.empty());
+    const auto v6 = meeting(with(torchrun({1, 4, 2}), "UNISONO_MASTER", "[fe80::1]:77"));
+    BOOST_CHECK_EQUAL(v6.host, "fe80::1");
+    BOOST_CHECK_EQUAL(v6.port, 77);
+    const Environment hub =
+        with(with(own({0, 2, 2}), "UNISONO_HUB", "localhost:5"), "UNISONO_TOKEN", std::string(32, 'a'));
+    BOOST_CHECK(meeting(hub).launcher_listens);
+    BOOST_CHECK(meeting(hub).token == un::JobToken::parse(std::string(32, 'A')));
+    no_meeting(without(hub, "UNISONO_TOKEN"), {"UNISONO_TOKEN"});
+    no_meeting(with(hub, "UNISONO_TOKEN", "abc"), {"32 hexadecimal"});
+    for (const char* bad : {"", "host", "host:", ":5", "host:0", "host:65536", "host:-1", "host:x"}) {
+        no_meeting(with(hub, "UNISONO_HUB", bad), {"UNISONO_HUB", "host:port"});
+    }
+    no_meeting(with(torchrun({1, 4, 2}), "MASTER_PORT", "no"), {"MASTER_PORT='no'"});
+    no_meeting(without(torchrun({1, 4, 2}), "MASTER_PORT"), {"MASTER_PORT is not"});
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_one_job_agree_and_other_jobs_differ) {
+    const auto first = meeting(torchrun({0, 4, 2}));
+    BOOST_CHECK(first == meeting(torchrun({3, 4, 2})));
+    BOOST_CHECK(!(first.token == meeting(with(torchrun({0, 4, 2}), "TORCHELASTIC_RUN_ID", "other")).token));
+    BOOST_CHECK(!(first.token == meeting(with(torchrun({0, 4, 2}), "MASTER_PORT", "29501")).token));
+}
+
+BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
+    const auto mine = meeting(openmpi({1, 2, 2}));
+    BOOST_CHECK(!mine.folder.empty() && mine.host.empty() && mine.job == meeting(openmpi({0, 2, 2})).job);
+    const Environment other = openmpi({1, 2, 2});
+    BOOST_CHECK(mine.job != un::meeting_point(other, un::identify(other), "another launcher").job);
+    // torchrun's own store listens at MASTER_PORT
+    const auto store = meeting(with(torchrun({1, 2, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
+    BOOST_CHECK(!store.folder.empty());
+    const auto hosts = meeting(with(torchrun({1, 4, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
+    BOOST_CHECK_EQUAL(hosts.port, 29501);
+    BOOST_CHECK(hosts.further_ports > 0);
+}
+
+BOOST_AUTO_TEST_CASE(a_given_folder) {
+    const Environment given = with(openmpi({1, 4, 2}), "UNISONO_FOLDER", "/shared/x");
+    BOOST_CHECK_EQUAL(meeting(given).folder, "/shared/x");
+    BOOST_CHECK_EQUAL(meeting(given).job, "job");
+    BOOST_CHECK_EQUAL(meeting(with(given, "UNISONO_JOB", "run-1")).job, "run-1");
+    for (const char* bad : {"", "..", "a/b", "a b", ".hidden"})
+        no_meeting(with(given, "UNISONO_JOB", bad), {"UNISONO_JOB"});
+    no_meeting(with(given, "UNISONO_FOLDER", ""), {"UNISONO_FOLDER"});
+}
+
+BOOST_AUTO_TEST_CASE(several_hosts_need_an_address) {
+    no_meeting(openmpi({1, 4, 2}), {"openmpi", "MASTER_ADDR", "UNISONO_FOLDER"}, un::ErrorCode::refused);
+    BOOST_CHECK_EQUAL(meeting(srun({1, 4, 2})).host, "node03");
+    BOOST_CHECK_EQUAL(un::detail::first_host("alpha,beta[1-3]"), "alpha");
+    BOOST_CHECK_EQUAL(un::detail::first_host("beta[7,9-11]"), "beta7");
+    BOOST_CHECK_EQUAL(un::detail::first_host("a[1-2]-ib,b"), "a1-ib");
+    BOOST_CHECK_EQUAL(un::detail::first_host("single"), "single");
+    BOOST_CHECK_EQUAL(un::detail::first_host("broken[1"), "");
+}
+
+BOOST_AUTO_TEST_CASE(tokens) {
+    const auto one = un::JobToken::random();
+    BOOST_CHECK(one == un::JobToken::parse(one.text()));
+    BOOST_CHECK(!(one == un::JobToken::random()));
+    auto value = one.value();
+    for (std::size_t bit = 0; bit < 128; ++bit) {
+        value[bit / 8] = static_cast<std::uint8_t>(value[bit / 8] ^ (1u << (bit % 8)));
+        BOOST_CHECK(!(un::JobToken{value} == one));
+        value = one.value();
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
