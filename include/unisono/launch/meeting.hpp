@@ -3,12 +3,12 @@
 /// \file
 /// Where the processes of a job meet: at an address that all know, or by a file in a folder that all see.
 
+#include "unisono/launch/host.hpp"
 #include "unisono/launch/identity.hpp"
 #include "unisono/launch/token.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -72,19 +72,8 @@ inline std::string job_of(const Environment& environment) {
 
 /// The parent process, by number and time of birth: the ranks that one launcher started on a host have it in common.
 inline std::string parent_process() {
-    const std::string path = "/proc/" + std::to_string(getppid()) + "/stat";
-    std::string born;
-    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
-        char text[1024];
-        const std::size_t got = std::fread(text, 1, sizeof text, file);
-        std::fclose(file);
-        std::string_view fields(text, got);
-        fields.remove_prefix(std::min(fields.size(), fields.rfind(')') + 1)); // the name may hold anything
-        for (int field = 2; field < 22 && !fields.empty(); ++field)
-            fields.remove_prefix(std::min(fields.size(), fields.find(' ', 0) + 1));
-        born = fields.substr(0, fields.find(' '));
-    }
-    return std::to_string(getppid()) + "@" + born;
+    const int parent = getppid();
+    return std::to_string(parent) + "@" + process_field(parent, 22);
 }
 
 inline bool is_file_name(std::string_view text) {

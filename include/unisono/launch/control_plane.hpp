@@ -1,0 +1,134 @@
+#pragma once
+
+/// \file
+/// A rank's end of the star that outlives the rendezvous.
+
+#include "unisono/launch/spoke.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Where the ranks of a job are, found out when they met.
+struct Placement {
+    std::vector<int> host_of = {}; ///< for each rank; hosts are numbered in the order of their first ranks
+    int hosts = 1;
+    int local_rank = 0; ///< of this rank among those of its host
+    int local_world = 1;
+};
+
+/// One rank's end of a job's control plane; made by `rendezvous`, or alone a world of one. Movable; the end of its life is
+/// a goodbye. In a child that its process forks it is dead: there it only must be destroyed or left alone.
+///
+/// Cost: a thread that sleeps, one connection; the rank that keeps the hub has one more thread and a connection for
+/// each rank. Errors: see the laws in launch.hpp.
+class ControlPlane {
+public:
+    ControlPlane() = default;
+    ControlPlane(std::unique_ptr<detail::Spoke> spoke, std::unique_ptr<detail::Hub> hub,
+                 std::chrono::nanoseconds linger)
+        : spoke_(std::move(spoke)), hub_(std::move(hub)), linger_(linger) {}
+    ControlPlane(ControlPlane&& other) noexcept
+        : spoke_(std::move(other.spoke_)), hub_(std::move(other.hub_)), linger_(other.linger_),
+          alone_(other.alone_.load()), owner_(other.owner_) {
+        alone_fault_ = std::move(other.alone_fault_);
+        if (alone_.load() != nullptr) alone_.store(&alone_fault_);
+    }
+    ControlPlane& operator=(ControlPlane&&) = delete;
+    ~ControlPlane() {
+        if (owner_ == ::getpid()) {
+            leave();
+        } else { // their threads live in the parent alone
+            static_cast<void>(spoke_.release());
+            static_cast<void>(hub_.release());
+        }
+    }
+
+    [[nodiscard]] int rank() const { return spoke_ ? spoke_->rank() : 0; }
+    [[nodiscard]] int size() const { return spoke_ ? spoke_->size() : 1; }
+
+    /// Every rank's blob, in the order of ranks. At most 1 MiB a rank and 1 GiB in all.
+    /// Errors: the job's first fault, also where the deadline passes: `timeout`, and the message names the ranks that did
+    /// not come. bad_input for a larger blob, on this rank alone. `deadline` is on the clock of `steady_now()`.
+    std::vector<Blob> all_gather(std::span<const std::byte> blob, nanoseconds deadline) {
+        if (blob.size() > detail::most_blob_bytes) {
+            refuse_input("all_gather of " + std::to_string(blob.size()) + " bytes; the control plane takes at most " +
+                         std::to_string(detail::most_blob_bytes));
+        }
+        if (spoke_) return spoke_->all_gather(blob, deadline);
+        if (const Fault* fault = first_fault()) throw error(*fault);
+        return {Blob(blob.begin(), blob.end())};
+    }
+
+    [[nodiscard]] const Fault* first_fault() const noexcept { return spoke_ ? spoke_->first_fault() : alone_.load(); }
+    [[nodiscard]] bool has_left(int peer) const noexcept { return spoke_ && spoke_->has_left(peer); }
+
+    /// Returns when there is a first fault, within 2 s. Of a `timeout` the root is looked for among all ranks.
+    void abort(const Fault& fault) {
+        if (spoke_) return spoke_->abort(fault);
+        if (alone_.load() != nullptr) return;
+        alone_fault_ = fault;
+        alone_.store(&alone_fault_);
+    }
+
+    void waits(const Wait& wait) {
+        if (spoke_) spoke_->waits(wait);
+    }
+    void waits_no_more() {
+        if (spoke_) spoke_->waits_no_more();
+    }
+
+    /// Where the hub is a thread of this process, this waits for the others' goodbyes, at most `linger` (given to
+    /// `rendezvous`): their star must not end under them. After a fault at most 2 s.
+    void leave() {
+        if (spoke_) spoke_->leave();
+        if (!hub_) return;
+        hub_->stop(first_fault() != nullptr ? std::min<nanoseconds>(linger_.count(), 2'000'000'000) : linger_.count());
+        hub_.reset();
+    }
+
+    [[nodiscard]] Placement placement() const {
+        Placement found{.host_of = std::vector<int>(static_cast<std::size_t>(size()))};
+        if (!spoke_) return found;
+        const auto& peers = spoke_->peers();
+        std::vector<std::uint64_t> hosts;
+        for (std::size_t rank = 0; rank < peers.size(); ++rank) {
+            const auto known = std::find(hosts.begin(), hosts.end(), peers[rank].host);
+            found.host_of[rank] = static_cast<int>(known - hosts.begin());
+            if (known == hosts.end()) hosts.push_back(peers[rank].host);
+        }
+        found.hosts = static_cast<int>(hosts.size());
+        found.local_world = 0;
+        for (int other = 0; other < size(); ++other) {
+            if (found.host_of[static_cast<std::size_t>(other)] != found.host_of[static_cast<std::size_t>(rank())])
+                continue;
+            if (other == rank()) found.local_rank = found.local_world;
+            ++found.local_world;
+        }
+        return found;
+    }
+
+    /// The process of a rank of this host.
+    [[nodiscard]] int pid_of(int peer) const {
+        return spoke_ ? spoke_->peers()[static_cast<std::size_t>(peer)].pid : ::getpid();
+    }
+
+private:
+    std::unique_ptr<detail::Spoke> spoke_;
+    std::unique_ptr<detail::Hub> hub_;
+    std::chrono::nanoseconds linger_{0};
+    Fault alone_fault_;
+    std::atomic<const Fault*> alone_{nullptr};
+    int owner_ = ::getpid();
+};
+
+static_assert(control_plane<ControlPlane>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,72 @@
+#pragma once
+
+/// \file
+/// What the system tells about this host and its processes.
+
+#include "unisono/core/error.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The start of a small file, such as those in /proc; empty if there is none.
+inline std::string read_small_file(const std::string& path) {
+    std::string text;
+    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
+        char buffer[4096];
+        text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
+        std::fclose(file);
+    }
+    return text;
+}
+
+/// Equal for processes that see each other by their pids: one boot of one kernel, one pid name space.
+inline std::uint64_t host_number() {
+    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
+    char space[64];
+    if (const ssize_t length = ::readlink("/proc/self/ns/pid", space, sizeof space); length > 0) {
+        text.append(space, static_cast<std::size_t>(length));
+    }
+    char name[256] = {};
+    if (::gethostname(name, sizeof name - 1) == 0) text += name;
+    std::uint64_t number = 0xcbf29ce484222325u;
+    for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return number;
+}
+
+/// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born); empty if there is none.
+inline std::string process_field(int pid, int field) {
+    const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+    std::string_view rest = stat;
+    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may hold anything
+    if (name_end == std::string_view::npos) return {};
+    rest.remove_prefix(name_end + 1);
+    for (int at = 3; !rest.empty(); ++at) {
+        rest.remove_prefix(1);
+        const std::string_view value = rest.substr(0, rest.find(' '));
+        if (at == field) return std::string(value);
+        rest.remove_prefix(value.size());
+    }
+    return {};
+}
+
+/// By a signal or a debugger.
+inline bool is_stopped(int pid) {
+    const std::string state = process_field(pid, 3);
+    return state == "T" || state == "t";
+}
+
+/// Threads of this process; 1 where the system does not say.
+inline int count_threads() {
+    const std::string field = process_field(::getpid(), 20);
+    return field.empty() ? 1 : std::atoi(field.c_str());
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

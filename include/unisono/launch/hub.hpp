@@ -1,0 +1,214 @@
+#pragma once
+
+/// \file
+/// The centre of the star: one thread that moves bytes between the ranks' sockets and a HubState.
+
+#include "unisono/launch/host.hpp"
+#include "unisono/launch/hub_state.hpp"
+#include "unisono/launch/socket.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <map>
+#include <mutex>
+#include <pthread.h>
+#include <thread>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A thread that handles no signals: they belong to the program's own threads.
+template <class Body>
+std::thread quiet_thread(Body body) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread thread(std::move(body));
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+}
+
+class Hub {
+public:
+    Hub(Listener listener, const HubOptions& options)
+        : listener_(std::move(listener)), state_(options), thread_(quiet_thread([this] { run(); })) {}
+    Hub(const Hub&) = delete;
+    Hub& operator=(const Hub&) = delete;
+    ~Hub() { stop(0); }
+
+    [[nodiscard]] std::uint16_t port() const { return listener_.port; }
+
+    /// Ends once all ranks have said goodbye or died, or after `linger`; who is still there is told.
+    void stop(nanoseconds linger) {
+        if (!thread_.joinable()) return;
+        until_.store(linger <= 0 ? 0 : deadline_after(steady_now(), std::chrono::nanoseconds(linger)));
+        wakeup_.ring();
+        thread_.join();
+    }
+
+    /// Makes this the first fault, unless there is one. From any thread.
+    void report(const Fault& fault) {
+        const std::lock_guard lock(mutex_);
+        reports_.push_back(fault);
+        wakeup_.ring();
+    }
+
+private:
+    struct Peer {
+        FileDescriptor socket = {};
+        FileDescriptor process = {}; ///< becomes readable when it ends: also if a child keeps its socket open
+        Blob out = {};
+        std::size_t written = 0;
+        bool closing = false;
+    };
+
+    void run() {
+        std::vector<pollfd> polled;
+        std::vector<std::uint32_t> ids;
+        nanoseconds deaf_until = 0;
+        for (;;) {
+            const nanoseconds until = until_.load();
+            const nanoseconds now = steady_now();
+            if (until != never && (now >= until || state_.finished())) break;
+            polled.assign({{wakeup_.fd(), POLLIN, 0}, {now < deaf_until ? -1 : listener_.socket.get(), POLLIN, 0}});
+            ids.assign(2, 0);
+            for (const auto& [id, peer] : peers_) {
+                polled.push_back(
+                    {peer.socket.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+                polled.push_back({peer.process.get(), POLLIN, 0});
+                ids.insert(ids.end(), 2, id);
+            }
+            nanoseconds next = std::min(until, state_.next_tick());
+            if (now < deaf_until) next = std::min(next, deaf_until);
+            if (!state_.unanswered().empty()) next = std::min(next, now + 100'000'000); // look for stopped processes
+            static_cast<void>(::poll(polled.data(), polled.size(), poll_timeout(next)));
+
+            wakeup_.clear();
+            take_reports();
+            for (std::size_t i = 2; i < polled.size(); i += 2) {
+                const bool ended = polled[i + 1].fd >= 0 && polled[i + 1].revents != 0;
+                if ((polled[i].revents & POLLOUT) != 0) flush(ids[i]);
+                if (polled[i].revents != 0 || ended) receive(ids[i], ended);
+            }
+            if (polled[1].revents != 0 && !accept_all()) deaf_until = steady_now() + 100'000'000;
+            for (const int rank : std::vector<int>(state_.unanswered())) {
+                const Hello& hello = state_.member(rank).hello;
+                if (hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid))) state_.found_stopped(rank);
+            }
+            state_.tick(steady_now());
+            act();
+        }
+        say_closing();
+    }
+
+    /// False if the system has no descriptor left: then the listening socket rests for a while.
+    bool accept_all() {
+        for (;;) {
+            const int fd = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+            set_up_connection(fd);
+            const std::uint32_t id = next_id_++;
+            peers_[id].socket = FileDescriptor(fd);
+            state_.opened(id, steady_now());
+            act();
+        }
+    }
+
+    void receive(std::uint32_t id, bool ended) {
+        const auto found = peers_.find(id);
+        if (found == peers_.end()) return;
+        std::byte buffer[65536];
+        // A process that has ended may have said goodbye before: all that it sent is read first. Strangers are read
+        // once a turn, so that one that sends without end does not hold up the others.
+        for (int reads = 0; reads < 64 || ended; ++reads) {
+            const ssize_t got = ::recv(found->second.socket.get(), buffer, sizeof buffer, 0);
+            if (got > 0) {
+                const bool known = state_.rank_of(id) >= 0;
+                state_.received(id, std::span(buffer, static_cast<std::size_t>(got)), steady_now());
+                if (state_.rank_of(id) < 0) break;
+                if (!known) watch(id, found->second);
+                continue;
+            }
+            if (got < 0 && errno == EINTR) continue;
+            const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+            if (!waits || ended) state_.closed(id);
+            break;
+        }
+        act();
+    }
+
+    void watch(std::uint32_t id, Peer& peer) {
+        const Hello& hello = state_.member(state_.rank_of(id)).hello;
+        if (hello.host == own_host_) peer.process = open_process(static_cast<int>(hello.pid));
+    }
+
+    void act() {
+        for (HubAction& action : state_.take_actions()) {
+            const auto found = peers_.find(action.connection);
+            if (found == peers_.end()) continue;
+            Peer& peer = found->second;
+            peer.out.insert(peer.out.end(), action.bytes.begin(), action.bytes.end());
+            peer.closing = peer.closing || action.close;
+            flush(action.connection);
+        }
+    }
+
+    void flush(std::uint32_t id) {
+        const auto found = peers_.find(id);
+        if (found == peers_.end()) return;
+        Peer& peer = found->second;
+        while (peer.written < peer.out.size()) {
+            const ssize_t sent =
+                ::send(peer.socket.get(), peer.out.data() + peer.written, peer.out.size() - peer.written, MSG_NOSIGNAL);
+            if (sent < 0 && errno == EINTR) continue;
+            if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !peer.closing) return;
+            if (sent <= 0) break; // its end is noticed where it is read
+            peer.written += static_cast<std::size_t>(sent);
+        }
+        peer.out.clear();
+        peer.written = 0;
+        if (!peer.closing) return;
+        // Closing with unread bytes would reset the connection, and the last words might be lost with it.
+        ::shutdown(peer.socket.get(), SHUT_WR);
+        std::byte rest[4096];
+        for (int reads = 0; reads < 16 && ::recv(peer.socket.get(), rest, sizeof rest, 0) > 0; ++reads) {
+        }
+        peers_.erase(found);
+    }
+
+    void take_reports() {
+        std::vector<Fault> reports;
+        {
+            const std::lock_guard lock(mutex_);
+            reports.swap(reports_);
+        }
+        for (const Fault& fault : reports) state_.report(fault);
+        act();
+    }
+
+    void say_closing() {
+        const Blob closing = make_frame(FrameKind::closing);
+        for (auto& [id, peer] : peers_) {
+            if (state_.rank_of(id) < 0) continue;
+            static_cast<void>(::send(peer.socket.get(), closing.data(), closing.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+            ::shutdown(peer.socket.get(), SHUT_WR);
+        }
+        peers_.clear();
+    }
+
+    Listener listener_;
+    HubState state_;
+    Wakeup wakeup_;
+    std::map<std::uint32_t, Peer> peers_;
+    std::uint32_t next_id_ = 1;
+    std::uint64_t own_host_ = host_number();
+    std::atomic<nanoseconds> until_{never};
+    std::mutex mutex_;
+    std::vector<Fault> reports_;
+    std::thread thread_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

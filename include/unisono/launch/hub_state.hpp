@@ -1,0 +1,397 @@
+#pragma once
+
+/// \file
+/// The centre of the star as a state machine without sockets, clocks or threads: bytes and events go in, bytes to send
+/// and connections to close come out. So its protocol is tested exactly, and fuzzed.
+///
+/// Strangers: a connection counts for nothing until it has sent a hello with the job's token. Anything else, and a hello
+/// that does not come in time, closes it and changes nothing.
+
+#include "unisono/launch/inquiry.hpp"
+#include "unisono/launch/wire.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+struct HubOptions {
+    int world = 1;
+    JobToken token = {};
+    nanoseconds hello_within = 5'000'000'000;  ///< after which a connection without a hello is closed
+    nanoseconds answer_within = 1'000'000'000; ///< after which a rank that was asked counts as silent
+    std::size_t most_strangers = 256;          ///< connections without a hello; the oldest gives way
+};
+
+/// For the sockets: bytes to send on a connection, and then perhaps its end.
+struct HubAction {
+    std::uint32_t connection = 0;
+    Blob bytes = {};
+    bool close = false;
+};
+
+class HubState {
+public:
+    enum class Presence : std::uint8_t { absent, present, left, lost };
+    struct Member {
+        Presence presence = Presence::absent;
+        std::uint32_t connection = 0;
+        Hello hello = {};
+        std::optional<Blob> blob = {}; ///< what it contributed to the round in progress
+    };
+
+    explicit HubState(HubOptions options)
+        : options_(std::move(options)), members_(static_cast<std::size_t>(options_.world)) {}
+
+    void opened(std::uint32_t connection, nanoseconds now) {
+        connections_[connection].opened = now;
+        std::size_t strangers = 0;
+        auto oldest = connections_.end();
+        for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+            if (each->second.rank >= 0) continue;
+            ++strangers;
+            if (oldest == connections_.end() || each->second.opened < oldest->second.opened) oldest = each;
+        }
+        if (strangers > options_.most_strangers) drop(oldest->first);
+    }
+
+    void received(std::uint32_t connection, std::span<const std::byte> bytes, nanoseconds now) {
+        const auto found = connections_.find(connection);
+        if (found == connections_.end()) return;
+        Blob& input = found->second.input;
+        input.insert(input.end(), bytes.begin(), bytes.end());
+        if (found->second.rank < 0 && !greet(connection, input)) return;
+        std::size_t at = 0;
+        const int rank = found->second.rank;
+        for (;;) {
+            Frame frame;
+            std::size_t used = 0;
+            const Parsed parsed = parse_frame(std::span(input).subspan(at), most_payload(), frame, used);
+            if (parsed == Parsed::incomplete) break;
+            if (parsed == Parsed::garbage || !handle(rank, frame, now)) return violation(connection, rank);
+            if (connections_.find(connection) == connections_.end()) return; // it said goodbye
+            at += used;
+        }
+        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+
+    /// The connection has ended, or the process behind it has.
+    void closed(std::uint32_t connection) {
+        const auto found = connections_.find(connection);
+        if (found == connections_.end()) return;
+        const int rank = found->second.rank;
+        connections_.erase(found);
+        actions_.push_back({connection, {}, true});
+        if (rank >= 0) lose(rank);
+    }
+
+    /// Time passes: strangers that said nothing are closed, an inquiry ends.
+    void tick(nanoseconds now) {
+        for (auto each = connections_.begin(); each != connections_.end();) {
+            const auto next = std::next(each);
+            if (each->second.rank < 0 && now - each->second.opened >= options_.hello_within) drop(each->first);
+            each = next;
+        }
+        if (inquiry_.running() && now - inquiry_.began() >= options_.answer_within) conclude();
+    }
+
+    /// When `tick` has something to do; `never` if nothing.
+    [[nodiscard]] nanoseconds next_tick() const {
+        nanoseconds next = inquiry_.running() ? inquiry_.began() + options_.answer_within : never;
+        for (const auto& [id, connection] : connections_) {
+            if (connection.rank < 0) next = std::min(next, connection.opened + options_.hello_within);
+        }
+        return next;
+    }
+
+    /// The ranks that an inquiry waits for; the caller may find out that their process is stopped, and say so.
+    [[nodiscard]] const std::vector<int>& unanswered() const { return inquiry_.unanswered(); }
+    void found_stopped(int rank) { note(rank, {Standing::stopped, {}}); }
+
+    /// A fault that the hub's owner knows of: a launcher sees processes end.
+    void report(const Fault& fault) { declare(fault); }
+
+    [[nodiscard]] std::vector<HubAction> take_actions() { return std::exchange(actions_, {}); }
+    [[nodiscard]] const std::optional<Fault>& first_fault() const { return fault_; }
+    [[nodiscard]] bool complete() const { return complete_; }
+    [[nodiscard]] const Member& member(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int rank_of(std::uint32_t connection) const {
+        const auto found = connections_.find(connection);
+        return found == connections_.end() ? -1 : found->second.rank;
+    }
+    /// All ranks have come and gone.
+    [[nodiscard]] bool finished() const {
+        return std::all_of(members_.begin(), members_.end(), [](const Member& each) {
+            return each.presence == Presence::left || each.presence == Presence::lost;
+        });
+    }
+
+private:
+    struct Connection {
+        int rank = -1;
+        nanoseconds opened = 0;
+        Blob input = {};
+    };
+
+    [[nodiscard]] Member& place(int rank) { return members_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] std::size_t most_payload() const {
+        return most_blob_bytes + 4 * members_.size() + 3 * most_text_bytes + 64;
+    }
+
+    void drop(std::uint32_t connection) {
+        connections_.erase(connection);
+        actions_.push_back({connection, {}, true});
+    }
+    void send(int rank, Blob bytes) {
+        if (member(rank).presence == Presence::present)
+            actions_.push_back({member(rank).connection, std::move(bytes), false});
+    }
+    void broadcast(const Blob& bytes) {
+        for (int rank = 0; rank < options_.world; ++rank) send(rank, bytes);
+    }
+    void refuse(std::uint32_t connection, const Fault& fault) {
+        connections_.erase(connection);
+        actions_.push_back({connection, fault_frame(FrameKind::refused, fault), true});
+    }
+
+    /// True once the connection is a member's; else it waits for more bytes, or is gone.
+    bool greet(std::uint32_t connection, Blob& input) {
+        // What cannot become a hello is dropped at its first wrong byte, so that a stranger is not kept waiting.
+        const auto magic = std::as_bytes(std::span(Hello::magic));
+        const std::size_t known = std::min(input.size(), magic.size());
+        if (!std::equal(magic.begin(), magic.begin() + static_cast<std::ptrdiff_t>(known), input.begin())) {
+            return drop(connection), false;
+        }
+        if (input.size() < Hello::bytes) return false;
+        const std::optional<Hello> hello = parse_hello(input, options_.token);
+        if (!hello) return drop(connection), false;
+        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Hello::bytes));
+        return admit(connection, *hello);
+    }
+
+    bool admit(std::uint32_t connection, const Hello& hello) {
+        const auto contradict = [&](const std::string& message) {
+            const Fault fault{.code = ErrorCode::bad_input, .operation = "rendezvous", .message = message};
+            if (!complete_) declare(fault); // whoever is wrong, this world cannot begin
+            return refuse(connection, fault), false;
+        };
+        const std::string who = "rank " + std::to_string(hello.rank);
+        if (fault_) {
+            if (hello.rank < members_.size() && member(static_cast<int>(hello.rank)).presence == Presence::absent) {
+                place(static_cast<int>(hello.rank)).presence = Presence::lost; // came too late, and knows why
+            }
+            return refuse(connection, *fault_), false;
+        }
+        if (hello.world != static_cast<std::uint32_t>(options_.world)) {
+            return contradict(who + " believes in a world of " + std::to_string(hello.world) +
+                              ", its meeting point in one of " + std::to_string(options_.world));
+        }
+        if (hello.rank >= hello.world)
+            return contradict(who + " is not one of a world of " + std::to_string(hello.world));
+        Member& own = place(static_cast<int>(hello.rank));
+        if (own.presence == Presence::present) {
+            if (own.hello.claimant != hello.claimant) {
+                return contradict("two processes claim to be " + who + ": pid " + std::to_string(own.hello.pid) +
+                                  " and pid " + std::to_string(hello.pid) +
+                                  (own.hello.host == hello.host ? " of one host" : " of another host") +
+                                  " (is a variable such as RANK that of a node?)");
+            }
+            drop(own.connection); // it came again, before it heard that it was here already
+        } else if (own.presence != Presence::absent) {
+            return contradict(who + " has been here and has left");
+        }
+        own = {.presence = Presence::present, .connection = connection, .hello = hello};
+        connections_[connection].rank = static_cast<int>(hello.rank);
+        send(static_cast<int>(hello.rank), make_frame(FrameKind::accepted));
+        begin_if_complete();
+        return true;
+    }
+
+    void begin_if_complete() {
+        if (complete_ || std::any_of(members_.begin(), members_.end(),
+                                     [](const Member& each) { return each.presence == Presence::absent; })) {
+            return;
+        }
+        complete_ = true;
+        WireWriter out;
+        for (const Member& each : members_) {
+            out.u64(each.hello.host);
+            out.u32(each.hello.pid);
+        }
+        broadcast(make_frame(FrameKind::complete, out.take()));
+    }
+
+    /// False for what no member sends.
+    bool handle(int rank, const Frame& frame, nanoseconds now) {
+        WireReader in(frame.payload);
+        switch (frame.kind) {
+        case FrameKind::contribution: return contribute(rank, in);
+        case FrameKind::complaint: {
+            Fault fault;
+            Wait wait;
+            if (!read(in, options_.world, fault) || !read(in, options_.world, wait) || !in.finished()) return false;
+            complain(rank, std::move(fault), std::move(wait), now);
+            return true;
+        }
+        case FrameKind::answer: {
+            const std::uint32_t number = in.u32();
+            Wait wait;
+            if (!read(in, options_.world, wait) || !in.finished()) return false;
+            const Standing standing = wait.operation.empty() ? Standing::works : Standing::waits;
+            if (number == inquiry_.number()) note(rank, {standing, std::move(wait)}); // else it is late
+            return true;
+        }
+        case FrameKind::goodbye:
+            if (!frame.payload.empty()) return false;
+            say_goodbye(rank);
+            return true;
+        default: return false;
+        }
+    }
+
+    bool contribute(int rank, WireReader& in) {
+        const std::uint32_t round = in.u32();
+        if (!in.good() || in.left() > most_blob_bytes) return false;
+        if (fault_) return true; // it has not heard yet
+        Member& own = place(rank);
+        if (!complete_ || own.blob || round != round_) return false;
+        const auto blob = in.bytes(in.left());
+        own.blob.emplace(blob.begin(), blob.end());
+        finish_round();
+        return true;
+    }
+
+    void finish_round() {
+        std::size_t bytes = 8;
+        int waiting = -1;
+        int missing = -1;
+        int gone = -1;
+        for (int rank = 0; rank < options_.world; ++rank) {
+            const Member& each = member(rank);
+            if (each.blob) bytes += 4 + each.blob->size();
+            (each.blob ? waiting : each.presence == Presence::left ? gone : missing) = rank;
+        }
+        if (waiting >= 0 && gone >= 0) {
+            return declare({.code = ErrorCode::peer_lost,
+                            .rank = waiting,
+                            .peer = gone,
+                            .operation = "all_gather",
+                            .sequence = round_ + 1,
+                            .message = "rank " + std::to_string(gone) + " has left; rank " + std::to_string(waiting) +
+                                       " waits for it"});
+        }
+        if (waiting < 0 || missing >= 0) return;
+        if (bytes > most_frame_bytes) {
+            return declare({.code = ErrorCode::refused,
+                            .operation = "all_gather",
+                            .sequence = round_ + 1,
+                            .message = "the ranks' blobs have " + std::to_string(bytes) + " bytes together, at most " +
+                                       std::to_string(most_frame_bytes) + " are allowed"});
+        }
+        WireWriter out;
+        out.u32(round_++);
+        for (Member& each : members_) {
+            out.u32(static_cast<std::uint32_t>(each.blob->size()));
+            out.bytes(*each.blob);
+            each.blob.reset();
+        }
+        broadcast(make_frame(FrameKind::gathered, out.take()));
+    }
+
+    void say_goodbye(int rank) {
+        Member& own = place(rank);
+        drop(own.connection);
+        if (!complete_) { // it gave up, or tries another address: it was never here
+            own = {};
+            return;
+        }
+        own.presence = Presence::left;
+        broadcast(number_frame(FrameKind::left, static_cast<std::uint32_t>(rank)));
+        if (!fault_) finish_round();
+        note(rank, {Standing::left, {}});
+    }
+
+    void lose(int rank) {
+        if (member(rank).presence != Presence::present) return;
+        place(rank).presence = Presence::lost;
+        blame(rank, ErrorCode::peer_lost,
+              " (pid " + std::to_string(member(rank).hello.pid) +
+                  ") ended without a goodbye: it was killed, crashed or exited early");
+    }
+
+    void violation(std::uint32_t connection, int rank) {
+        drop(connection);
+        place(rank).presence = Presence::lost;
+        blame(rank, ErrorCode::mismatch,
+              " does not speak this version's protocol (do all ranks run the same program?)");
+    }
+
+    void blame(int rank, ErrorCode code, const std::string& what) {
+        declare({.code = code, .rank = rank, .peer = rank, .message = "rank " + std::to_string(rank) + what});
+    }
+
+    /// A rank's fault. A timeout is not believed as it stands: the rank that noticed it is seldom near its cause.
+    void complain(int rank, Fault fault, Wait wait, nanoseconds now) {
+        if (fault_ || inquiry_.running()) return; // the first one is being dealt with
+        if (fault.rank < 0) fault.rank = rank;
+        if (fault.code != ErrorCode::timeout) return declare(fault);
+        if (!complete_) return declare(never_came(std::move(fault)));
+        if (wait.operation.empty()) { // it may wait for anyone, but for those who contributed as it did
+            wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
+            if (fault.peer >= 0 && fault.peer != rank) wait.peers.push_back(fault.peer);
+            for (int peer = 0; peer < options_.world; ++peer) {
+                const bool in_all_gather = member(rank).blob && member(peer).blob;
+                if (peer != rank && peer != fault.peer && !in_all_gather) wait.peers.push_back(peer);
+            }
+        }
+        std::vector<bool> here(members_.size());
+        for (std::size_t each = 0; each < here.size(); ++each)
+            here[each] = members_[each].presence == Presence::present;
+        inquiry_.begin(rank, std::move(fault), std::move(wait), here, now);
+        const Blob question = number_frame(FrameKind::inquiry, inquiry_.number());
+        for (const int each : unanswered()) send(each, question);
+        if (unanswered().empty()) conclude();
+    }
+
+    void note(int rank, Answer answer) {
+        if (inquiry_.note(rank, std::move(answer)) && unanswered().empty()) conclude();
+    }
+    void conclude() { declare(inquiry_.conclude()); }
+
+    Fault never_came(Fault fault) const {
+        std::vector<int> missing;
+        for (int rank = 0; rank < options_.world; ++rank) {
+            if (member(rank).presence == Presence::absent) missing.push_back(rank);
+        }
+        fault.peer = missing.empty() ? -1 : missing.front();
+        fault.message += ": of " + std::to_string(options_.world) + " ranks " + std::to_string(missing.size()) +
+                         " never came: " + list_of(missing);
+        return fault;
+    }
+
+    void declare(const Fault& fault) {
+        if (fault_) return;
+        fault_ = fault;
+        inquiry_.stop();
+        broadcast(fault_frame(FrameKind::verdict, fault));
+    }
+
+    HubOptions options_;
+    std::vector<Member> members_;
+    std::map<std::uint32_t, Connection> connections_;
+    std::vector<HubAction> actions_;
+    std::optional<Fault> fault_;
+    bool complete_ = false;
+    std::uint32_t round_ = 0;
+    Inquiry inquiry_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

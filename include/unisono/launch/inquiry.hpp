@@ -1,0 +1,73 @@
+#pragma once
+
+/// \file
+/// One look into a timeout: who complained, who was asked, who has answered what.
+
+#include "unisono/launch/root_cause.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class Inquiry {
+public:
+    /// Asks all that are `here`, but for the one who complained; the others have left.
+    void begin(int reporter, Fault complaint, Wait wait, const std::vector<bool>& here, nanoseconds now) {
+        ++number_;
+        reporter_ = reporter;
+        complaint_ = std::move(complaint);
+        began_ = now;
+        running_ = true;
+        answers_.assign(here.size(), {});
+        unanswered_.clear();
+        for (std::size_t rank = 0; rank < here.size(); ++rank) {
+            if (static_cast<int>(rank) == reporter) answers_[rank] = {Standing::waits, std::move(wait)};
+            else if (here[rank]) unanswered_.push_back(static_cast<int>(rank));
+            else answers_[rank].standing = Standing::left;
+        }
+    }
+
+    /// False if nobody has asked this rank, or it has answered already.
+    bool note(int rank, Answer answer) {
+        const auto asked = std::find(unanswered_.begin(), unanswered_.end(), rank);
+        if (!running_ || asked == unanswered_.end()) return false;
+        unanswered_.erase(asked);
+        answers_[static_cast<std::size_t>(rank)] = std::move(answer);
+        return true;
+    }
+
+    /// The complaint, with the root of it as far as it is known.
+    Fault conclude() {
+        stop();
+        const Culprit culprit = find_root_cause(reporter_, answers_);
+        if (culprit.rank >= 0) complaint_.peer = culprit.rank;
+        complaint_.message += culprit.why;
+        return complaint_;
+    }
+
+    void stop() {
+        running_ = false;
+        unanswered_.clear();
+    }
+
+    [[nodiscard]] bool running() const { return running_; }
+    [[nodiscard]] nanoseconds began() const { return began_; }
+    [[nodiscard]] std::uint32_t number() const { return number_; }
+    [[nodiscard]] const std::vector<int>& unanswered() const { return unanswered_; }
+
+private:
+    bool running_ = false;
+    std::uint32_t number_ = 0;
+    nanoseconds began_ = 0;
+    int reporter_ = -1;
+    Fault complaint_;
+    std::vector<Answer> answers_; ///< silent until they say something
+    std::vector<int> unanswered_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,69 @@
+#pragma once
+
+/// \file
+/// Processes that become one job: who am I, where are the others, and who failed first.
+///
+/// A control plane is what a transport of processes stands on. It is slow and rarely used; gradients never pass it.
+///
+/// Laws
+/// - `all_gather` gives every rank all ranks' blobs in the order of ranks. It is collective: each rank's n-th call meets
+///   the others' n-th. At the deadline it throws, and the error names the ranks that did not come.
+/// - The first fault of a job wins and becomes the same on every rank: `first_fault()`, nullptr while all is well, one
+///   atomic load. A rank that dies (its connection ends without a goodbye) is a fault `peer_lost` whose `peer` it is.
+/// - `abort(fault)` returns when there is a first fault: this one, or an earlier one. A fault with the code `timeout` is
+///   looked into before: all ranks are asked what they wait for, and `peer` becomes the rank at the root of it.
+/// - A rank is never declared dead for being slow: only a closed connection or the end of its process is a death.
+/// - `waits(wait)` and `waits_no_more()` bracket a wait that has lasted for a while; what they say is read by other
+///   threads. A rank that waits for nothing is taken to compute.
+/// - `leave()` is a goodbye: the rank's end is no fault. Others that still wait for it get `peer_lost`.
+/// - One thread of the program uses a control plane at a time, but `first_fault` and `has_left` may be asked by any.
+///
+/// Menu
+/// - identity.hpp: rank, world, local rank, ... from the variables of launchers, or from the program.
+/// - meeting.hpp: where to meet, from the same variables; rendezvous.hpp: go there, and come back as a ControlPlane.
+/// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of rank 0, or of a
+///   launcher, which then survives any rank. A thread and not polling: a rank that computes for minutes must still answer.
+/// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: the part that starts, waits, kills and reaps.
+/// - local_launcher.hpp: unisono-run.
+///
+/// Absent on purpose: restarting ranks in place (a world whose rank is lost is over), and encryption (the job token keeps
+/// strangers out, but travels in clear text).
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/time.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What a rank waits for. Without an operation: nothing, it computes.
+struct Wait {
+    std::string operation = {};  ///< "all_reduce of 1000 float32 elements"
+    std::uint64_t context = 0;   ///< of the group
+    std::uint64_t sequence = 0;  ///< of the operation in its group
+    std::vector<int> peers = {}; ///< ranks of the world that may be what it waits for
+    friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+using Blob = std::vector<std::byte>;
+
+template <class T>
+concept control_plane = requires(T& t, const T& c, std::span<const std::byte> blob, nanoseconds deadline,
+                                 const Fault& fault, const Wait& wait, int peer) {
+    { c.rank() } -> std::same_as<int>;
+    { c.size() } -> std::same_as<int>;
+    { t.all_gather(blob, deadline) } -> std::same_as<std::vector<Blob>>; ///< deadline: on the clock of steady_now()
+    { c.first_fault() } -> std::same_as<const Fault*>;
+    { c.has_left(peer) } -> std::same_as<bool>;
+    t.abort(fault);
+    t.waits(wait);
+    t.waits_no_more();
+    t.leave();
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,117 @@
+#pragma once
+
+/// \file
+/// The file by which ranks find rank 0: one line with its address and the job's token, readable by this user alone.
+
+#include "unisono/launch/meeting.hpp"
+#include "unisono/launch/socket.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The line's format: "unisono1 <port> <token> <host>". False for anything else.
+inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
+    const auto word = [&] {
+        const std::string_view taken = line.substr(0, line.find(' '));
+        line.remove_prefix(std::min(line.size(), taken.size() + 1));
+        return taken;
+    };
+    int port = 0;
+    if (!line.ends_with('\n') || word() != "unisono1" || !parse_count(word(), 65535, port) || port == 0) return false;
+    const std::string_view token = word();
+    if (token.size() != 2 * JobToken::bytes || token.find_first_not_of("0123456789abcdef") != token.npos) return false;
+    line.remove_suffix(1);
+    if (line.empty() || line.size() > 256 || line.find_first_of(" \n") != line.npos) return false;
+    point.port = static_cast<std::uint16_t>(port);
+    point.token = JobToken::parse(token);
+    point.host = line;
+    return true;
+}
+
+inline std::string meeting_path(const MeetingPoint& point) { return point.folder + "/" + point.job + ".meet"; }
+
+/// Fills in address and token from the file; false if it is not there yet. A file of another user's, or one that others
+/// may write or read, is no invitation. Errors: refused.
+inline bool read_meeting_file(MeetingPoint& point) {
+    const std::string path = meeting_path(point);
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!file.valid()) {
+        if (errno == ENOENT) return false;
+        throw error(ErrorCode::refused, "cannot read " + path + ": " + errno_text(errno));
+    }
+    struct stat about = {};
+    if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != ::geteuid() ||
+        (about.st_mode & 077) != 0) {
+        throw error(ErrorCode::refused, path + " is not a file that this user alone can read and write");
+    }
+    char text[512];
+    const ssize_t got = ::read(file.get(), text, sizeof text);
+    return got > 0 && parse_meeting_line(std::string_view(text, static_cast<std::size_t>(got)), point);
+}
+
+/// Makes the folder, if it is not there. The one in /tmp, whose name is known to all, must be this user's own.
+inline void make_meeting_folder(const std::string& folder) {
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+        throw error(ErrorCode::refused, "cannot make the folder " + folder + ": " + errno_text(errno));
+    }
+    struct stat about = {};
+    if (::lstat(folder.c_str(), &about) != 0) return; // it went away: the caller tries again
+    if (!folder.starts_with("/tmp/unisono-")) return;
+    if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
+        throw error(ErrorCode::refused, folder + " is not a folder that this user alone can enter; set UNISONO_FOLDER");
+    }
+}
+
+/// Rank 0's file while the ranks meet: appears at once and whole, and goes with this object.
+class MeetingFile {
+public:
+    MeetingFile() = default;
+    explicit MeetingFile(const MeetingPoint& point) : path_(meeting_path(point)), folder_(point.folder) {
+        const std::string line =
+            "unisono1 " + std::to_string(point.port) + " " + point.token.text() + " " + point.host + "\n";
+        const std::string draft = path_ + "." + std::to_string(::getpid());
+        for (int attempt = 0;; ++attempt) {
+            make_meeting_folder(point.folder);
+            ::unlink(draft.c_str());
+            const FileDescriptor file(
+                ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+            if (file.valid() && ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                ::rename(draft.c_str(), path_.c_str()) == 0) {
+                return;
+            }
+            const int failed = errno;
+            ::unlink(draft.c_str());
+            // Another job's rank 0 may have removed the empty folder just now.
+            if (failed != ENOENT || attempt == 10) {
+                throw error(ErrorCode::refused, "cannot write " + path_ + ": " + errno_text(failed));
+            }
+        }
+    }
+    MeetingFile(MeetingFile&& other) noexcept
+        : path_(std::exchange(other.path_, {})), folder_(std::exchange(other.folder_, {})) {}
+    MeetingFile& operator=(MeetingFile&& other) noexcept {
+        std::swap(path_, other.path_);
+        std::swap(folder_, other.folder_);
+        return *this;
+    }
+    ~MeetingFile() {
+        if (path_.empty()) return;
+        ::unlink(path_.c_str());
+        if (folder_.starts_with("/tmp/unisono-")) ::rmdir(folder_.c_str()); // if nobody else meets there
+    }
+
+private:
+    std::string path_;
+    std::string folder_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,325 @@
+#pragma once
+
+/// \file
+/// W processes that know their rank and where to meet become one job with a control plane.
+
+#include "unisono/launch/control_plane.hpp"
+#include "unisono/launch/meeting_file.hpp"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct RendezvousOptions {
+    std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< until all ranks have come
+    std::chrono::nanoseconds linger = std::chrono::minutes(5);  ///< how long rank 0 waits in the end for the others
+
+    friend bool operator==(const RendezvousOptions&, const RendezvousOptions&) = default;
+};
+
+namespace detail {
+
+/// A connection that the hub has accepted, with what it has sent since.
+struct Entrance {
+    FileDescriptor socket = {};
+    Blob unread = {};
+};
+
+/// Reads until a frame is whole; nothing at the deadline or the connection's end. The frame points into `unread`.
+inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_bytes, nanoseconds until,
+                                       std::size_t& used) {
+    for (;;) {
+        Frame frame;
+        switch (parse_frame(entrance.unread, most_bytes, frame, used)) {
+        case Parsed::frame: return frame;
+        case Parsed::garbage: return std::nullopt;
+        case Parsed::incomplete: break;
+        }
+        if (!wait_for(entrance.socket.get(), POLLIN, until)) return std::nullopt;
+        std::byte buffer[65536];
+        const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
+        if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+        else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return std::nullopt;
+    }
+}
+
+inline void drop_frame(Entrance& entrance, std::size_t used) {
+    entrance.unread.erase(entrance.unread.begin(), entrance.unread.begin() + static_cast<std::ptrdiff_t>(used));
+}
+
+/// All or nothing of a few bytes on a fresh connection.
+inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until) {
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent > 0) bytes = bytes.subspan(static_cast<std::size_t>(sent));
+        else if (errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLOUT, until))) return false;
+    }
+    return true;
+}
+
+/// Goes to one address and says hello. Nothing, and why, unless the hub accepts. Errors: the fault with which it refuses.
+inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, nanoseconds until,
+                                     std::string& why) {
+    Entrance entrance{.socket = connect_to(address, until, why)};
+    if (!entrance.socket.valid()) return std::nullopt;
+    std::size_t used = 0;
+    const bool sent = send_all(entrance.socket.get(), encode(hello), until);
+    const std::size_t most = 3 * most_text_bytes;
+    const std::optional<Frame> answer = sent ? next_frame(entrance, most, until, used) : std::nullopt;
+    if (answer && answer->kind == FrameKind::accepted) {
+        drop_frame(entrance, used);
+        return entrance;
+    }
+    Fault fault;
+    WireReader in(answer ? answer->payload : std::span<const std::byte>{});
+    if (answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
+    why = "what listens there does not belong to this job, or did not answer";
+    // It may have accepted by now: a goodbye keeps this attempt from counting as a death.
+    static_cast<void>(send_all(entrance.socket.get(), make_frame(FrameKind::goodbye), steady_now()));
+    return std::nullopt;
+}
+
+/// Tries where the hub may be, again and again until the deadline.
+class Search {
+public:
+    Search(const Identity& me, MeetingPoint point, std::uint64_t claimant)
+        : point_(std::move(point)), hello_{.token = point_.token,
+                                           .world = static_cast<std::uint32_t>(me.world),
+                                           .rank = static_cast<std::uint32_t>(me.rank),
+                                           .claimant = claimant,
+                                           .host = host_number(),
+                                           .pid = static_cast<std::uint32_t>(::getpid())} {}
+
+    std::optional<Entrance> until(nanoseconds deadline) {
+        nanoseconds pause = 5'000'000;
+        for (;;) {
+            if (auto entrance = once(deadline)) return entrance;
+            const nanoseconds left = deadline - steady_now();
+            if (left <= 0) return std::nullopt;
+            std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause, left)));
+            pause = std::min<nanoseconds>(pause * 2, 200'000'000);
+        }
+    }
+
+    /// Each address once. With several ports, one that does not answer must not use up all time.
+    std::optional<Entrance> once(nanoseconds deadline) {
+        if (!point_.folder.empty()) {
+            if (!read_meeting_file(point_)) {
+                why_ = "no file " + meeting_path(point_);
+                return std::nullopt;
+            }
+            hello_.token = point_.token;
+        }
+        const bool several = point_.further_ports > 0;
+        for (int port = point_.port; port <= point_.port + point_.further_ports && port <= 65535; ++port) {
+            const auto number = static_cast<std::uint16_t>(port);
+            const std::vector<SocketAddress> addresses = resolve(point_.host, number, why_);
+            for (const SocketAddress& address : addresses) {
+                const nanoseconds each = several || addresses.size() > 1 || !point_.folder.empty()
+                                             ? std::min(deadline, steady_now() + 3'000'000'000)
+                                             : deadline;
+                if (auto entrance = enter(address, hello_, each, why_)) return entrance;
+            }
+        }
+        return std::nullopt;
+    }
+
+    [[nodiscard]] std::string where() const {
+        return point_.host.empty() ? meeting_path(point_) : point_.host + ":" + std::to_string(point_.port);
+    }
+    [[nodiscard]] const std::string& why() const { return why_; }
+
+private:
+    MeetingPoint point_;
+    Hello hello_;
+    std::string why_;
+};
+
+inline std::uint64_t draw_claimant() {
+    const auto value = JobToken::random().value();
+    std::uint64_t number = 0;
+    for (std::size_t i = 0; i < 8; ++i) number = (number << 8) | value[i];
+    return number;
+}
+
+inline std::string own_host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+/// Rank 0's part before it comes in like everyone else: listens, and leaves its address in the file.
+struct Reception {
+    std::unique_ptr<Hub> hub = {};
+    MeetingFile file = {};
+    MeetingPoint reached = {}; ///< where this process itself finds the hub
+};
+
+/// Another process listens as rank 0 of this job. It says hello to itself soon, and is told of the two; so are we.
+[[noreturn]] inline void refuse_second_rank_0(Entrance& entrance) {
+    const nanoseconds deadline = steady_now() + 2'000'000'000;
+    std::size_t used = 0;
+    if (const auto frame = next_frame(entrance, 3 * most_text_bytes, deadline, used)) {
+        Fault fault;
+        WireReader in(frame->payload);
+        if (frame->kind == FrameKind::verdict && read(in, most_ranks, fault)) throw error(fault);
+    }
+    refuse_input("two processes claim to be rank 0");
+}
+
+inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, std::uint64_t claimant) {
+    Reception made{.hub = nullptr, .file = {}, .reached = point};
+    MeetingPoint& reached = made.reached;
+    Search others(me, point, claimant);
+    bool loopback = false;
+    if (point.folder.empty()) {
+        std::string why;
+        const auto addresses = resolve(point.host, point.port, why);
+        loopback = std::all_of(addresses.begin(), addresses.end(), is_loopback) &&
+                   std::any_of(addresses.begin(), addresses.end(),
+                               [](const SocketAddress& each) { return each.storage.ss_family == AF_INET; });
+    } else {
+        // A file that is there already is an old one, unless somebody answers: then two processes are rank 0.
+        if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
+        loopback = point.listen_host.empty();
+        reached.host = loopback ? "127.0.0.1" : point.listen_host == "*" ? own_host_name() : point.listen_host;
+        reached.token = JobToken::random();
+    }
+    Listener listener;
+    try {
+        listener = listen_at(loopback, point.folder.empty() ? point.port : std::uint16_t{0}, point.further_ports);
+    } catch (const error&) {
+        // If another process of this job listens there, its answer says more than that the port is taken.
+        if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
+        throw;
+    }
+    reached.port = listener.port;
+    made.hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = reached.token});
+    if (!point.folder.empty()) {
+        made.file = MeetingFile(reached);
+        reached.folder.clear();
+    }
+    reached.further_ports = 0;
+    return made;
+}
+
+/// Waits until all have come: the others' hosts and pids. Errors: the fault with which the rendezvous ends.
+inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const RendezvousOptions& options,
+                                   nanoseconds deadline) {
+    const auto world = static_cast<std::size_t>(me.world);
+    const std::size_t most = 12 * world + 3 * most_text_bytes;
+    bool complained = false;
+    for (;;) {
+        std::size_t used = 0;
+        const std::optional<Frame> frame = next_frame(entrance, most, deadline, used);
+        if (frame) {
+            WireReader in(frame->payload);
+            Fault fault;
+            if (frame->kind == FrameKind::complete && frame->payload.size() == 12 * world) {
+                std::vector<Peer> peers(world);
+                for (Peer& peer : peers) {
+                    peer.host = in.u64();
+                    peer.pid = static_cast<int>(in.u32());
+                }
+                drop_frame(entrance, used);
+                return peers;
+            }
+            if (frame->kind == FrameKind::verdict && read(in, me.world, fault)) throw error(fault);
+            drop_frame(entrance, used);
+            continue;
+        }
+        Fault late{.code = ErrorCode::timeout,
+                   .rank = me.rank,
+                   .peer = -1,
+                   .operation = "rendezvous",
+                   .sequence = 0,
+                   .message = "rank " + std::to_string(me.rank) + " waited " +
+                              std::to_string(options.timeout.count() / 1'000'000) + " ms"};
+        if (steady_now() < deadline) { // the connection ended
+            late.code = ErrorCode::peer_lost;
+            late.peer = 0;
+            late.message = "rank 0, or the launcher, where the ranks meet, ended before all had come";
+            throw error(late);
+        }
+        if (complained) {
+            late.message += ", and where the ranks meet nobody answers";
+            throw error(late);
+        }
+        WireWriter out; // the hub knows who is missing, and tells all
+        write(out, late);
+        write(out, Wait{});
+        complained = true;
+        deadline = steady_now() + 2'000'000'000;
+        static_cast<void>(send_all(entrance.socket.get(), make_frame(FrameKind::complaint, out.take()), deadline));
+    }
+}
+
+} // namespace detail
+
+/// Meets the other ranks of the job and returns the control plane that connects them; a world of one meets nobody.
+/// Collective over the job; a process may take part in several jobs.
+///
+/// Errors, the same on all ranks that came: timeout after `options.timeout`, which names the ranks that never came;
+/// bad_input where ranks disagree about the world or two claim the same rank; peer_lost where one died meanwhile. On this
+/// rank alone: refused where rank 0 cannot listen or the file is not this user's, timeout where nobody listens.
+inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, const RendezvousOptions& options = {}) {
+    if (me.world < 1 || me.world > detail::most_ranks || me.rank < 0 || me.rank >= me.world) {
+        static_cast<void>(identity_of(me.rank, me.world)); // says what is wrong
+    }
+    if (options.timeout.count() <= 0) refuse_input("RendezvousOptions::timeout must be positive");
+    if (options.linger.count() < 0) refuse_input("RendezvousOptions::linger must not be negative");
+    if (me.world == 1) return {};
+
+    const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
+    const std::uint64_t claimant = detail::draw_claimant();
+    detail::Reception own{.hub = nullptr, .file = {}, .reached = point};
+    const bool listens = me.rank == 0 && !point.launcher_listens;
+    if (listens) own = detail::receive_ranks(me, point, claimant);
+    try {
+        std::optional<detail::Entrance> entrance;
+        detail::Search search(me, own.reached, claimant);
+        if (listens) {
+            // By the name that the others use, so that another process that is rank 0 there is found; not every network
+            // lets a host reach itself by it.
+            entrance = search.until(std::min(deadline, steady_now() + 3'000'000'000));
+            own.reached.host = "127.0.0.1";
+            if (!entrance) entrance = detail::Search(me, own.reached, claimant).until(deadline);
+        } else {
+            entrance = search.until(deadline);
+        }
+        if (!entrance) {
+            throw error(Fault{.code = ErrorCode::timeout,
+                              .rank = me.rank,
+                              .peer = point.launcher_listens ? -1 : 0,
+                              .operation = "rendezvous",
+                              .sequence = 0,
+                              .message = "rank " + std::to_string(me.rank) + " waited " +
+                                         std::to_string(options.timeout.count() / 1'000'000) + " ms for " +
+                                         (point.launcher_listens ? "the launcher" : "rank 0, which never came") +
+                                         " at " + search.where() + ": " + search.why()});
+        }
+        std::vector<detail::Peer> peers = detail::await_all(*entrance, me, options, deadline);
+        return {std::make_unique<detail::Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
+                                                std::move(entrance->unread), point.launcher_listens),
+                std::move(own.hub), options.linger};
+    } catch (const error& failed) {
+        // The others hear why, also those that come a little later.
+        if (own.hub) own.hub->stop(failed.code() == ErrorCode::timeout ? 500'000'000 : 3'000'000'000);
+        throw;
+    }
+}
+
+/// `rendezvous` as the environment says.
+inline ControlPlane rendezvous(const RendezvousOptions& options = {}) {
+    const Environment environment = Environment::of_process();
+    const Identity me = identify(environment);
+    if (me.world == 1) return {};
+    return rendezvous(me, meeting_point(environment, me), options);
+}
+
+UNISONO_NAMESPACE_END

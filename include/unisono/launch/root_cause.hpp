@@ -1,0 +1,103 @@
+#pragma once
+
+/// \file
+/// Who is at the root of a timeout: not the neighbour that is late because it waits itself, but the rank that the
+/// neighbour's neighbour waits for. A pure function of what all ranks answered.
+
+#include "unisono/launch/launch.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// "rank 3", "ranks 1, 2, 5", and of many the first ones.
+inline std::string list_of(const std::vector<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    return text + (ranks.size() > 16 ? ", ..." : "");
+}
+
+/// What a rank's answer, or its silence, says about it; the worse, the later.
+enum class Standing : std::uint8_t {
+    waits,   ///< for others, in a call of the library
+    works,   ///< in code of its own
+    left,    ///< said goodbye
+    silent,  ///< did not answer in time
+    stopped, ///< its process is stopped: by a signal or a debugger
+};
+
+struct Answer {
+    Standing standing = Standing::silent;
+    Wait wait = {};
+};
+
+struct Culprit {
+    int rank = -1;        ///< -1: nobody in particular
+    std::string why = {}; ///< ends the sentence of the fault's message
+};
+
+inline std::string describe(int rank, const Answer& answer) {
+    const std::string who = "rank " + std::to_string(rank);
+    switch (answer.standing) {
+    case Standing::waits: {
+        std::string text = who + " waits in " + answer.wait.operation;
+        if (answer.wait.sequence != 0) text += " #" + std::to_string(answer.wait.sequence);
+        return text;
+    }
+    case Standing::works: return who + " is in no call of the library";
+    case Standing::left: return who + " has left";
+    case Standing::silent: return who + " does not answer (is its host overloaded or unreachable?)";
+    case Standing::stopped: return who + " is stopped (by a signal or a debugger)";
+    }
+    return who;
+}
+
+/// Follows who waits for whom from the rank that complained. Of all ranks that are reached, the worst standing is to
+/// blame; among equals the one reached first. Where all wait, one that waits for something else than the complaining
+/// rank is; else nobody, and the message says what each one waits for.
+inline Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
+    std::vector<bool> reached(answers.size());
+    std::vector<int> order{reporter};
+    reached[static_cast<std::size_t>(reporter)] = true;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        const Answer& answer = answers[static_cast<std::size_t>(order[i])];
+        if (answer.standing != Standing::waits) continue;
+        for (const int peer : answer.wait.peers) {
+            if (reached[static_cast<std::size_t>(peer)]) continue;
+            reached[static_cast<std::size_t>(peer)] = true;
+            order.push_back(peer);
+        }
+    }
+    const Wait& own = answers[static_cast<std::size_t>(reporter)].wait;
+    int worst = -1;
+    int elsewhere = -1;
+    for (std::size_t i = 1; i < order.size(); ++i) {
+        const Answer& answer = answers[static_cast<std::size_t>(order[i])];
+        if (answer.standing == Standing::waits) {
+            const bool same = answer.wait.context == own.context && answer.wait.sequence == own.sequence &&
+                              answer.wait.operation == own.operation;
+            if (!same && elsewhere < 0) elsewhere = order[i];
+        } else if (worst < 0 || answer.standing > answers[static_cast<std::size_t>(worst)].standing) {
+            worst = order[i];
+        }
+    }
+    Culprit culprit{.rank = worst >= 0 ? worst : elsewhere};
+    std::size_t told = 0;
+    const auto tell = [&](int rank) {
+        if (told++ < 8) culprit.why += "; " + describe(rank, answers[static_cast<std::size_t>(rank)]);
+    };
+    if (culprit.rank >= 0) tell(culprit.rank);
+    for (const int rank : order) {
+        if (rank != culprit.rank && (rank != reporter || order.size() == 1)) tell(rank);
+    }
+    if (told > 8) culprit.why += "; and so on for " + std::to_string(told - 8) + " more";
+    return culprit;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,251 @@
+#pragma once
+
+/// \file
+/// Sockets as the control plane needs them: non-blocking, closed on exec, every wait with a deadline.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/time.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Owns a file descriptor.
+class FileDescriptor {
+public:
+    FileDescriptor() = default;
+    explicit FileDescriptor(int fd) : fd_(fd) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~FileDescriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    [[nodiscard]] int get() const { return fd_; }
+    [[nodiscard]] bool valid() const { return fd_ >= 0; }
+    void close() { FileDescriptor(std::move(*this)); }
+
+private:
+    int fd_ = -1;
+};
+
+inline std::string errno_text(int number) {
+    char text[128];
+    return strerror_r(number, text, sizeof text); // the GNU one returns the text
+}
+
+/// What poll takes: the time left in milliseconds, rounded up, so that a deadline is never polled for in a busy loop.
+inline int poll_timeout(nanoseconds until) {
+    if (until == never) return -1;
+    const nanoseconds left = until - steady_now();
+    return left <= 0 ? 0 : static_cast<int>(std::min<nanoseconds>((left + 999'999) / 1'000'000, 3'600'000));
+}
+
+/// Waits for one descriptor; false at the deadline.
+inline bool wait_for(int fd, short events, nanoseconds until) {
+    for (;;) {
+        pollfd one{.fd = fd, .events = events, .revents = 0};
+        const int ready = ::poll(&one, 1, poll_timeout(until));
+        if (ready > 0) return true;
+        if (ready == 0 && steady_now() >= until) return false;
+        if (ready < 0 && errno != EINTR) return false;
+    }
+}
+
+/// One address of a name. Names are looked up by the system, which has a time limit of its own; numbers are not.
+struct SocketAddress {
+    sockaddr_storage storage = {};
+    socklen_t length = 0;
+};
+
+inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t port, std::string& why) {
+    const addrinfo hints{.ai_flags = AI_NUMERICSERV,
+                         .ai_family = AF_UNSPEC,
+                         .ai_socktype = SOCK_STREAM,
+                         .ai_protocol = 0,
+                         .ai_addrlen = 0,
+                         .ai_addr = nullptr,
+                         .ai_canonname = nullptr,
+                         .ai_next = nullptr};
+    addrinfo* found = nullptr;
+    std::vector<SocketAddress> addresses;
+    if (const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); failed != 0) {
+        why = gai_strerror(failed);
+        return addresses;
+    }
+    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+        SocketAddress address;
+        if (each->ai_addrlen > sizeof address.storage) continue;
+        std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
+        address.length = each->ai_addrlen;
+        addresses.push_back(address);
+    }
+    freeaddrinfo(found);
+    return addresses;
+}
+
+inline bool is_loopback(const SocketAddress& address) {
+    if (address.storage.ss_family == AF_INET) {
+        sockaddr_in v4;
+        std::memcpy(&v4, &address.storage, sizeof v4);
+        return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+    }
+    if (address.storage.ss_family != AF_INET6) return false;
+    sockaddr_in6 v6;
+    std::memcpy(&v6, &address.storage, sizeof v6);
+    return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
+}
+
+/// Small messages leave at once, and a host that vanished is noticed (after a minute) though it cannot say so. The other
+/// side's system answers the probes, so that a process that is slow or stopped is no vanished host.
+inline void set_up_connection(int fd) {
+    const int on = 1;
+    const int idle_s = 20;
+    const int interval_s = 8;
+    const int probes = 5;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+/// A socket that listens, and its port.
+struct Listener {
+    FileDescriptor socket = {};
+    std::uint16_t port = 0;
+};
+
+/// Listens at `port` (0: chosen by the system) or one of the `further` ones after it; on the loopback alone where only
+/// this host is meant. Errors: refused, with the system's reason.
+inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
+    std::string why;
+    for (int each = port; each <= port + further && each <= 65535; ++each) {
+        for (const int family : {AF_INET6, AF_INET}) {
+            if (loopback && family == AF_INET6) continue;
+            FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+            if (!socket.valid()) continue;
+            const int on = 1;
+            const int off = 0;
+            setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+            sockaddr_storage address = {};
+            socklen_t length = sizeof(sockaddr_in);
+            if (family == AF_INET6) {
+                setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+                sockaddr_in6 any = {};
+                any.sin6_family = AF_INET6;
+                any.sin6_port = htons(static_cast<std::uint16_t>(each));
+                length = sizeof any;
+                std::memcpy(&address, &any, sizeof any);
+            } else {
+                sockaddr_in any = {};
+                any.sin_family = AF_INET;
+                any.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
+                any.sin_port = htons(static_cast<std::uint16_t>(each));
+                std::memcpy(&address, &any, sizeof any);
+            }
+            if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+                ::listen(socket.get(), 1024) != 0) {
+                why = errno_text(errno);
+                if (errno == EADDRINUSE) break;
+                continue; // no IPv6 here, perhaps
+            }
+            ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length);
+            sockaddr_in named;
+            std::memcpy(&named, &address, sizeof named); // the port lies at the same place in both families
+            return {std::move(socket), ntohs(named.sin_port)};
+        }
+    }
+    throw error(ErrorCode::refused, "cannot listen at port " + std::to_string(port) +
+                                        (further > 0 ? " or the " + std::to_string(further) + " after it" : "") + ": " +
+                                        why);
+}
+
+/// A connected socket, or none and the reason.
+inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until, std::string& why) {
+    FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) {
+        why = errno_text(errno);
+        return {};
+    }
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+        if (errno != EINPROGRESS && errno != EINTR) {
+            why = errno_text(errno);
+            return {};
+        }
+        if (!wait_for(socket.get(), POLLOUT, until)) {
+            why = "no answer";
+            return {};
+        }
+        int failed = 0;
+        socklen_t length = sizeof failed;
+        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
+        if (failed != 0) {
+            why = errno_text(failed);
+            return {};
+        }
+    }
+    // A socket that tries a port of its own range may meet itself: then nobody listens there.
+    sockaddr_storage own = {};
+    sockaddr_storage other = {};
+    socklen_t own_length = sizeof own;
+    socklen_t other_length = sizeof other;
+    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+        ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &other_length) == 0 &&
+        own_length == other_length && std::memcmp(&own, &other, own_length) == 0) {
+        why = errno_text(ECONNREFUSED);
+        return {};
+    }
+    set_up_connection(socket.get());
+    return socket;
+}
+
+/// Wakes a thread that polls.
+class Wakeup {
+public:
+    Wakeup() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+        if (!fd_.valid()) throw error(ErrorCode::refused, "no eventfd: " + errno_text(errno));
+    }
+    [[nodiscard]] int fd() const { return fd_.get(); }
+    void ring() const {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
+    }
+    void clear() const {
+        std::uint64_t count = 0;
+        [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);
+    }
+
+private:
+    FileDescriptor fd_;
+};
+
+/// Readable once the process has ended; invalid where the system has no such thing, or no such process.
+inline FileDescriptor open_process([[maybe_unused]] int pid) {
+#if defined(SYS_pidfd_open)
+    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+#else
+    return {};
+#endif
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

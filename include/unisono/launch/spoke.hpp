@@ -1,0 +1,314 @@
+#pragma once
+
+/// \file
+/// The connections that outlive the rendezvous: each process keeps one to the hub, served by a thread of its own, which
+/// sleeps until something happens. It answers for the process while that computes, and falls silent with it when it is
+/// stopped or killed: that is what tells a slow rank from a dead one.
+
+#include "unisono/launch/hub.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// One rank as the others see it.
+struct Peer {
+    std::uint64_t host = 0; ///< equal on one host
+    int pid = 0;
+};
+
+/// The rank's end of the star.
+class Spoke {
+public:
+    Spoke(int rank, std::vector<Peer> peers, FileDescriptor socket, Blob unread, bool launcher_listens)
+        : rank_(rank), peers_(std::move(peers)), launcher_listens_(launcher_listens), socket_(std::move(socket)),
+          in_(std::move(unread)), left_(std::make_unique<std::atomic<bool>[]>(peers_.size())),
+          thread_(quiet_thread([this] { run(); })) {}
+    Spoke(const Spoke&) = delete;
+    Spoke& operator=(const Spoke&) = delete;
+    ~Spoke() { leave(); }
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
+    [[nodiscard]] const std::vector<Peer>& peers() const { return peers_; }
+    [[nodiscard]] const Fault* first_fault() const noexcept { return seen_.load(std::memory_order_acquire); }
+    [[nodiscard]] bool has_left(int rank) const noexcept {
+        return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    }
+
+    std::vector<Blob> all_gather(std::span<const std::byte> blob, nanoseconds deadline) {
+        const nanoseconds started = steady_now();
+        std::unique_lock lock(mutex_);
+        if (left()) throw error(ErrorCode::refused, "all_gather on a control plane that has been left");
+        if (!seen_.load() && hub_gone_) fail_locally(hub_is_gone());
+        if (!seen_.load()) {
+            WireWriter out;
+            out.u32(round_);
+            out.bytes(blob);
+            post(make_frame(FrameKind::contribution, out.take()));
+            const Wait before =
+                std::exchange(wait_, Wait{.operation = "all_gather", .sequence = round_ + 1, .peers = others()});
+            wait_until(lock, deadline, [&] { return gathered_ || seen_.load() != nullptr || hub_gone_; });
+            wait_ = before;
+        }
+        if (gathered_) { // also where a fault came after it: all have these blobs
+            ++round_;
+            return *std::exchange(gathered_, std::nullopt);
+        }
+        if (!seen_.load() && hub_gone_) fail_locally(hub_is_gone());
+        lock.unlock();
+        abort({.code = ErrorCode::timeout,
+               .rank = rank_,
+               .peer = -1,
+               .operation = "all_gather",
+               .sequence = round_ + std::uint64_t{1},
+               .message = "rank " + std::to_string(rank_) + " waited " +
+                          std::to_string((steady_now() - started) / 1'000'000) + " ms for all_gather"});
+        throw error(*first_fault());
+    }
+
+    /// Returns with a first fault.
+    void abort(const Fault& fault) {
+        std::unique_lock lock(mutex_);
+        if (seen_.load() != nullptr) return;
+        if (!left() && !hub_gone_) {
+            WireWriter out;
+            write(out, fault);
+            write(out, wait_);
+            post(make_frame(FrameKind::complaint, out.take()));
+            wait_until(lock, steady_now() + verdict_within, [&] { return seen_.load() != nullptr || hub_gone_; });
+            if (seen_.load() != nullptr) return;
+        }
+        Fault own = fault;
+        if (!hub_gone_ && !left() && own.code == ErrorCode::timeout) { // who keeps the star is who does not answer
+            own.peer = launcher_listens_ ? -1 : 0;
+            own.message += std::string("; ") + (launcher_listens_ ? "the launcher" : "rank 0") +
+                           ", where the ranks meet, " + "does not answer";
+        }
+        fail_locally(own);
+    }
+
+    void waits(const Wait& wait) {
+        const std::lock_guard lock(mutex_);
+        wait_ = wait;
+    }
+    void waits_no_more() {
+        const std::lock_guard lock(mutex_);
+        wait_.operation.clear();
+    }
+
+    /// Says goodbye and ends the thread.
+    void leave() {
+        {
+            std::unique_lock lock(mutex_);
+            if (!thread_.joinable()) return;
+            leaving_ = true;
+            post(make_frame(FrameKind::goodbye));
+            // The hub closes the connection when it has read the goodbye.
+            wait_until(lock, steady_now() + verdict_within, [&] { return hub_gone_; });
+            stopping_ = true;
+            wakeup_.ring();
+        }
+        thread_.join();
+        socket_.close();
+    }
+
+private:
+    static constexpr nanoseconds verdict_within = 2'000'000'000; ///< more than the hub takes to ask all ranks
+
+    [[nodiscard]] bool left() const { return leaving_; }
+    [[nodiscard]] std::vector<int> others() const {
+        std::vector<int> ranks;
+        for (int rank = 0; rank < size(); ++rank) {
+            if (rank != rank_) ranks.push_back(rank);
+        }
+        return ranks;
+    }
+
+    void post(const Blob& frame) {
+        out_.insert(out_.end(), frame.begin(), frame.end());
+        wakeup_.ring();
+    }
+
+    /// On the system's clock, in slices: ThreadSanitizer of these compilers does not know waits on the steady one.
+    template <class Condition>
+    void wait_until(std::unique_lock<std::mutex>& lock, nanoseconds deadline, Condition done) {
+        while (!done()) {
+            const nanoseconds left = deadline - steady_now();
+            if (left <= 0) return;
+            changed_.wait_until(lock, std::chrono::system_clock::now() +
+                                          std::chrono::duration_cast<std::chrono::microseconds>(
+                                              std::chrono::nanoseconds(std::min<nanoseconds>(left, 100'000'000))));
+        }
+    }
+
+    void fail_locally(const Fault& fault) {
+        if (seen_.load() != nullptr) return;
+        fault_ = fault;
+        seen_.store(&fault_, std::memory_order_release);
+        changed_.notify_all();
+    }
+
+    [[nodiscard]] Fault hub_is_gone() const {
+        Fault fault{.code = ErrorCode::peer_lost,
+                    .rank = launcher_listens_ ? -1 : 0,
+                    .peer = launcher_listens_ ? -1 : 0,
+                    .operation = {},
+                    .sequence = 0,
+                    .message = "the launcher ended before its ranks"};
+        if (closed_) {
+            fault.message = "rank 0 has left, and with it the place where the ranks meet";
+        } else if (!launcher_listens_) {
+            fault.message = "rank 0 (pid " + std::to_string(peers_[0].pid) +
+                            ") ended without a goodbye: it was killed, crashed or exited early";
+        }
+        return fault;
+    }
+
+    void run() {
+        Blob sending;
+        std::size_t sent = 0;
+        read_frames();
+        for (;;) {
+            {
+                const std::lock_guard lock(mutex_);
+                if (stopping_) return;
+                if (sent == sending.size()) {
+                    sending.clear();
+                    sent = 0;
+                    sending.swap(out_);
+                }
+            }
+            const bool gone = !socket_.valid();
+            pollfd polled[2] = {
+                {wakeup_.fd(), POLLIN, 0},
+                {gone ? -1 : socket_.get(), static_cast<short>(sent < sending.size() ? POLLIN | POLLOUT : POLLIN), 0}};
+            if (::poll(polled, 2, -1) < 0) continue;
+            if (polled[0].revents != 0) wakeup_.clear();
+            if (gone) {
+                sent = sending.size();
+                continue;
+            }
+            if ((polled[1].revents & POLLOUT) != 0) {
+                const ssize_t wrote = ::send(socket_.get(), sending.data() + sent, sending.size() - sent, MSG_NOSIGNAL);
+                if (wrote > 0) sent += static_cast<std::size_t>(wrote);
+            }
+            if ((polled[1].revents & ~POLLOUT) != 0 && !receive()) {
+                socket_.close();
+                const std::lock_guard lock(mutex_);
+                hub_gone_ = true;
+                if (!leaving_ && !closed_) fail_locally(hub_is_gone());
+                changed_.notify_all();
+            }
+        }
+    }
+
+    /// False at the connection's end.
+    bool receive() {
+        std::byte buffer[65536];
+        for (;;) {
+            const ssize_t got = ::recv(socket_.get(), buffer, sizeof buffer, 0);
+            if (got > 0) {
+                in_.insert(in_.end(), buffer, buffer + got);
+                if (!read_frames()) return false;
+                continue;
+            }
+            if (got < 0 && errno == EINTR) continue;
+            return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+        }
+    }
+
+    bool read_frames() {
+        std::size_t at = 0;
+        for (;;) {
+            Frame frame;
+            std::size_t used = 0;
+            const Parsed parsed =
+                parse_frame(std::span(in_).subspan(at), most_frame_bytes + 16 * peers_.size(), frame, used);
+            if (parsed == Parsed::incomplete) break;
+            if (parsed == Parsed::garbage || !handle(frame)) return false;
+            at += used;
+        }
+        in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(at));
+        return true;
+    }
+
+    bool handle(const Frame& frame) {
+        WireReader in(frame.payload);
+        const std::lock_guard lock(mutex_);
+        switch (frame.kind) {
+        case FrameKind::gathered: {
+            if (in.u32() != round_) return false;
+            std::vector<Blob> blobs(peers_.size());
+            for (Blob& blob : blobs) {
+                const auto bytes = in.bytes(in.u32());
+                blob.assign(bytes.begin(), bytes.end());
+            }
+            if (!in.finished()) return false;
+            gathered_ = std::move(blobs);
+            break;
+        }
+        case FrameKind::verdict: {
+            Fault fault;
+            if (!read(in, size(), fault)) return false;
+            fail_locally(fault);
+            break;
+        }
+        case FrameKind::inquiry: {
+            WireWriter out;
+            out.u32(in.u32());
+            write(out, wait_);
+            post(make_frame(FrameKind::answer, out.take()));
+            return in.finished();
+        }
+        case FrameKind::left: {
+            const std::uint32_t rank = in.u32();
+            if (!in.finished() || rank >= peers_.size()) return false;
+            left_[rank].store(true, std::memory_order_release);
+            break;
+        }
+        case FrameKind::closing:
+            closed_ = true;
+            if (!launcher_listens_) left_[0].store(true, std::memory_order_release);
+            break;
+        default: return false;
+        }
+        changed_.notify_all();
+        return true;
+    }
+
+    int rank_;
+    std::vector<Peer> peers_;
+    bool launcher_listens_;
+    FileDescriptor socket_; ///< the thread's own
+    Blob in_;               ///< the thread's own
+    Wakeup wakeup_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    Blob out_;
+    std::uint32_t round_ = 0;
+    std::optional<std::vector<Blob>> gathered_;
+    Wait wait_;
+    Fault fault_;
+    std::atomic<const Fault*> seen_{nullptr};
+    std::unique_ptr<std::atomic<bool>[]> left_;
+    bool hub_gone_ = false; ///< the connection has ended
+    bool closed_ = false;   ///< the hub said that it ends
+    bool leaving_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

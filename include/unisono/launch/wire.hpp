@@ -1,0 +1,240 @@
+#pragma once
+
+/// \file
+/// What travels between a control plane and its hub, as pure functions from bytes to values: nothing here blocks, throws
+/// on foreign bytes or trusts a length. Numbers are little-endian.
+///
+/// A connection opens with a hello of fixed size. Frames follow: length of the payload (4 bytes), kind (1), zeros (3).
+
+#include "unisono/launch/launch.hpp"
+#include "unisono/launch/token.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline constexpr std::size_t most_blob_bytes = std::size_t{1} << 20;
+inline constexpr std::size_t most_frame_bytes = std::size_t{1} << 30;
+inline constexpr std::size_t most_text_bytes = 16'384;
+inline constexpr std::size_t frame_header_bytes = 8;
+
+class WireWriter {
+public:
+    void u8(std::uint8_t value) { out_.push_back(static_cast<std::byte>(value)); }
+    void u32(std::uint32_t value) { little(value, 4); }
+    void u64(std::uint64_t value) { little(value, 8); }
+    void bytes(std::span<const std::byte> data) { out_.insert(out_.end(), data.begin(), data.end()); }
+    void text(std::string_view text) {
+        text = text.substr(0, most_text_bytes);
+        u32(static_cast<std::uint32_t>(text.size()));
+        bytes(std::as_bytes(std::span(text)));
+    }
+    [[nodiscard]] Blob take() { return std::move(out_); }
+    [[nodiscard]] std::size_t size() const { return out_.size(); }
+
+private:
+    void little(std::uint64_t value, int count) {
+        for (int i = 0; i < count; ++i) u8(static_cast<std::uint8_t>(value >> (8 * i)));
+    }
+    Blob out_;
+};
+
+/// Reading past the end gives zeros and turns `good()` off.
+class WireReader {
+public:
+    explicit WireReader(std::span<const std::byte> in) : in_(in) {}
+
+    std::uint8_t u8() { return static_cast<std::uint8_t>(little(1)); }
+    std::uint32_t u32() { return static_cast<std::uint32_t>(little(4)); }
+    std::uint64_t u64() { return little(8); }
+    std::span<const std::byte> bytes(std::size_t count) {
+        if (count > in_.size()) {
+            good_ = false;
+            in_ = {};
+            return {};
+        }
+        const auto taken = in_.first(count);
+        in_ = in_.subspan(count);
+        return taken;
+    }
+    std::string text() {
+        const std::size_t length = u32();
+        if (length > most_text_bytes) good_ = false;
+        const auto taken = bytes(good_ ? length : 0);
+        return std::string(reinterpret_cast<const char*>(taken.data()), taken.size());
+    }
+    [[nodiscard]] bool good() const { return good_; }
+    [[nodiscard]] bool finished() const { return good_ && in_.empty(); }
+    [[nodiscard]] std::size_t left() const { return in_.size(); }
+
+private:
+    std::uint64_t little(std::size_t count) {
+        std::uint64_t value = 0;
+        const auto taken = bytes(count);
+        for (std::size_t i = 0; i < taken.size(); ++i)
+            value |= std::uint64_t{static_cast<std::uint8_t>(taken[i])} << (8 * i);
+        return value;
+    }
+    std::span<const std::byte> in_;
+    bool good_ = true;
+};
+
+/// How a process presents itself.
+struct Hello {
+    static constexpr std::size_t bytes = 56;
+    static constexpr std::string_view magic = "unisono1";
+
+    JobToken token = {};
+    std::uint32_t world = 0;
+    std::uint32_t rank = 0;
+    std::uint64_t claimant = 0; ///< drawn by the process: the same when it comes again
+    std::uint64_t host = 0;     ///< equal for processes that see each other's pids
+    std::uint32_t pid = 0;
+    friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+inline Blob encode(const Hello& hello) {
+    WireWriter out;
+    out.bytes(std::as_bytes(std::span(Hello::magic)));
+    out.bytes(std::as_bytes(std::span(hello.token.value())));
+    out.u32(hello.world);
+    out.u32(hello.rank);
+    out.u64(hello.claimant);
+    out.u64(hello.host);
+    out.u32(hello.pid);
+    out.u32(0);
+    return out.take();
+}
+
+/// Nothing unless the bytes are a hello with this token. The token is compared first and in constant time.
+inline std::optional<Hello> parse_hello(std::span<const std::byte> input, const JobToken& token) {
+    if (input.size() < Hello::bytes) return std::nullopt;
+    WireReader in(input.first(Hello::bytes));
+    const auto magic = in.bytes(Hello::magic.size());
+    std::array<std::uint8_t, JobToken::bytes> value{};
+    for (std::uint8_t& byte : value) byte = in.u8();
+    if (!(JobToken{value} == token)) return std::nullopt;
+    if (!std::equal(magic.begin(), magic.end(), std::as_bytes(std::span(Hello::magic)).begin())) return std::nullopt;
+    Hello hello{
+        .token = token, .world = in.u32(), .rank = in.u32(), .claimant = in.u64(), .host = in.u64(), .pid = in.u32()};
+    if (in.u32() != 0) return std::nullopt;
+    return hello;
+}
+
+enum class FrameKind : std::uint8_t {
+    // to the hub
+    contribution = 1, ///< round, blob
+    complaint,        ///< fault, what the rank waits for
+    answer,           ///< number of the inquiry, what the rank waits for
+    goodbye,
+    // from the hub
+    accepted,
+    refused,  ///< fault; the connection ends
+    complete, ///< host and pid of each rank
+    gathered, ///< round, blobs
+    verdict,  ///< the first fault
+    inquiry,  ///< number
+    left,     ///< rank
+    closing,  ///< the hub ends without fault
+};
+
+struct Frame {
+    FrameKind kind = FrameKind::goodbye;
+    std::span<const std::byte> payload = {};
+};
+
+enum class Parsed : std::uint8_t { incomplete, frame, garbage };
+
+/// The first frame of the input, if it is all there; `used` is then its size. Garbage as soon as a header cannot be.
+inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {
+    if (input.size() < frame_header_bytes) return Parsed::incomplete;
+    WireReader in(input.first(frame_header_bytes));
+    const std::size_t length = in.u32();
+    const std::uint8_t kind = in.u8();
+    const bool zeros = in.u8() == 0 && in.u8() == 0 && in.u8() == 0;
+    if (length > most_bytes || !zeros || kind < 1 || kind > static_cast<std::uint8_t>(FrameKind::closing)) {
+        return Parsed::garbage;
+    }
+    if (input.size() - frame_header_bytes < length) return Parsed::incomplete;
+    frame = {static_cast<FrameKind>(kind), input.subspan(frame_header_bytes, length)};
+    used = frame_header_bytes + length;
+    return Parsed::frame;
+}
+
+inline Blob make_frame(FrameKind kind, std::span<const std::byte> payload = {}) {
+    WireWriter out;
+    out.u32(static_cast<std::uint32_t>(payload.size()));
+    out.u8(static_cast<std::uint8_t>(kind));
+    for (int i = 0; i < 3; ++i) out.u8(0);
+    out.bytes(payload);
+    return out.take();
+}
+
+inline void write(WireWriter& out, const Fault& fault) {
+    out.u8(static_cast<std::uint8_t>(fault.code));
+    out.u32(static_cast<std::uint32_t>(fault.rank));
+    out.u32(static_cast<std::uint32_t>(fault.peer));
+    out.u64(fault.sequence);
+    out.text(fault.operation);
+    out.text(fault.message);
+}
+
+/// False for a fault that no member of a world of `world` can mean.
+inline bool read(WireReader& in, int world, Fault& fault) {
+    const std::uint8_t code = in.u8();
+    fault.code = static_cast<ErrorCode>(code);
+    fault.rank = static_cast<int>(in.u32());
+    fault.peer = static_cast<int>(in.u32());
+    fault.sequence = in.u64();
+    fault.operation = in.text();
+    fault.message = in.text();
+    return in.good() && code > 0 && code <= static_cast<std::uint8_t>(ErrorCode::not_finite) && fault.rank >= -1 &&
+           fault.rank < world && fault.peer >= -1 && fault.peer < world;
+}
+
+inline void write(WireWriter& out, const Wait& wait) {
+    out.u64(wait.context);
+    out.u64(wait.sequence);
+    out.text(wait.operation);
+    out.u32(static_cast<std::uint32_t>(wait.peers.size()));
+    for (const int peer : wait.peers) out.u32(static_cast<std::uint32_t>(peer));
+}
+
+inline bool read(WireReader& in, int world, Wait& wait) {
+    wait.context = in.u64();
+    wait.sequence = in.u64();
+    wait.operation = in.text();
+    const std::size_t count = in.u32();
+    if (!in.good() || count > static_cast<std::size_t>(world) || in.left() < 4 * count) return false;
+    wait.peers.resize(count);
+    for (int& peer : wait.peers) {
+        const std::uint32_t value = in.u32();
+        if (value >= static_cast<std::uint32_t>(world)) return false;
+        peer = static_cast<int>(value);
+    }
+    return true;
+}
+
+inline Blob fault_frame(FrameKind kind, const Fault& fault) {
+    WireWriter out;
+    write(out, fault);
+    return make_frame(kind, out.take());
+}
+
+inline Blob number_frame(FrameKind kind, std::uint32_t number) {
+    WireWriter out;
+    out.u32(number);
+    return make_frame(kind, out.take());
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

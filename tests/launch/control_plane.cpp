@@ -1,0 +1,360 @@
+#include "ranks.hpp"
+#include "support.hpp"
+
+#include <sys/stat.h>
+
+#include <atomic>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+using test::blob;
+using test::Outcome;
+
+namespace {
+
+/// Joins as one rank of `world` at `point`, and runs the body on the control plane.
+template <class Body>
+std::vector<Outcome> with_planes(int world, const un::MeetingPoint& point, Body body) {
+    return test::run_ranks(test::all_ranks(world), [&](int rank) {
+        un::ControlPlane plane = un::rendezvous(un::identity_of(rank, world), point, test::patience());
+        body(plane);
+    });
+}
+
+void gather_some(un::ControlPlane& plane) {
+    for (int round = 0; round < 20; ++round) {
+        const auto text = [&](int rank) {
+            return std::string(static_cast<std::size_t>((rank * 7 + round * 3) % 50), static_cast<char>('a' + rank)) +
+                   std::to_string(round);
+        };
+        const auto blobs = plane.all_gather(blob(text(plane.rank())), test::in(20s));
+        if (blobs.size() != static_cast<std::size_t>(plane.size())) throw std::runtime_error("size");
+        for (int rank = 0; rank < plane.size(); ++rank) {
+            if (test::text_of(blobs[static_cast<std::size_t>(rank)]) != text(rank)) throw std::runtime_error("blob");
+        }
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(launch_control_plane)
+
+BOOST_AUTO_TEST_CASE(a_world_of_one_needs_nobody) {
+    un::ControlPlane plane = un::rendezvous(un::identity_of(0, 1), {});
+    gather_some(plane);
+    BOOST_CHECK(plane.first_fault() == nullptr);
+    plane.abort({.code = un::ErrorCode::aborted, .message = "mine"});
+    BOOST_REQUIRE(plane.first_fault() != nullptr);
+    BOOST_CHECK_EQUAL(plane.first_fault()->message, "mine");
+    un::ControlPlane moved = std::move(plane);
+    BOOST_CHECK_EQUAL(moved.first_fault()->message, "mine");
+    BOOST_CHECK_THROW(static_cast<void>(moved.all_gather({}, test::in(1s))), un::error);
+}
+
+BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_tcp) {
+    for (const int world : {2, 3, 8}) {
+        test::all_well(with_planes(world, test::local_point(), [&](un::ControlPlane& plane) {
+            gather_some(plane);
+            const un::Placement place = plane.placement();
+            if (place.hosts != 1 || place.local_rank != plane.rank() || place.local_world != world)
+                throw std::runtime_error("placement");
+            if (plane.pid_of(0) != ::getpid()) throw std::runtime_error("pid");
+        }));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    un::MeetingPoint point;
+    point.folder = folder;
+    point.job = "run-1";
+    // An old run's file, whose rank 0 is long gone, is in the way.
+    un::MeetingPoint old = point;
+    old.host = "127.0.0.1";
+    old.port = test::free_port();
+    old.token = un::JobToken::random();
+    {
+        auto left_behind = un::detail::MeetingFile(old);
+        test::all_well(with_planes(4, point, [](un::ControlPlane& plane) { gather_some(plane); }));
+    }
+    test::all_well(with_planes(3, point, [](un::ControlPlane& plane) { gather_some(plane); }));
+    BOOST_CHECK_EQUAL(::rmdir(folder), 0); // nothing is in it
+}
+
+BOOST_AUTO_TEST_CASE(a_file_that_others_can_write_is_no_invitation) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    un::MeetingPoint point = test::local_point();
+    point.folder = folder;
+    {
+        const un::detail::MeetingFile file(point);
+        un::MeetingPoint found;
+        found.folder = folder;
+        BOOST_CHECK(un::detail::read_meeting_file(found));
+        BOOST_CHECK(found.token == point.token && found.port == point.port && found.host == point.host);
+        BOOST_CHECK_EQUAL(::chmod(un::detail::meeting_path(point).c_str(), 0666), 0);
+        test::fails(un::ErrorCode::refused, {"this user alone"},
+                    [&] { static_cast<void>(un::detail::read_meeting_file(found)); });
+    }
+    for (const std::string line :
+         {"", "\n", "unisono1", "unisono1 0 aa h\n", "unisono1 5 00 h\n", "unisono2 5 00 h\n"}) {
+        un::MeetingPoint found;
+        BOOST_CHECK(!un::detail::parse_meeting_line(line, found));
+    }
+    BOOST_CHECK_EQUAL(::rmdir(folder), 0);
+}
+
+BOOST_AUTO_TEST_CASE(large_blobs_pass_and_too_large_ones_are_refused) {
+    test::all_well(with_planes(3, test::local_point(), [](un::ControlPlane& plane) {
+        un::Blob mine(std::size_t{1} << 20, static_cast<std::byte>(plane.rank()));
+        const auto blobs = plane.all_gather(mine, test::in(20s));
+        for (std::size_t rank = 0; rank < 3; ++rank) {
+            if (blobs[rank].size() != mine.size() || blobs[rank].back() != static_cast<std::byte>(rank))
+                throw std::runtime_error("blob");
+        }
+        mine.push_back({});
+        try {
+            static_cast<void>(plane.all_gather(mine, test::in(20s)));
+            throw std::runtime_error("not refused");
+        } catch (const un::error& failed) {
+            if (failed.code() != un::ErrorCode::bad_input) throw;
+        }
+        gather_some(plane); // it changed nothing
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(the_ranks_that_never_came_are_named) {
+    const auto point = test::local_point();
+    const auto outcomes = test::run_ranks({0, 2, 5}, [&](int rank) {
+        static_cast<void>(un::rendezvous(un::identity_of(rank, 6), point, test::patience(500ms)));
+    });
+    for (const Outcome& outcome : outcomes) {
+        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout &&
+                                test::contains(outcome, "3 never came: ranks 1, 3, 4") && outcome.peer == 1,
+                            outcome.text);
+    }
+    const auto lonely = test::run_ranks({2}, [&](int rank) {
+        static_cast<void>(un::rendezvous(un::identity_of(rank, 3), test::local_point(), test::patience(300ms)));
+    });
+    BOOST_CHECK_MESSAGE(lonely[0].code == un::ErrorCode::timeout && lonely[0].peer == 0 &&
+                            test::contains(lonely[0], "rank 0, which never came") &&
+                            test::contains(lonely[0], "refused"),
+                        lonely[0].text);
+}
+
+BOOST_AUTO_TEST_CASE(two_ranks_that_claim_the_same_rank_hear_it_both) {
+    for (const std::vector<int>& ranks : {std::vector<int>{0, 1, 1}, {0, 0, 1}}) {
+        const auto point = test::local_point();
+        const auto outcomes = test::run_ranks(ranks, [&](int rank) {
+            static_cast<void>(un::rendezvous(un::identity_of(rank, 3), point, test::patience(10s)));
+        });
+        for (std::size_t i = 0; i < ranks.size(); ++i) {
+            const std::string twice = "two processes claim to be rank " + std::to_string(ranks[1]);
+            if (ranks[i] != ranks[1]) {
+                BOOST_CHECK(outcomes[i].code != un::ErrorCode::none);
+                continue;
+            }
+            BOOST_CHECK_MESSAGE(outcomes[i].code == un::ErrorCode::bad_input && test::contains(outcomes[i], twice),
+                                outcomes[i].text);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_disagree_about_the_world_hear_it_all) {
+    const auto point = test::local_point();
+    const auto outcomes = test::run_ranks({0, 1, 2}, [&](int rank) {
+        static_cast<void>(un::rendezvous(un::identity_of(rank, rank == 2 ? 4 : 3), point, test::patience(10s)));
+    });
+    for (const Outcome& outcome : outcomes) {
+        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::bad_input &&
+                                test::contains(outcome, "rank 2 believes in a world of 4") &&
+                                test::contains(outcome, "one of 3"),
+                            outcome.text);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
+    const auto point = test::local_point();
+    std::atomic<bool> done{false};
+    std::thread strangers([&] {
+        std::uint32_t seed = 1;
+        std::vector<un::detail::FileDescriptor> held;
+        while (!done.load()) {
+            std::string why, bytes;
+            const auto address = un::detail::resolve(point.host, point.port, why);
+            auto socket = un::detail::connect_to(address.at(0), test::in(1s), why);
+            if (!socket.valid()) {
+                std::this_thread::sleep_for(1ms);
+                continue;
+            }
+            seed = seed * 1664525u + 1013904223u;
+            auto hello =
+                un::detail::encode(un::detail::Hello{.token = un::JobToken::random(), .world = 3, .rank = seed % 3});
+            switch (seed >> 28) {
+            case 0: hello.clear(); break;
+            case 1: hello.resize(seed % 56); break;
+            case 2: hello.assign(5000, static_cast<std::byte>(seed >> 8)); break;
+            case 3: hello = blob("GET / HTTP/1.1\r\n\r\n"); break;
+            default: break;
+            }
+            static_cast<void>(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL));
+            if (seed % 3 == 0 && held.size() < 300) held.push_back(std::move(socket)); // says nothing more, and stays
+        }
+    });
+    std::this_thread::sleep_for(20ms);
+    test::all_well(with_planes(3, point, [](un::ControlPlane& plane) {
+        gather_some(plane);
+        std::this_thread::sleep_for(100ms);
+        gather_some(plane);
+    }));
+    done = true;
+    strangers.join();
+}
+
+BOOST_AUTO_TEST_CASE(two_jobs_at_one_address_do_not_mix) {
+    auto mine = test::local_point();
+    auto theirs = mine;
+    theirs.token = un::JobToken::random();
+    const auto outcomes = test::run_ranks({0, 1, 2, 3}, [&](int i) {
+        if (i == 3) { // a rank 1 of the other job
+            static_cast<void>(un::rendezvous(un::identity_of(1, 3), theirs, test::patience(400ms)));
+        } else {
+            un::ControlPlane plane = un::rendezvous(un::identity_of(i, 3), mine, test::patience());
+            gather_some(plane);
+            std::this_thread::sleep_for(600ms);
+            gather_some(plane);
+        }
+    });
+    for (std::size_t i = 0; i < 3; ++i) BOOST_CHECK_MESSAGE(outcomes[i].text.empty(), outcomes[i].text);
+    BOOST_CHECK_MESSAGE(outcomes[3].code == un::ErrorCode::timeout &&
+                            test::contains(outcomes[3], "does not belong to this job"),
+                        outcomes[3].text);
+}
+
+BOOST_AUTO_TEST_CASE(the_first_fault_is_the_same_on_all_ranks) {
+    for (int repetition = 0; repetition < 10; ++repetition) {
+        std::vector<std::string> seen(5);
+        test::all_well(with_planes(5, test::local_point(), [&](un::ControlPlane& plane) {
+            static_cast<void>(plane.all_gather({}, test::in(20s)));
+            if (plane.rank() != 3) {
+                plane.abort({.code = un::ErrorCode::not_finite,
+                             .operation = "step",
+                             .sequence = 9,
+                             .message = "of rank " + std::to_string(plane.rank())});
+            }
+            const auto until = test::in(10s);
+            while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
+            if (plane.first_fault() == nullptr) throw std::runtime_error("no fault");
+            const un::Fault& fault = *plane.first_fault();
+            seen[static_cast<std::size_t>(plane.rank())] = std::string(un::name_of(fault.code)) +
+                                                           std::to_string(fault.rank) + fault.operation +
+                                                           std::to_string(fault.sequence) + fault.message;
+            if (plane.rank() == 3) {
+                try {
+                    static_cast<void>(plane.all_gather({}, test::in(20s)));
+                    throw std::runtime_error("gathered");
+                } catch (const un::error& failed) {
+                    if (failed.code() != un::ErrorCode::not_finite) throw;
+                }
+            }
+        }));
+        for (const auto& text : seen) BOOST_CHECK_EQUAL(text, seen[0]);
+        BOOST_CHECK(seen[0].find("not_finite") == 0 && seen[0].find("step9of rank") != std::string::npos);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_leaves_is_lost_only_for_those_who_wait) {
+    std::atomic<int> gone{0};
+    const auto outcomes = with_planes(4, test::local_point(), [&](un::ControlPlane& plane) {
+        gather_some(plane);
+        if (plane.rank() == 0 || plane.rank() == 2) { // rank 0 keeps the star alive until the others have left
+            plane.leave();
+            ++gone;
+            return;
+        }
+        const auto until = test::in(10s);
+        while ((!plane.has_left(0) || !plane.has_left(2)) && un::steady_now() < until) std::this_thread::sleep_for(1ms);
+        if (plane.rank() == 1) {
+            if (plane.first_fault() != nullptr) throw std::runtime_error("leaving is no fault");
+            static_cast<void>(plane.all_gather({}, test::in(20s)));
+            throw std::runtime_error("gathered");
+        }
+        while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
+        throw un::error(*plane.first_fault());
+    });
+    for (const std::size_t rank : {1u, 3u}) {
+        BOOST_CHECK_MESSAGE(outcomes[rank].code == un::ErrorCode::peer_lost &&
+                                (outcomes[rank].peer == 2 || outcomes[rank].peer == 0) &&
+                                test::contains(outcomes[rank], "has left; rank 1 waits for it"),
+                            outcomes[rank].text);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_all_gather_is_named) {
+    const auto outcomes = with_planes(4, test::local_point(), [&](un::ControlPlane& plane) {
+        if (plane.rank() == 2) {
+            const auto until = test::in(10s);
+            while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
+        }
+        static_cast<void>(plane.all_gather({}, test::in(plane.rank() == 1 ? 300ms : 20s)));
+    });
+    for (const Outcome& outcome : outcomes) {
+        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout && outcome.rank == 1 && outcome.peer == 2 &&
+                                test::contains(outcome, "rank 2 is in no call of the library"),
+                            outcome.text);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_timeout_names_the_root_and_not_the_neighbour) {
+    // 0 waits for 3, 3 waits for 2, 2 waits for 1, and 1 computes: slow, but alive.
+    std::atomic<int> ready{0};
+    const auto outcomes = with_planes(4, test::local_point(), [&](un::ControlPlane& plane) {
+        static_cast<void>(plane.all_gather({}, test::in(20s)));
+        if (plane.rank() != 1) {
+            plane.waits({.operation = "receive", .context = 1, .sequence = 5, .peers = {(plane.rank() + 3) % 4}});
+        }
+        static_cast<void>(plane.all_gather({}, test::in(20s)));
+        ++ready;
+        while (ready.load() != 4) std::this_thread::yield();
+        if (plane.rank() == 0) {
+            plane.abort({.code = un::ErrorCode::timeout,
+                         .rank = 0,
+                         .peer = 3,
+                         .operation = "receive",
+                         .sequence = 5,
+                         .message = "rank 0 waited for rank 3"});
+        }
+        const auto until = test::in(10s);
+        while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
+        throw un::error(*plane.first_fault());
+    });
+    for (const Outcome& outcome : outcomes) {
+        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout && outcome.rank == 0 && outcome.peer == 1 &&
+                                test::contains(outcome, "rank 3 waits in receive #5"),
+                            outcome.text);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_is_taken_is_refused) {
+    const auto taken = un::detail::listen_at(true, 0);
+    const auto outcomes = test::run_ranks({0}, [&](int rank) {
+        static_cast<void>(un::rendezvous(un::identity_of(rank, 2), test::local_point(taken.port), test::patience(1s)));
+    });
+    BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::refused &&
+                            test::contains(outcomes[0], std::to_string(taken.port)),
+                        outcomes[0].text);
+}
+
+BOOST_AUTO_TEST_CASE(bad_arguments) {
+    const auto refused = [](const un::Identity& me, const un::RendezvousOptions& options, const std::string& word) {
+        test::fails(un::ErrorCode::bad_input, {word},
+                    [&] { static_cast<void>(un::rendezvous(me, test::local_point(), options)); });
+    };
+    refused({.rank = 0, .world = 0}, {}, "0");
+    refused({.rank = 2, .world = 2}, {}, "rank 2");
+    refused(un::identity_of(0, 2), {.timeout = 0s}, "timeout");
+    refused(un::identity_of(0, 2), {.linger = -1s}, "linger");
+}
+
+BOOST_AUTO_TEST_SUITE_END()

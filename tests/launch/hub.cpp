@@ -1,0 +1,426 @@
+// The protocol of the star's centre without sockets or clocks, and everything that a network can throw at it.
+
+#include "support.hpp"
+
+#include <unisono/core/random.hpp>
+#include <unisono/launch/hub_state.hpp>
+
+#include <cstdlib>
+#include <map>
+
+namespace un = unisono;
+namespace d = un::detail;
+using d::FrameKind;
+using d::HubState;
+
+namespace {
+
+constexpr un::nanoseconds second = 1'000'000'000;
+
+const un::JobToken token = un::JobToken::derived_from("the job's");
+
+un::Blob hello(int rank, int world = 3, const un::JobToken& shown = token, std::uint64_t claimant = 0) {
+    return d::encode(d::Hello{.token = shown,
+                              .world = static_cast<std::uint32_t>(world),
+                              .rank = static_cast<std::uint32_t>(rank),
+                              .claimant = claimant == 0 ? static_cast<std::uint64_t>(rank) + 100 : claimant,
+                              .host = 1,
+                              .pid = static_cast<std::uint32_t>(1000 + rank)});
+}
+
+un::Blob complaint(const un::Fault& fault, const un::Wait& wait = {}) {
+    d::WireWriter out;
+    d::write(out, fault);
+    d::write(out, wait);
+    return d::make_frame(FrameKind::complaint, out.take());
+}
+
+un::Blob contribution(std::uint32_t round, const std::string& text) {
+    d::WireWriter out;
+    out.u32(round);
+    out.bytes(std::as_bytes(std::span(text)));
+    return d::make_frame(FrameKind::contribution, out.take());
+}
+
+un::Blob answer(std::uint32_t number, const un::Wait& wait) {
+    d::WireWriter out;
+    out.u32(number);
+    d::write(out, wait);
+    return d::make_frame(FrameKind::answer, out.take());
+}
+
+/// A hub with the frames that it has sent on each connection.
+struct Bench {
+    explicit Bench(int world = 3) : state({.world = world, .token = token}) {}
+
+    void give(std::uint32_t connection, const un::Blob& bytes) {
+        state.received(connection, bytes, now);
+        collect();
+    }
+    void open(std::uint32_t connection) {
+        state.opened(connection, now);
+        collect();
+    }
+    void close(std::uint32_t connection) {
+        state.closed(connection);
+        collect();
+    }
+    void enter(std::uint32_t connection, const un::Blob& bytes) {
+        open(connection);
+        give(connection, bytes);
+    }
+    void all_enter(int world = 3) {
+        for (int rank = 0; rank < world; ++rank) enter(static_cast<std::uint32_t>(rank) + 1, hello(rank, world));
+    }
+    void collect() {
+        for (const auto& action : state.take_actions()) {
+            auto& bytes = sent[action.connection];
+            bytes.insert(bytes.end(), action.bytes.begin(), action.bytes.end());
+            if (action.close) closed[action.connection] = true;
+        }
+    }
+    /// The kinds of frames that a connection got, as letters in the order of FrameKind's menu.
+    std::string got(std::uint32_t connection) {
+        std::string kinds;
+        std::span<const std::byte> bytes = sent[connection];
+        d::Frame frame;
+        std::size_t used = 0;
+        while (d::parse_frame(bytes, d::most_frame_bytes, frame, used) == d::Parsed::frame) {
+            kinds += "?.....ARCGVILX"[static_cast<std::size_t>(frame.kind) + 1]; // accepted, refused, complete, ...
+            last.assign(frame.payload.begin(), frame.payload.end());
+            bytes = bytes.subspan(used);
+        }
+        return kinds;
+    }
+    un::Fault fault() const { return state.first_fault().value_or(un::Fault{}); }
+
+    HubState state;
+    un::nanoseconds now = 0;
+    std::map<std::uint32_t, un::Blob> sent;
+    std::map<std::uint32_t, bool> closed;
+    un::Blob last;
+};
+
+bool has(const un::Fault& fault, const std::string& word) { return fault.message.find(word) != std::string::npos; }
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(launch_hub)
+
+BOOST_AUTO_TEST_CASE(the_world_begins_when_all_are_here) {
+    Bench hub;
+    hub.enter(1, hello(0));
+    hub.enter(2, hello(2));
+    BOOST_CHECK_EQUAL(hub.got(1), "A");
+    BOOST_CHECK(!hub.state.complete());
+    un::Blob bytes = hello(1);
+    hub.open(3);
+    for (const std::byte byte : bytes) hub.give(3, {byte}); // one at a time
+    for (const std::uint32_t each : {1u, 2u, 3u}) BOOST_CHECK_EQUAL(hub.got(each), "AC");
+    BOOST_CHECK(hub.state.complete());
+}
+
+BOOST_AUTO_TEST_CASE(nobody_comes_in_without_the_token) {
+    Bench hub;
+    for (std::uint32_t bit = 0; bit < 128; ++bit) { // a token that differs in one bit
+        auto value = token.value();
+        value[bit / 8] = static_cast<std::uint8_t>(value[bit / 8] ^ (1u << (bit % 8)));
+        hub.enter(bit + 1, hello(0, 3, un::JobToken{value}));
+        BOOST_CHECK(hub.closed[bit + 1] && hub.sent[bit + 1].empty());
+    }
+    hub.enter(500, un::Blob(3, std::byte{'x'})); // closed at once, without waiting for more
+    BOOST_CHECK(hub.closed[500]);
+    hub.open(501);
+    hub.now = 6 * second; // says nothing for too long
+    hub.state.tick(hub.now);
+    hub.collect();
+    BOOST_CHECK(hub.closed[501]);
+    BOOST_CHECK(!hub.state.first_fault());
+    hub.all_enter();
+    BOOST_CHECK(hub.state.complete());
+}
+
+BOOST_AUTO_TEST_CASE(strangers_do_not_pile_up) {
+    Bench hub;
+    for (std::uint32_t i = 1; i <= 1000; ++i) {
+        ++hub.now;
+        hub.open(i);
+    }
+    std::size_t open = 0;
+    for (std::uint32_t i = 1; i <= 1000; ++i) open += hub.closed[i] ? 0u : 1u;
+    BOOST_CHECK_EQUAL(open, d::HubOptions{}.most_strangers);
+    BOOST_CHECK(hub.closed[1] && !hub.closed[1000]);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_comes_again_replaces_itself_and_another_is_refused) {
+    Bench hub;
+    hub.enter(1, hello(0));
+    hub.enter(2, hello(0)); // the same process, which gave up on its first connection
+    BOOST_CHECK(hub.closed[1] && !hub.closed[2] && !hub.state.first_fault());
+    hub.close(1);
+    BOOST_CHECK(!hub.state.first_fault());
+    hub.enter(3, hello(0, 3, token, 7));
+    BOOST_CHECK_EQUAL(hub.got(3), "R");
+    BOOST_CHECK_EQUAL(hub.got(2), "AV");
+    BOOST_CHECK(has(hub.fault(), "two processes claim to be rank 0"));
+
+    Bench running;
+    running.all_enter();
+    running.enter(9, hello(0, 3, token, 7)); // a world that runs is not disturbed
+    BOOST_CHECK_EQUAL(running.got(9), "R");
+    BOOST_CHECK(!running.state.first_fault());
+}
+
+BOOST_AUTO_TEST_CASE(a_goodbye_before_the_world_begins_makes_room) {
+    Bench hub;
+    hub.enter(1, hello(1));
+    hub.give(1, d::make_frame(FrameKind::goodbye));
+    BOOST_CHECK(!hub.state.first_fault());
+    hub.all_enter();
+    BOOST_CHECK(hub.state.complete());
+}
+
+BOOST_AUTO_TEST_CASE(the_end_of_a_connection_is_a_death_and_a_goodbye_is_none) {
+    Bench hub;
+    hub.all_enter();
+    hub.give(2, d::make_frame(FrameKind::goodbye));
+    hub.close(2);
+    BOOST_CHECK(!hub.state.first_fault());
+    BOOST_CHECK_EQUAL(hub.got(1), "ACL");
+    hub.close(3);
+    BOOST_CHECK(hub.fault().code == un::ErrorCode::peer_lost && hub.fault().peer == 2);
+    BOOST_CHECK_EQUAL(hub.got(1), "ACLV");
+    BOOST_CHECK(!hub.state.finished());
+    hub.give(1, d::make_frame(FrameKind::goodbye));
+    BOOST_CHECK(hub.state.finished());
+}
+
+BOOST_AUTO_TEST_CASE(rounds) {
+    Bench hub;
+    hub.all_enter();
+    hub.give(1, contribution(0, "a"));
+    hub.give(3, contribution(0, ""));
+    BOOST_CHECK_EQUAL(hub.got(1), "AC");
+    hub.give(2, contribution(0, "bb"));
+    BOOST_CHECK_EQUAL(hub.got(1), "ACG");
+    BOOST_CHECK_EQUAL(hub.last.size(), 4u + 4u + 1u + 4u + 2u + 4u);
+    hub.give(2, contribution(1, "c"));
+    hub.give(2, contribution(1, "c")); // twice in one round: no program of this library does
+    BOOST_CHECK(hub.fault().code == un::ErrorCode::mismatch && hub.fault().peer == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
+    const un::Fault late{.code = un::ErrorCode::timeout,
+                         .rank = 0,
+                         .peer = 1,
+                         .operation = "all_reduce",
+                         .sequence = 4,
+                         .message = "late"};
+    const un::Wait for_1{.operation = "all_reduce", .context = 1, .sequence = 4, .peers = {1}};
+    const un::Wait for_2{.operation = "all_reduce", .context = 1, .sequence = 4, .peers = {2}};
+    {
+        Bench hub; // 2 does not answer
+        hub.all_enter();
+        hub.give(1, complaint(late, for_1));
+        BOOST_CHECK_EQUAL(hub.got(1), "AC"); // the rank that asks has said what it waits for
+        BOOST_CHECK_EQUAL(hub.got(2), "ACI");
+        hub.give(2, answer(1, for_2));
+        BOOST_CHECK(!hub.state.first_fault());
+        hub.now = 2 * second;
+        hub.state.tick(hub.now);
+        BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 does not answer") && has(hub.fault(), "late"));
+    }
+    {
+        Bench hub; // 2 is known to be stopped
+        hub.all_enter();
+        hub.give(1, complaint(late, for_1));
+        BOOST_CHECK((hub.state.unanswered() == std::vector<int>{1, 2}));
+        hub.give(2, answer(1, for_2));
+        hub.state.found_stopped(2);
+        BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 is stopped"));
+    }
+    {
+        Bench hub; // 2 computes
+        hub.all_enter();
+        hub.give(1, complaint(late, for_1));
+        hub.give(2, answer(1, for_2));
+        hub.give(3, answer(7, for_1)); // an answer to some other question counts for nothing
+        BOOST_CHECK(!hub.state.first_fault());
+        hub.give(3, answer(1, {}));
+        BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 is in no call"));
+    }
+    {
+        Bench hub; // 2 dies meanwhile: that is the first fault
+        hub.all_enter();
+        hub.give(1, complaint(late, for_1));
+        hub.close(3);
+        BOOST_CHECK(hub.fault().code == un::ErrorCode::peer_lost && hub.fault().peer == 2);
+    }
+    {
+        Bench hub; // a complaint without a word about what it waits for
+        hub.all_enter();
+        hub.give(1, complaint(late));
+        hub.give(2, answer(1, {}));
+        hub.state.found_stopped(2);
+        BOOST_CHECK(hub.fault().peer == 2);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(root_causes) {
+    using d::Answer;
+    using d::Standing;
+    const auto waits = [](std::vector<int> peers, std::uint64_t sequence = 1) {
+        return Answer{Standing::waits,
+                      {.operation = "receive", .context = 1, .sequence = sequence, .peers = std::move(peers)}};
+    };
+    const auto cause = [](int reporter, const std::vector<Answer>& answers) {
+        return d::find_root_cause(reporter, answers).rank;
+    };
+    // along a chain, to the one that computes
+    BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({3}), {Standing::works, {}}}), 3);
+    // a rank outside of the chain is not to blame, whatever it does
+    BOOST_CHECK_EQUAL(cause(0, {waits({1}), {Standing::works, {}}, {Standing::stopped, {}}}), 1);
+    // stopped is worse than silent, silent worse than gone, gone worse than computing
+    BOOST_CHECK_EQUAL(cause(0, {waits({1, 2, 3, 4}),
+                                {Standing::works, {}},
+                                {Standing::silent, {}},
+                                {Standing::stopped, {}},
+                                {Standing::left, {}}}),
+                      3);
+    BOOST_CHECK_EQUAL(cause(0, {waits({1, 2, 3}), {Standing::works, {}}, {Standing::silent, {}}, {Standing::left, {}}}),
+                      2);
+    BOOST_CHECK_EQUAL(cause(0, {waits({1, 2}), {Standing::works, {}}, {Standing::left, {}}}), 2);
+    // all wait: the one that waits for something else; in a circle of equals nobody
+    BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({0}, 2)}), 2);
+    BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({0})}), -1);
+    BOOST_CHECK_EQUAL(cause(1, {waits({1}), waits({})}), -1);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
+    const un::Fault fault{.code = un::ErrorCode::mismatch,
+                          .rank = 1,
+                          .peer = 2,
+                          .operation = "x",
+                          .sequence = ~0ull,
+                          .message = std::string(20'000, 'm')};
+    d::WireWriter out;
+    d::write(out, fault);
+    const un::Blob bytes = out.take();
+    d::WireReader in(bytes);
+    un::Fault back;
+    BOOST_CHECK(d::read(in, 3, back) && in.finished());
+    BOOST_CHECK(back.rank == 1 && back.peer == 2 && back.sequence == ~0ull && back.operation == "x");
+    BOOST_CHECK_EQUAL(back.message.size(), d::most_text_bytes); // long texts are cut
+    d::WireReader foreign(bytes);
+    BOOST_CHECK(!d::read(foreign, 2, back)); // rank 2 is not of that world
+    for (std::size_t cut = 0; cut < 40; ++cut) {
+        const std::span<const std::byte> start(bytes.data(), cut);
+        d::WireReader less(start);
+        BOOST_CHECK(!d::read(less, 3, back));
+    }
+    const auto shown = d::Hello{.token = token, .world = 9, .rank = 8, .claimant = 7, .host = 6, .pid = 5};
+    BOOST_CHECK(d::parse_hello(d::encode(shown), token) == shown);
+}
+
+// Random and mutated bytes against a hub in every state. The number of inputs: UNISONO_FUZZ_INPUTS (300,000 by default; ten
+// million take a minute or two), the first seed: UNISONO_FUZZ_SEED.
+BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
+    const auto number = [](const char* name, long otherwise) {
+        const char* text = std::getenv(name);
+        return text != nullptr ? std::strtol(text, nullptr, 10) : otherwise;
+    };
+    const long inputs = number("UNISONO_FUZZ_INPUTS", 300'000);
+    un::Mt19937 random{static_cast<std::uint64_t>(number("UNISONO_FUZZ_SEED", 1))};
+    const auto below = [&](std::uint32_t n) { return random() % n; };
+    const auto garbage = [&](std::size_t most) {
+        un::Blob bytes(below(static_cast<std::uint32_t>(most) + 1));
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(below(4) == 0 ? 0u : random());
+        return bytes;
+    };
+    const auto mutate = [&](un::Blob bytes) {
+        for (std::uint32_t i = below(4) + 1; i != 0 && !bytes.empty(); --i) {
+            const std::size_t at = below(static_cast<std::uint32_t>(bytes.size()));
+            switch (below(5)) {
+            case 0: bytes[at] = static_cast<std::byte>(random()); break;
+            case 1: bytes[at] ^= static_cast<std::byte>(1u << below(8)); break;
+            case 2: bytes.resize(at); break;
+            case 3:
+                bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), static_cast<std::byte>(random()));
+                break;
+            default: bytes[at] = std::byte{0xff}; break;
+            }
+        }
+        return bytes;
+    };
+    const un::JobToken wrong = un::JobToken::derived_from("another job's");
+    const auto frame = [&](std::uint32_t round) -> un::Blob {
+        const un::Wait wait{.operation = "o", .sequence = 1, .peers = {static_cast<int>(below(3))}};
+        switch (below(5)) {
+        case 0: return contribution(round, "blob");
+        case 1:
+            return complaint(
+                {.code = static_cast<un::ErrorCode>(1 + below(7)), .rank = 0, .operation = "o", .message = "m"}, wait);
+        case 2: return answer(below(3), wait);
+        case 3: return d::make_frame(FrameKind::goodbye);
+        default: return d::make_frame(static_cast<FrameKind>(below(16)), garbage(40));
+        }
+    };
+
+    Bench hub;
+    long admitted = 0, worlds = 0, entered = 0, given = 0;
+    std::uint32_t next = 10;
+    for (long i = 0; i < inputs; ++i) {
+        if (i % 50 == 0) { // a fresh hub, in one of its states
+            hub = Bench{};
+            ++worlds;
+            const std::uint32_t present = below(4);
+            for (std::uint32_t rank = 0; rank < present; ++rank) hub.enter(rank + 1, hello(static_cast<int>(rank)));
+        }
+        hub.now += below(1000) * 1'000'000;
+        if (below(3) != 0) { // a stranger: the token may be wrong in any way, but is never right
+            const std::uint32_t connection = next++;
+            un::Blob bytes;
+            switch (below(4)) {
+            case 0: bytes = garbage(200); break;
+            case 1: bytes = hello(static_cast<int>(below(4)), 3, wrong); break;
+            case 2: bytes = mutate(hello(static_cast<int>(below(4)), 3, wrong)); break;
+            default:
+                bytes = hello(static_cast<int>(below(4)));
+                bytes[8 + below(16)] ^= static_cast<std::byte>(1u + below(255)); // within the token
+                break;
+            }
+            if (below(2) == 0) {
+                const un::Blob more = frame(0);
+                bytes.insert(bytes.end(), more.begin(), more.end());
+            }
+            const auto before = hub.state.first_fault().has_value();
+            const bool began = hub.state.complete();
+            hub.open(connection);
+            const std::size_t cut = bytes.empty() ? 0 : below(static_cast<std::uint32_t>(bytes.size()));
+            hub.give(connection, un::Blob(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(cut)));
+            hub.give(connection, un::Blob(bytes.begin() + static_cast<std::ptrdiff_t>(cut), bytes.end()));
+            admitted += hub.state.rank_of(connection) >= 0 || !hub.sent[connection].empty() ? 1 : 0;
+            // A stranger changes nothing: no fault, no beginning.
+            admitted += before != hub.state.first_fault().has_value() || began != hub.state.complete() ? 1 : 0;
+        } else if (below(4) == 0) {
+            const un::Blob bytes =
+                below(2) == 0 ? hello(static_cast<int>(below(4)), 3, token, below(3)) : mutate(hello(0));
+            hub.enter(next++, bytes);
+            ++entered;
+        } else { // a member that may have lost its mind
+            const un::Blob bytes = below(2) == 0 ? frame(0) : mutate(frame(below(2)));
+            hub.give(1 + below(3), bytes);
+            ++given;
+        }
+        if (below(20) == 0) hub.close(1 + below(3));
+        hub.state.tick(hub.now);
+        if (below(10) == 0) hub.state.found_stopped(static_cast<int>(below(3)));
+        hub.collect();
+        hub.sent.clear();
+    }
+    BOOST_CHECK_EQUAL(admitted, 0);
+    BOOST_TEST_MESSAGE(inputs << " inputs, " << worlds << " hubs, " << entered << " hellos with the token, " << given
+                              << " frames of members");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
