@@ -5,12 +5,11 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/launch/cores.hpp"
 
 #include <algorithm>
 #include <exception>
 #include <memory>
-#include <pthread.h>
-#include <sched.h>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -39,21 +38,6 @@ concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::
 };
 
 namespace detail {
-
-inline void bind_to_core(int rank) {
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    if (sched_getaffinity(0, sizeof all, &all) != 0) return;
-    int skip = rank % std::max(1, CPU_COUNT(&all));
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
-        if (!CPU_ISSET(core, &all) || skip-- != 0) continue;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(core, &one);
-        pthread_setaffinity_np(pthread_self(), sizeof one, &one);
-        return;
-    }
-}
 
 /// Runs one rank's body; what it throws becomes the world's fault, so that the other ranks stop.
 template <class Transport, class Body>

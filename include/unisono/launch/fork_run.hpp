@@ -1,0 +1,219 @@
+#pragma once
+
+/// \file
+/// Ranks as forked processes of this host, as `run` (group/run.hpp) has them as threads.
+
+#include "unisono/launch/cores.hpp"
+#include "unisono/launch/processes.hpp"
+#include "unisono/launch/rendezvous.hpp"
+
+#include <chrono>
+#include <concepts>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct ForkOptions {
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of everything; then all are killed
+    std::chrono::nanoseconds grace = std::chrono::seconds(5); ///< in which the others may end after one has failed
+    bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
+
+    friend bool operator==(const ForkOptions&, const ForkOptions&) = default;
+};
+
+namespace detail {
+
+/// What a child wants its parent to know before it ends: why, and when.
+struct Report {
+    Fault fault = {};
+    nanoseconds when = 0;
+};
+
+inline void send_report(int fd, const Fault& fault) {
+    WireWriter out;
+    out.u64(static_cast<std::uint64_t>(steady_now()));
+    write(out, fault);
+    const Blob bytes = out.take(); // fits into an empty pipe
+    [[maybe_unused]] const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+}
+
+/// Nothing if the child has sent none, or not all of it.
+inline std::optional<Report> receive_report(int fd, int ranks) {
+    std::byte bytes[2 * most_text_bytes + 64];
+    std::size_t size = 0;
+    for (ssize_t got = 1; got > 0 && size < sizeof bytes;) {
+        got = ::read(fd, bytes + size, sizeof bytes - size);
+        if (got > 0) size += static_cast<std::size_t>(got);
+    }
+    WireReader in(std::span<const std::byte>(bytes, size));
+    Report report;
+    report.when = static_cast<nanoseconds>(in.u64());
+    return read(in, ranks, report.fault) ? std::optional(report) : std::nullopt;
+}
+
+/// Runs one rank and returns its exit status; what it throws goes to `fail`.
+template <class Work, class Fail>
+int run_forked(int rank, Work work, Fail fail) {
+    const auto aborted = [&](const std::string& what) {
+        return Fault{.code = ErrorCode::aborted,
+                     .rank = rank,
+                     .peer = -1,
+                     .operation = {},
+                     .sequence = 0,
+                     .message = "rank " + std::to_string(rank) + " threw: " + what};
+    };
+    try {
+        work();
+        return 0;
+    } catch (const error& failed) {
+        Fault fault = failed.why();
+        if (fault.rank < 0) fault.rank = rank;
+        fail(fault);
+    } catch (const std::exception& failed) {
+        fail(aborted(failed.what()));
+    } catch (...) {
+        fail(aborted("something that is no std::exception"));
+    }
+    return 1;
+}
+
+/// The failure that began it: the earliest, or of the rank that it blames.
+inline const Fault& first_failure(const std::vector<std::optional<Report>>& failures) {
+    const Report* first = nullptr;
+    for (const auto& each : failures) {
+        if (each && (first == nullptr || each->when < first->when)) first = &*each;
+    }
+    for (std::size_t hops = 0; hops < failures.size(); ++hops) {
+        const int blamed = first->fault.code == ErrorCode::peer_lost ? first->fault.peer : first->fault.rank;
+        if (blamed < 0 || !failures[static_cast<std::size_t>(blamed)]) break;
+        first = &*failures[static_cast<std::size_t>(blamed)];
+    }
+    return first->fault;
+}
+
+/// Waits for all ranks; throws what the first failed one reported.
+inline void await_forked(Processes& processes, const std::vector<FileDescriptor>& reports, const ForkOptions& options) {
+    const int ranks = processes.size();
+    const nanoseconds limit = deadline_after(steady_now(), options.timeout);
+    nanoseconds deadline = limit;
+    std::vector<std::optional<Report>> failures(static_cast<std::size_t>(ranks));
+    bool failed = false;
+    while (processes.running() > 0) {
+        const auto end = processes.wait_any(deadline);
+        if (!end) break;
+        if (end->good()) continue;
+        const auto index = static_cast<std::size_t>(end->index);
+        failures[index] = receive_report(reports[index].get(), ranks);
+        if (!failures[index]) { // it could not speak
+            const std::string who =
+                "rank " + std::to_string(end->index) + " (pid " + std::to_string(processes.pid(end->index)) + ") ";
+            failures[index] = Report{{.code = end->signal != 0 ? ErrorCode::peer_lost : ErrorCode::aborted,
+                                      .rank = end->index,
+                                      .peer = end->signal != 0 ? end->index : -1,
+                                      .operation = {},
+                                      .sequence = 0,
+                                      .message = who + end->text()},
+                                     steady_now()};
+        }
+        if (!failed) deadline = std::min(limit, deadline_after(steady_now(), options.grace));
+        failed = true;
+    }
+    std::vector<int> late;
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (processes.is_running(rank)) late.push_back(rank);
+    }
+    processes.stop(std::chrono::nanoseconds(0));
+    if (failed) throw error(first_failure(failures));
+    if (late.empty()) return;
+    throw error(Fault{.code = ErrorCode::timeout,
+                      .rank = -1,
+                      .peer = late.front(),
+                      .operation = "fork_run",
+                      .sequence = 0,
+                      .message = "still running after " + std::to_string(options.timeout.count() / 1'000'000) +
+                                 " ms, and killed: " + list_of(late)});
+}
+
+} // namespace detail
+
+/// Runs `body` in `ranks` processes forked from this one, and returns when all have ended. The body gets the rank's
+/// `ControlPlane&` (which connects the ranks and has met when it begins), or only its `const Identity&`.
+///
+/// When a rank fails (throws, exits with another status than 0, is killed), the others hear it over their control plane,
+/// and have `grace` to end; then they are killed. The failure that began it is thrown here as `error`; an exception of
+/// the user's own becomes `aborted`, with its text. Nothing is left: neither processes, nor zombies, nor a port. What the
+/// ranks write to memory stays in them; stdio is flushed. If this process is killed, so are they.
+///
+/// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or more than 4096 ranks;
+/// timeout after `options.timeout`, naming the ranks that still ran.
+template <class Body>
+    requires std::invocable<Body&, ControlPlane&> || std::invocable<Body&, const Identity&>
+void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
+    if (ranks < 1 || ranks > 4096) refuse_input("fork_run has 1 to 4096 ranks, found " + std::to_string(ranks));
+    if (options.timeout.count() <= 0) refuse_input("ForkOptions::timeout must be positive");
+    if (options.grace.count() < 0) refuse_input("ForkOptions::grace must not be negative");
+    refuse_other_threads("fork_run");
+
+    constexpr bool connected = std::invocable<Body&, ControlPlane&>;
+    detail::Listener listener;
+    if constexpr (connected) listener = detail::listen_at(true, 0);
+    MeetingPoint point;
+    point.host = "127.0.0.1";
+    point.port = listener.port;
+    point.launcher_listens = true;
+    point.token = JobToken::random();
+    std::vector<detail::FileDescriptor> reports;
+    Processes processes;
+    for (int rank = 0; rank < ranks; ++rank) {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) != 0) throw error(ErrorCode::refused, "no pipe: " + detail::errno_text(errno));
+        reports.emplace_back(ends[0]);
+        const detail::FileDescriptor writing(ends[1]);
+        processes.start([&] {
+            listener.socket.close();
+            reports.clear();
+            if (options.bind_to_cores) detail::bind_to_core(rank);
+            const auto report = [&](const Fault& fault) { detail::send_report(writing.get(), fault); };
+            const Identity me{.rank = rank,
+                              .world = ranks,
+                              .local_rank = rank,
+                              .local_world = ranks,
+                              .hosts = 1,
+                              .launcher = Launcher::program};
+            if constexpr (!connected) {
+                return detail::run_forked(
+                    rank, [&] { body(me); }, report);
+            } else {
+                return detail::run_forked(
+                    rank,
+                    [&] {
+                        ControlPlane plane = rendezvous(me, point, {.timeout = std::chrono::seconds(60)});
+                        const int failed = detail::run_forked(
+                            rank, [&] { body(plane); },
+                            [&](const Fault& fault) {
+                                plane.abort(fault);
+                                report(fault);
+                            });
+                        if (failed != 0) {
+                            plane.leave();
+                            std::fflush(nullptr);
+                            ::_exit(failed);
+                        }
+                    },
+                    report);
+            }
+        });
+    }
+    std::unique_ptr<detail::Hub> hub; // after the forks: it is a thread
+    if constexpr (connected) {
+        hub = std::make_unique<detail::Hub>(std::move(listener),
+                                            detail::HubOptions{.world = ranks, .token = point.token});
+    }
+    detail::await_forked(processes, reports, options);
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,176 @@
+#pragma once
+
+/// \file
+/// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind. Knows nothing of ranks.
+
+#include "unisono/launch/host.hpp"
+#include "unisono/launch/socket.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// How a child process ended.
+struct ProcessEnd {
+    int index = -1; ///< the n-th that was started
+    int status = 0; ///< what it returned, if it ended by itself
+    int signal = 0; ///< what killed it; 0: it ended by itself
+
+    [[nodiscard]] bool good() const { return status == 0 && signal == 0; }
+    /// As shells count: 128 + signal.
+    [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : status; }
+    [[nodiscard]] std::string text() const {
+        if (signal == 0) return "exited with status " + std::to_string(status);
+        const char* name = ::strsignal(signal);
+        return "was killed by signal " + std::to_string(signal) +
+               (name != nullptr ? std::string(" (") + name + ")" : "");
+    }
+};
+
+/// The children of one task. One thread uses it; its end kills and reaps what still runs.
+class Processes {
+public:
+    Processes() = default;
+    Processes(const Processes&) = delete;
+    Processes& operator=(const Processes&) = delete;
+    ~Processes() {
+        signal_all(SIGKILL);
+        while (running_ > 0) static_cast<void>(wait_any(never));
+    }
+
+    /// Forks. The child runs `body()`, flushes stdio and ends with the status that it returns, without the destructors
+    /// of the parent's objects; it is killed when this thread ends. `own_group`: signals go to the child's own children,
+    /// too, and the terminal's do not reach it. Errors: refused if the system cannot fork.
+    template <class Body>
+    int start(Body body, bool own_group = false) {
+        std::fflush(nullptr); // else the child would write what is buffered here a second time
+        const int parent = ::getpid();
+        const int pid = ::fork();
+        if (pid < 0) throw error(ErrorCode::refused, "cannot fork: " + detail::errno_text(errno));
+        if (pid == 0) {
+            if (own_group) ::setpgid(0, 0);
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            int status = 127;
+            if (::getppid() == parent) status = body();
+            std::fflush(nullptr);
+            ::_exit(status);
+        }
+        if (own_group) ::setpgid(pid, pid); // both do it: whoever comes first
+        children_.push_back({pid, own_group, true, detail::open_process(pid)});
+        ++running_;
+        return static_cast<int>(children_.size()) - 1;
+    }
+
+    [[nodiscard]] int size() const { return static_cast<int>(children_.size()); }
+    [[nodiscard]] int running() const { return running_; }
+    [[nodiscard]] bool is_running(int index) const { return child(index).running; }
+    [[nodiscard]] int pid(int index) const { return child(index).pid; }
+    /// Readable once the child has ended; -1 where the system has no such thing.
+    [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
+
+    /// To all that run.
+    void signal_all(int signal) const {
+        for (const Child& each : children_) {
+            if (each.running) ::kill(each.own_group ? -each.pid : each.pid, signal);
+        }
+    }
+
+    /// The end of one child, if one has ended; never waits.
+    std::optional<ProcessEnd> poll_any() {
+        for (std::size_t i = 0; i < children_.size(); ++i) {
+            Child& each = children_[i];
+            int status = 0;
+            if (!each.running || ::waitpid(each.pid, &status, WNOHANG) != each.pid) continue;
+            each.running = false;
+            --running_;
+            if (each.own_group) ::kill(-each.pid, SIGKILL); // what it started and left behind
+            ProcessEnd end{.index = static_cast<int>(i)};
+            if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+            else end.status = WEXITSTATUS(status);
+            return end;
+        }
+        return std::nullopt;
+    }
+
+    /// The next end, or nothing at the deadline or if none runs.
+    std::optional<ProcessEnd> wait_any(nanoseconds deadline) {
+        while (running_ > 0) {
+            if (auto end = poll_any()) return end;
+            const nanoseconds now = steady_now();
+            if (now >= deadline) return std::nullopt;
+            std::vector<pollfd> polled;
+            bool all = true;
+            for (const Child& each : children_) {
+                if (each.running) polled.push_back({each.process.get(), POLLIN, 0});
+                all = all && (!each.running || each.process.valid());
+            }
+            const nanoseconds until = all ? deadline : std::min(deadline, now + 2'000'000);
+            ::poll(polled.data(), polled.size(), detail::poll_timeout(until));
+        }
+        return std::nullopt;
+    }
+
+    /// SIGTERM, and after `grace` SIGKILL, to all that still run; reaps them.
+    void stop(std::chrono::nanoseconds grace) {
+        const nanoseconds deadline = deadline_after(steady_now(), grace);
+        if (grace.count() > 0) signal_all(SIGTERM);
+        while (running_ > 0 && wait_any(deadline)) {
+        }
+        signal_all(SIGKILL);
+        while (running_ > 0) static_cast<void>(wait_any(never));
+    }
+
+private:
+    struct Child {
+        int pid = 0;
+        bool own_group = false;
+        bool running = false;
+        detail::FileDescriptor process = {};
+    };
+    [[nodiscard]] const Child& child(int index) const { return children_[static_cast<std::size_t>(index)]; }
+
+    std::vector<Child> children_;
+    int running_ = 0;
+};
+
+/// Refuses to go on where this process has other threads: a forked child has only the one that forks, and what the
+/// others held locked stays locked in it for ever. CUDA and thread pools make threads as soon as they are used.
+/// Errors: refused, with the number of threads.
+inline void refuse_other_threads(const std::string& who) {
+#if defined(__SANITIZE_THREAD__)
+    constexpr int own = 2; // ThreadSanitizer has one
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+    constexpr int own = 2;
+#else
+    constexpr int own = 1;
+#endif
+#else
+    constexpr int own = 1;
+#endif
+    // A thread that was joined just now may be counted for a moment.
+    int threads = detail::count_threads();
+    for (int attempt = 0; threads > own && attempt < 20; ++attempt) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        threads = detail::count_threads();
+    }
+    if (threads <= own) return;
+    throw error(ErrorCode::refused,
+                who + " forks, but this process has " + std::to_string(threads) +
+                    " threads already: start the ranks before anything that makes threads (a thread "
+                    "pool, CUDA, a control plane), or use unisono-run");
+}
+
+UNISONO_NAMESPACE_END
