@@ -80,7 +80,7 @@ syncstream system_error thread tuple type_traits typeindex typeinfo unordered_ma
 variant vector version
 """.split())
 SYSTEM = re.compile(r"^(sys|linux|netinet|arpa|net|bits|asm)/|^(unistd|fcntl|errno|poll|sched|pthread|signal|dlfcn|netdb|"
-                    r"time|semaphore|spawn|termios|limits|stdio|stdlib|string|stdint|stddef|ifaddrs|cxxabi|"
+                    r"time|semaphore|spawn|termios|dirent|limits|stdio|stdlib|string|stdint|stddef|ifaddrs|cxxabi|"
                     r"execinfo|numa|numaif)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 

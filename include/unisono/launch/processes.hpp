@@ -91,11 +91,18 @@ public:
     std::optional<ProcessEnd> poll_any() {
         for (std::size_t i = 0; i < children_.size(); ++i) {
             Child& each = children_[i];
+            siginfo_t info = {};
+            if (!each.running ||
+                ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+                info.si_pid != each.pid) {
+                continue;
+            }
+            if (each.own_group)
+                ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
             int status = 0;
-            if (!each.running || ::waitpid(each.pid, &status, WNOHANG) != each.pid) continue;
+            ::waitpid(each.pid, &status, 0);
             each.running = false;
             --running_;
-            if (each.own_group) ::kill(-each.pid, SIGKILL); // what it started and left behind
             ProcessEnd end{.index = static_cast<int>(i)};
             if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
             else end.status = WEXITSTATUS(status);

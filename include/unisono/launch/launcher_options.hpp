@@ -1,0 +1,143 @@
+#pragma once
+
+/// \file
+/// The command line of unisono-run.
+
+#include "unisono/core/text.hpp"
+#include "unisono/launch/environment.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <sched.h>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct LaunchOptions {
+    int ranks = 1;
+    bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
+    bool label = true;          ///< each line of output begins with its rank
+    std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of the whole job
+    std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< from SIGTERM to SIGKILL
+    std::string log_dir = {};              ///< each rank's output also goes to files there; empty: none
+    std::vector<std::string> command = {}; ///< program and arguments
+
+    friend bool operator==(const LaunchOptions&, const LaunchOptions&) = default;
+};
+
+namespace detail {
+
+inline constexpr std::string_view launcher_help =
+    R"(Usage: unisono-run [OPTIONS] PROGRAM [ARGUMENTS...]
+
+Runs a program as several ranks on this machine: processes that find each other by the variables that torchrun sets (RANK,
+WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and by Unisono's own. Each line that they print is
+labelled with its rank. When one fails, the others are stopped.
+
+  -n, --ranks N     Ranks (as many as there are cores)
+  --bind-to-cores   Each rank to a core of its own, modulo their number
+  --timeout S       Stop the job after so many seconds
+  --grace S         Seconds between SIGTERM and SIGKILL for ranks that are to stop (5)
+  --log-dir DIR     Write each rank's output to DIR/rank_R.out and DIR/rank_R.err as well
+  --no-label        Lines as they are
+  -h, --help        This text
+
+Exit status: 0 if all ranks end well, else that of the first rank that failed (128 + signal if it was killed); 124 after
+--timeout, 126 or 127 if the program cannot be started, 2 for a wrong command line.
+
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
+SIGUSR1, SIGUSR2 and SIGCONT are passed on. Standard input goes to rank 0 unless it is a terminal.
+)";
+
+inline int count_available_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+}
+
+/// "2", "0.5": seconds above `least`, at most a thousand years.
+inline bool parse_seconds(const std::string& text, double least, std::chrono::nanoseconds& value) {
+    if (text.empty() || text.find_first_not_of("0123456789.") != std::string::npos) return false;
+    char* end = nullptr;
+    const double seconds = std::strtod(text.c_str(), &end);
+    if (*end != '\0' || !(seconds >= least) || seconds > 9e9) return false;
+    value = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+    return true;
+}
+
+} // namespace detail
+
+/// What a command line asks for, or the status with which to end at once, and the text to print before.
+struct LaunchRequest {
+    LaunchOptions options = {};
+    int status = -1; ///< -1: launch
+    std::string text = {};
+};
+
+/// Options end at the program, or at "--".
+inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
+    LaunchRequest request;
+    LaunchOptions& options = request.options;
+    options.ranks = detail::count_available_cores();
+    const auto wrong = [&](std::initializer_list<detail::TextPart> what) {
+        request.status = 2;
+        request.text = concat({"unisono-run: ", concat(what), " (--help shows the options)\n"});
+        return request;
+    };
+    std::size_t at = 0;
+    for (; at < arguments.size() && arguments[at].starts_with('-') && arguments[at] != "-"; ++at) {
+        std::string name = arguments[at];
+        if (name == "--") {
+            ++at;
+            break;
+        }
+        std::string value;
+        const std::size_t equals = name.find('=');
+        const bool joined = name.starts_with("--") && equals != std::string::npos;
+        if (joined) {
+            value = name.substr(equals + 1);
+            name.resize(equals);
+        }
+        if (name == "-h" || name == "--help") {
+            request.status = 0;
+            request.text = detail::launcher_help;
+            return request;
+        }
+        bool* const flag = name == "--bind-to-cores" ? &options.bind_to_cores
+                           : name == "--no-label"    ? &options.label
+                                                     : nullptr;
+        if (flag != nullptr) {
+            if (joined) return wrong({name, " takes no value"});
+            *flag = name != "--no-label";
+            continue;
+        }
+        if (name != "-n" && name != "--ranks" && name != "--timeout" && name != "--grace" && name != "--log-dir") {
+            return wrong({"unknown option ", detail::quoted(name)});
+        }
+        if (!joined) {
+            if (at + 1 == arguments.size()) return wrong({name, " needs a value"});
+            value = arguments[++at];
+        }
+        if (name == "--timeout" && !detail::parse_seconds(value, 1e-3, options.timeout)) {
+            return wrong({"--timeout is ", detail::quoted(value), ", expected seconds above 0"});
+        }
+        if (name == "--grace" && !detail::parse_seconds(value, 0, options.grace)) {
+            return wrong({"--grace is ", detail::quoted(value), ", expected seconds"});
+        }
+        if (name == "--log-dir") {
+            if (value.empty()) return wrong({"--log-dir needs the path of a folder"});
+            options.log_dir = value;
+        }
+        if ((name == "-n" || name == "--ranks") &&
+            (!detail::parse_count(value, 4096, options.ranks) || options.ranks == 0)) {
+            return wrong({name, " is ", detail::quoted(value), ", expected 1 to 4096"});
+        }
+    }
+    options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
+    if (options.command.empty() || options.command.front().empty()) return wrong({"no program given"});
+    return request;
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,146 @@
+#pragma once
+
+/// \file
+/// What ranks print on its way through their launcher: whole lines, labelled, and copies in files.
+
+#include "unisono/launch/socket.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// One of the launcher's own outputs. A reader that is slow holds up the ranks, as it would without a launcher, but never
+/// the launcher: it writes only what is taken at once.
+class OutputSink {
+public:
+    static constexpr std::size_t most_pending = std::size_t{1} << 20;
+
+    explicit OutputSink(int fd) : fd_(fd) {}
+
+    void add(std::string_view text) {
+        if (!broken_) pending_ += text;
+    }
+    [[nodiscard]] bool full() const { return pending_.size() >= most_pending; }
+    [[nodiscard]] bool broken() const { return broken_; }
+    [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd_, POLLOUT, 0}; }
+
+    /// When poll says that it can be written: a pipe that is writable takes so much without waiting.
+    void flush() {
+        const ssize_t wrote = ::write(fd_, pending_.data(), std::min<std::size_t>(pending_.size(), 4096));
+        if (wrote > 0) {
+            pending_.erase(0, static_cast<std::size_t>(wrote));
+        } else if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
+            broken_ = true;
+            pending_.clear();
+        }
+    }
+
+    /// All that is left, as far as it is taken until the deadline.
+    void finish(nanoseconds until) {
+        while (!pending_.empty() && wait_for(fd_, POLLOUT, until)) flush();
+    }
+
+private:
+    int fd_;
+    bool broken_ = false;
+    std::string pending_;
+};
+
+/// One output of one rank: a pipe that is cut into lines.
+class OutputSource {
+public:
+    static constexpr std::size_t longest_line = std::size_t{1} << 16; ///< longer ones are cut
+
+    OutputSource(FileDescriptor pipe, std::string label, OutputSink& sink, FileDescriptor log)
+        : pipe_(std::move(pipe)), log_(std::move(log)), label_(std::move(label)), sink_(&sink) {
+        ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
+    }
+
+    [[nodiscard]] pollfd wanted() const { return {sink_->full() ? -1 : pipe_.get(), POLLIN, 0}; }
+
+    /// Takes what is there; false once nothing can come any more.
+    bool read() {
+        char buffer[65536];
+        while (pipe_.valid() && !sink_->full()) {
+            const ssize_t got = ::read(pipe_.get(), buffer, sizeof buffer);
+            if (got > 0) {
+                take(std::string_view(buffer, static_cast<std::size_t>(got)));
+            } else if (got == 0) {
+                pipe_.close();
+            } else if (errno != EINTR) {
+                break;
+            }
+        }
+        return pipe_.valid();
+    }
+
+    /// The end: a last line without its end is completed.
+    void finish() {
+        read();
+        if (!line_.empty()) take("\n");
+        pipe_.close();
+    }
+
+private:
+    void take(std::string_view text) {
+        if (log_.valid()) write_log(text);
+        if (label_.empty()) return sink_->add(text);
+        while (!text.empty()) {
+            const std::size_t end = std::min(text.find('\n'), longest_line - std::min(longest_line - 1, line_.size()));
+            const bool whole = end < text.size() && text[end] == '\n';
+            line_ += text.substr(0, end);
+            text.remove_prefix(std::min(text.size(), whole ? end + 1 : end));
+            if (!whole && line_.size() < longest_line) return;
+            line_ += '\n';
+            sink_->add(label_);
+            sink_->add(line_);
+            line_.clear();
+        }
+    }
+    void write_log(std::string_view text) {
+        while (!text.empty()) {
+            const ssize_t wrote = ::write(log_.get(), text.data(), text.size());
+            if (wrote < 0 && errno == EINTR) continue;
+            if (wrote <= 0) return log_.close(); // the disk is full: the job goes on
+            text.remove_prefix(static_cast<std::size_t>(wrote));
+        }
+    }
+
+    FileDescriptor pipe_;
+    FileDescriptor log_;
+    std::string label_;
+    std::string line_;
+    OutputSink* sink_;
+};
+
+/// Makes a folder and those above it. Errors: refused.
+inline void make_folders(const std::string& path) {
+    for (std::size_t end = 0; end != std::string::npos;) {
+        end = path.find('/', end + 1);
+        const std::string part = path.substr(0, end);
+        if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) {
+            throw error(ErrorCode::refused, concat({"cannot make the folder ", part, ": ", errno_text(errno)}));
+        }
+    }
+}
+
+/// Errors: refused.
+inline FileDescriptor open_log(const std::string& path) {
+    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file.valid()) throw error(ErrorCode::refused, concat({"cannot write ", path, ": ", errno_text(errno)}));
+    return file;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

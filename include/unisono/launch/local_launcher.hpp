@@ -1,0 +1,292 @@
+#pragma once
+
+/// \file
+/// unisono-run: starts a program as the ranks of one job on this host, and sees to it that nothing is left.
+
+#include "unisono/launch/cores.hpp"
+#include "unisono/launch/hub.hpp"
+#include "unisono/launch/launcher_options.hpp"
+#include "unisono/launch/launcher_output.hpp"
+#include "unisono/launch/processes.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <dirent.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// One job. Single-threaded until the ranks have been forked; then the hub's thread joins in.
+class LocalLauncher {
+public:
+    explicit LocalLauncher(LaunchOptions options) : options_(std::move(options)) {}
+
+    int run() {
+        ::prctl(PR_SET_CHILD_SUBREAPER, 1); // what ranks leave behind becomes ours
+        std::signal(SIGPIPE, SIG_IGN);
+        sigset_t handled;
+        sigemptyset(&handled);
+        for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&handled, each);
+        sigset_t before;
+        sigprocmask(SIG_BLOCK, &handled, &before);
+        signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
+
+        Listener listener = listen_at(true, 0);
+        const JobToken token = JobToken::random();
+        prepare_environment(listener.port, token);
+        if (!options_.log_dir.empty()) make_folders(options_.log_dir);
+        int starts[2];
+        if (::pipe2(starts, O_CLOEXEC | O_NONBLOCK) != 0)
+            throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
+        start_errors_ = FileDescriptor(starts[0]);
+        {
+            const FileDescriptor writing(starts[1]);
+            for (int rank = 0; rank < options_.ranks; ++rank) start(rank, writing.get(), before);
+        }
+        hub_ = std::make_unique<Hub>(std::move(listener), HubOptions{.world = options_.ranks, .token = token});
+        const nanoseconds began = steady_now();
+        timeout_at_ = deadline_after(began, options_.timeout);
+        while (processes_.running() > 0) turn();
+        hub_.reset();
+        sweep();
+        finish_output();
+        return status_.value_or(0);
+    }
+
+private:
+    /// Others may need time to find out by themselves what failed, and to say so, before they are told to stop.
+    static constexpr nanoseconds settle = 1'000'000'000;
+
+    void prepare_environment(std::uint16_t port, const JobToken& token) {
+        const Environment own = Environment::of_process();
+        Environment made;
+        for (const auto& [name, value] : own.variables()) { // without what another launcher says of us
+            const bool foreign =
+                name.starts_with("UNISONO_") || name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
+            if (!foreign) made.set(name, value);
+        }
+        const std::string world = std::to_string(options_.ranks);
+        const std::uint16_t master = listen_at(true, 0).port; // for the program's own use; ours is the hub's
+        made.set("WORLD_SIZE", world);
+        made.set("LOCAL_WORLD_SIZE", world);
+        made.set("GROUP_RANK", "0");
+        made.set("GROUP_WORLD_SIZE", "1");
+        made.set("MASTER_ADDR", "127.0.0.1");
+        made.set("MASTER_PORT", std::to_string(master));
+        made.set("UNISONO_WORLD_SIZE", world);
+        made.set("UNISONO_LOCAL_WORLD_SIZE", world);
+        made.set("UNISONO_HUB", concat({"127.0.0.1:", port}));
+        made.set("UNISONO_TOKEN", token.text());
+        environment_ = std::move(made);
+    }
+
+    void start(int rank, int start_errors, const sigset_t& signals) {
+        for (const char* name : {"RANK", "LOCAL_RANK", "UNISONO_RANK", "UNISONO_LOCAL_RANK"}) {
+            environment_.set(name, std::to_string(rank));
+        }
+        std::vector<std::string> variables;
+        for (const auto& [name, value] : environment_.variables()) variables.push_back(concat({name, "=", value}));
+        std::vector<char*> environment;
+        for (std::string& each : variables) environment.push_back(each.data());
+        environment.push_back(nullptr);
+        std::vector<char*> command;
+        for (std::string& each : options_.command) command.push_back(each.data());
+        command.push_back(nullptr);
+
+        FileDescriptor writing[2];
+        for (const int stream : {0, 1}) {
+            int ends[2];
+            if (::pipe2(ends, O_CLOEXEC) != 0)
+                throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
+            writing[stream] = FileDescriptor(ends[1]);
+            FileDescriptor log;
+            if (!options_.log_dir.empty()) {
+                log = open_log(concat({options_.log_dir, "/rank_", rank, stream == 0 ? ".out" : ".err"}));
+            }
+            sources_.emplace_back(FileDescriptor(ends[0]), options_.label ? concat({"[", rank, "] "}) : std::string(),
+                                  sinks_[stream], std::move(log));
+        }
+        processes_.start(
+            [&] {
+                if (rank != 0 || ::isatty(0) != 0) { // a background process that reads from a terminal is stopped
+                    const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+                    if (null >= 0) ::dup2(null, 0);
+                }
+                ::dup2(writing[0].get(), 1);
+                ::dup2(writing[1].get(), 2);
+                if (options_.bind_to_cores) bind_to_core(rank);
+                std::signal(SIGPIPE, SIG_DFL);
+                sigprocmask(SIG_SETMASK, &signals, nullptr);
+                ::execvpe(command[0], command.data(), environment.data());
+                const int failed = errno;
+                [[maybe_unused]] const ssize_t told = ::write(start_errors, &failed, sizeof failed);
+                return failed == ENOENT ? 127 : 126;
+            },
+            true);
+    }
+
+    /// One turn of the loop: waits for output, signals and ends of ranks.
+    void turn() {
+        std::vector<pollfd> polled;
+        for (const OutputSink& sink : sinks_) polled.push_back(sink.wanted());
+        polled.push_back({signals_.get(), POLLIN, 0});
+        for (const OutputSource& source : sources_) polled.push_back(source.wanted());
+        bool all = true;
+        for (int rank = 0; rank < processes_.size(); ++rank) {
+            if (!processes_.is_running(rank)) continue;
+            polled.push_back({processes_.descriptor(rank), POLLIN, 0});
+            all = all && processes_.descriptor(rank) >= 0;
+        }
+        nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
+        if (!all) until = std::min(until, steady_now() + 5'000'000);
+        ::poll(polled.data(), polled.size(), poll_timeout(until));
+
+        for (int stream = 0; stream < 2; ++stream) {
+            if (polled[static_cast<std::size_t>(stream)].revents != 0) sinks_[stream].flush();
+        }
+        for (std::size_t i = 0; i < sources_.size(); ++i) {
+            if (polled[3 + i].revents != 0) sources_[i].read();
+        }
+        if (polled[2].revents != 0) pass_on_signals();
+        while (const auto end = processes_.poll_any()) note(*end);
+        if ((sinks_[0].broken() || sinks_[1].broken()) && !stopping_) { // nobody reads any more, as after `| head`
+            fail(128 + SIGPIPE);
+            stop(SIGTERM);
+        }
+        const nanoseconds now = steady_now();
+        if (now >= timeout_at_) {
+            timeout_at_ = never;
+            say({"the job did not end within ", fixed_text(static_cast<double>(options_.timeout.count()) * 1e-9, 1),
+                 " s; stopping it"});
+            fail(124);
+            stop(SIGTERM);
+        }
+        if (now >= stop_at_) stop(SIGTERM);
+        if (now >= kill_at_) {
+            kill_at_ = now + 1'000'000'000;
+            processes_.signal_all(SIGCONT);
+            processes_.signal_all(SIGKILL);
+        }
+    }
+
+    void note(const ProcessEnd& end) {
+        if (end.good()) return;
+        const int rank = end.index;
+        int failed = 0;
+        if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
+            if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
+        } else if (!status_) {
+            const bool others = processes_.running() > 0 && !stopping_;
+            say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
+                 others ? "; stopping the others" : ""});
+        }
+        // Also ranks that wait for one that never came hear of it.
+        hub_->report({.code = ErrorCode::peer_lost,
+                      .rank = rank,
+                      .peer = rank,
+                      .message = concat({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text()})});
+        fail(end.exit_code());
+        if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
+    }
+
+    /// The first failure is the job's.
+    void fail(int status) {
+        if (!status_) status_ = status;
+    }
+
+    void stop(int signal) {
+        stop_at_ = never;
+        stopping_ = true;
+        processes_.signal_all(signal);
+        processes_.signal_all(SIGCONT); // a stopped process takes no other signal
+        kill_at_ = std::min(kill_at_, deadline_after(steady_now(), options_.grace));
+    }
+
+    void pass_on_signals() {
+        signalfd_siginfo info;
+        while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+            const int signal = static_cast<int>(info.ssi_signo);
+            if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
+                processes_.signal_all(signal);
+            } else if (asked_to_stop_) {
+                kill_at_ = 0;
+            } else {
+                asked_to_stop_ = true;
+                stop(signal);
+            }
+        }
+    }
+
+    /// Kills what ranks have started and left to us, in sessions of their own.
+    static void sweep() {
+        for (int attempt = 0; attempt < 100; ++attempt) {
+            bool found = false;
+            DIR* all = ::opendir("/proc");
+            if (all == nullptr) return;
+            while (const dirent* entry = ::readdir(all)) {
+                int pid = 0;
+                if (!parse_count(entry->d_name, 1 << 30, pid) || process_field(pid, 4) != std::to_string(::getpid()))
+                    continue;
+                found = true;
+                ::kill(pid, SIGKILL);
+                ::waitpid(pid, nullptr, 0);
+            }
+            ::closedir(all);
+            if (!found) return; // a child's children are ours only after its end: look again
+        }
+    }
+
+    void finish_output() {
+        const nanoseconds until = steady_now() + 10'000'000'000;
+        for (OutputSource& source : sources_) {
+            while (source.wanted().fd < 0 && source.read() && steady_now() < until) {
+                for (OutputSink& sink : sinks_) sink.finish(until);
+            }
+            source.finish();
+        }
+        for (OutputSink& sink : sinks_) sink.finish(until);
+    }
+
+    void say(std::initializer_list<TextPart> text) { sinks_[1].add(concat({"unisono-run: ", concat(text), "\n"})); }
+
+    LaunchOptions options_;
+    Environment environment_;
+    OutputSink sinks_[2] = {OutputSink(1), OutputSink(2)};
+    std::vector<OutputSource> sources_; ///< two for each rank
+    FileDescriptor signals_;
+    FileDescriptor start_errors_; ///< errno of each rank whose program cannot be started
+    std::unique_ptr<Hub> hub_;
+    Processes processes_;
+    nanoseconds timeout_at_ = never;
+    nanoseconds stop_at_ = never; ///< SIGTERM
+    nanoseconds kill_at_ = never; ///< SIGKILL
+    bool stopping_ = false;
+    bool asked_to_stop_ = false;
+    std::optional<int> status_;
+};
+
+} // namespace detail
+
+/// The main function of unisono-run: its exit status. Changes the signal handling of the calling process.
+inline int launch_main(int argc, char** argv) {
+    const LaunchRequest request = parse_launch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+    if (request.status >= 0) {
+        std::fputs(request.text.c_str(), request.status == 0 ? stdout : stderr);
+        return request.status;
+    }
+    try {
+        return detail::LocalLauncher(request.options).run();
+    } catch (const std::exception& failed) {
+        std::fprintf(stderr, "unisono-run: %s\n", failed.what());
+        return 2;
+    }
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,237 @@
+// A rank of a job for the tests of launchers and control planes: launch_rank MODE [NUMBERS...]. What it prints is what the
+// tests look at.
+
+#include <unisono/launch/fork_run.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+
+namespace {
+
+un::nanoseconds in(std::chrono::nanoseconds duration) { return un::deadline_after(un::steady_now(), duration); }
+
+void print(const un::Fault& fault) {
+    std::printf("fault %s peer %d: %s\n", std::string(un::name_of(fault.code)).c_str(), fault.peer,
+                fault.message.c_str());
+    std::fflush(stdout);
+}
+
+/// Waits for the first fault; `since` is when it was caused.
+int await_fault(un::ControlPlane& plane, un::nanoseconds since) {
+    const un::nanoseconds limit = in(20s);
+    while (plane.first_fault() == nullptr) {
+        if (un::steady_now() > limit) {
+            std::printf("no fault\n");
+            return 3;
+        }
+        std::this_thread::sleep_for(1ms);
+    }
+    print(*plane.first_fault());
+    std::printf("after %lld ms\n", static_cast<long long>((un::steady_now() - since) / 1'000'000));
+    return 1;
+}
+
+/// A moment at which something shall happen on one rank, known to all: clocks of one host are one clock.
+un::nanoseconds agree_on_moment(un::ControlPlane& plane) {
+    const un::nanoseconds mine = in(50ms);
+    const auto blobs = plane.all_gather(std::as_bytes(std::span(&mine, 1)), in(20s));
+    un::nanoseconds moment = 0;
+    std::memcpy(&moment, blobs[0].data(), sizeof moment);
+    return moment;
+}
+
+void sleep_until(un::nanoseconds moment) {
+    const un::nanoseconds left = moment - un::steady_now();
+    if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+}
+
+int run(const std::string& mode, const std::vector<int>& numbers) {
+    if (mode == "alone") {
+        const un::Identity me = un::identify();
+        std::printf("rank %d of %d, local %d of %d, %d hosts\n", me.rank, me.world, me.local_rank, me.local_world,
+                    me.hosts);
+        return 0;
+    }
+    un::ControlPlane plane = un::rendezvous({.timeout = 20s, .linger = 10s});
+    if (mode == "gather") {
+        const std::string text = std::to_string(plane.rank());
+        std::string all;
+        for (const auto& blob : plane.all_gather(std::as_bytes(std::span(text)), in(20s))) {
+            all += static_cast<char>(blob.at(0));
+        }
+        std::printf("gathered %s, host has %d\n", all.c_str(), plane.placement().local_world);
+        return 0;
+    }
+    const int victim = numbers.at(0);
+    const un::nanoseconds moment = agree_on_moment(plane);
+    if (mode == "signal") { // the victim gets a signal; with a third number it leaves a child that holds its files
+        if (plane.rank() == victim) {
+            sleep_until(moment);
+            if (numbers.size() > 2 && ::fork() == 0) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(numbers[2]));
+                ::_exit(0);
+            }
+            ::kill(::getpid(), numbers.at(1));
+        }
+        return await_fault(plane, moment);
+    }
+    if (mode == "exit") {
+        if (plane.rank() == victim) {
+            sleep_until(moment);
+            ::_exit(numbers.at(1));
+        }
+        return await_fault(plane, moment);
+    }
+    if (mode == "stop") { // the victim is stopped; the others' deadline passes
+        if (plane.rank() == victim) {
+            sleep_until(moment);
+            ::kill(::getpid(), SIGSTOP);
+            return 0;
+        }
+        sleep_until(moment + 50'000'000);
+        try {
+            static_cast<void>(plane.all_gather({}, in(std::chrono::milliseconds(numbers.at(1)))));
+        } catch (const un::error& failed) {
+            print(failed.why());
+            return 1;
+        }
+        return 0;
+    }
+    if (mode == "slow") { // the victim computes for longer than anyone would wait for an answer
+        if (plane.rank() == victim) {
+            const un::nanoseconds until = in(std::chrono::milliseconds(numbers.at(1)));
+            volatile unsigned work = 0;
+            while (un::steady_now() < until) work = work + 1;
+        }
+        static_cast<void>(plane.all_gather({}, in(20s)));
+        std::printf("all came\n");
+        return 0;
+    }
+    if (mode == "throw") {
+        if (plane.rank() == victim) {
+            plane.abort({.code = un::ErrorCode::aborted, .rank = victim, .message = "its own reason"});
+            return 5;
+        }
+        return await_fault(plane, moment);
+    }
+    return 64;
+}
+
+template <class Body>
+int expect_error(Body body) {
+    try {
+        body();
+        std::printf("no error\n");
+        return 1;
+    } catch (const un::error& failed) {
+        std::printf("%s rank %d peer %d: %s\n", std::string(un::name_of(failed.code())).c_str(), failed.rank(),
+                    failed.peer(), failed.what());
+        return 0;
+    }
+}
+
+/// Of fork_run, which wants a process without threads.
+int forked(const std::string& what) {
+    const auto gather = [](un::ControlPlane& plane) { static_cast<void>(plane.all_gather({}, in(20s))); };
+    if (what == "well") {
+        std::printf("before\n");
+        un::fork_run(4, [&](un::ControlPlane& plane) {
+            gather(plane);
+            std::printf("rank %d of %d\n", plane.rank(), plane.size());
+        });
+        un::fork_run(3, [](const un::Identity& me) { std::printf("alone %d of %d\n", me.local_rank, me.local_world); });
+        std::printf("after\n");
+        return 0;
+    }
+    if (what == "throw") {
+        return expect_error([&] {
+            un::fork_run(4, [&](un::ControlPlane& plane) {
+                gather(plane);
+                if (plane.rank() == 2) throw std::runtime_error("the user's own");
+                gather(plane);
+            });
+        });
+    }
+    if (what == "error") {
+        return expect_error([&] {
+            un::fork_run(3, [&](const un::Identity& me) {
+                if (me.rank == 1) un::refuse_input("wrong here");
+            });
+        });
+    }
+    if (what == "kill") {
+        return expect_error([&] {
+            un::fork_run(3, [&](un::ControlPlane& plane) {
+                gather(plane);
+                if (plane.rank() == 0) ::raise(SIGKILL);
+                gather(plane);
+            });
+        });
+    }
+    if (what == "stubborn") { // the others do not listen
+        return expect_error([&] {
+            un::fork_run(3,
+                         [](const un::Identity& me) {
+                             if (me.rank == 1) ::_exit(4);
+                             std::this_thread::sleep_for(60s);
+                         },
+                         {.timeout = 30s, .grace = 100ms});
+        });
+    }
+    if (what == "late") {
+        return expect_error([&] {
+            un::fork_run(3,
+                         [](const un::Identity& me) {
+                             if (me.rank == 1) std::this_thread::sleep_for(60s);
+                         },
+                         {.timeout = 300ms});
+        });
+    }
+    if (what == "threads") {
+        std::atomic<bool> done{false};
+        std::thread other([&] {
+            while (!done.load()) std::this_thread::sleep_for(1ms);
+        });
+        const int status = expect_error([] { un::fork_run(2, [](const un::Identity&) {}); });
+        done = true;
+        other.join();
+        un::fork_run(2, [](const un::Identity&) {}); // it is gone
+        return status;
+    }
+    if (what == "again") {
+        return expect_error([] {
+            for (int i = 0; i < 20; ++i) un::fork_run(2, [](un::ControlPlane&) {});
+            if (::waitpid(-1, nullptr, 0) != -1) std::printf("a child is left\n");
+            un::refuse_input("done");
+        });
+    }
+    if (what == "numbers") {
+        return expect_error([] { un::fork_run(0, [](const un::Identity&) {}); });
+    }
+    return 64;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const std::string mode = argc > 1 ? argv[1] : "";
+    std::vector<int> numbers;
+    for (int i = 2; i < argc; ++i) numbers.push_back(std::atoi(argv[i]));
+    try {
+        return mode == "fork" ? forked(argc > 2 ? argv[2] : "") : run(mode, numbers);
+    } catch (const un::error& failed) {
+        print(failed.why());
+        return 1;
+    } catch (const std::exception& failed) {
+        std::printf("%s\n", failed.what());
+        return 2;
+    }
+}

@@ -1,0 +1,254 @@
+// unisono-run as its users have it: a program that runs programs.
+
+#include "command.hpp"
+#include "support.hpp"
+
+#include <unisono/launch/launcher_options.hpp>
+
+#include <sys/stat.h>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+using test::Command;
+using test::Result;
+
+namespace {
+
+const std::string launcher = UNISONO_RUN;
+const std::string rank_program = UNISONO_LAUNCH_RANK;
+
+std::vector<std::string> line(std::vector<std::string> options, std::vector<std::string> command) {
+    options.insert(options.begin(), launcher);
+    options.insert(options.end(), command.begin(), command.end());
+    return options;
+}
+std::vector<std::string> shell(const std::string& script) { return {"sh", "-c", script}; }
+
+Result launched(const std::vector<std::string>& options, const std::vector<std::string>& command,
+                const std::map<std::string, std::string>& environment = {}) {
+    return test::run_command(line(options, command), environment);
+}
+
+void expect(const Result& result, int status, const std::vector<std::string>& out,
+            const std::vector<std::string>& err = {}) {
+    BOOST_CHECK_MESSAGE(result.status == status, status << " expected: " << result.all());
+    for (const auto& text : out) BOOST_CHECK_MESSAGE(result.has(text), "'" << text << "' not in: " << result.all());
+    for (const auto& text : err)
+        BOOST_CHECK_MESSAGE(result.complains(text), "'" << text << "' not in: " << result.all());
+}
+
+std::string file(const std::string& path) { return un::detail::read_small_file(path); }
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(launch_launcher)
+
+BOOST_AUTO_TEST_CASE(command_lines) {
+    const auto parsed = un::parse_launch({"-n", "3", "--timeout=1.5", "--log-dir", "x", "--bind-to-cores", "--no-label",
+                                          "--grace", "0", "prog", "-n", "4"});
+    BOOST_CHECK_EQUAL(parsed.status, -1);
+    BOOST_CHECK((parsed.options == un::LaunchOptions{.ranks = 3,
+                                                     .bind_to_cores = true,
+                                                     .label = false,
+                                                     .timeout = 1500ms,
+                                                     .grace = 0s,
+                                                     .log_dir = "x",
+                                                     .command = {"prog", "-n", "4"}}));
+    BOOST_CHECK((un::parse_launch({"--ranks=2", "--", "-n"}).options.command == std::vector<std::string>{"-n"}));
+    BOOST_CHECK_GE(un::parse_launch({"prog"}).options.ranks, 1);
+    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--help"}).status, 0);
+    const std::vector<std::vector<std::string>> wrong{{},
+                                                      {"-n", "2"},
+                                                      {"-n"},
+                                                      {"-n", "0", "p"},
+                                                      {"-n", "-1", "p"},
+                                                      {"-n", "4097", "p"},
+                                                      {"-n", "x", "p"},
+                                                      {"-x", "p"},
+                                                      {"--timeout", "0", "p"},
+                                                      {"--timeout", "nan", "p"},
+                                                      {"--timeout", "1e3", "p"},
+                                                      {"--timeout", "1.2.3", "p"},
+                                                      {"--timeout", "-1", "p"},
+                                                      {"--grace", "", "p"},
+                                                      {"--log-dir", "", "p"},
+                                                      {"--bind-to-cores=1", "p"},
+                                                      {"--ranks", "2 ", "p"},
+                                                      {"--", ""}};
+    for (const auto& each : wrong) {
+        const auto request = un::parse_launch(each);
+        BOOST_CHECK_MESSAGE(request.status == 2 && request.text.find("--help") != std::string::npos,
+                            (each.empty() ? "" : each.front()) << request.text);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_get_torchruns_variables_and_labelled_lines) {
+    const Result result =
+        launched({"-n", "3"}, shell("echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR; "
+                                    "echo to stderr >&2; printf 'no end'"));
+    for (int rank = 0; rank < 3; ++rank) {
+        const std::string r = std::to_string(rank);
+        expect(result, 0, {"[" + r + "] rank " + r + " of 3, " + r + " of 3 at 127.0.0.1\n", "[" + r + "] no end\n"},
+               {"[" + r + "] to stderr\n"});
+    }
+    expect(launched({"-n", "2", "--no-label"}, shell("echo rank $RANK")), 0, {"rank 0\n", "rank 1\n"});
+    BOOST_CHECK(!launched({"-n", "2", "--no-label"}, shell("echo rank $RANK")).has("["));
+}
+
+BOOST_AUTO_TEST_CASE(ranks_become_one_job) {
+    expect(launched({"-n", "4"}, {rank_program, "gather"}), 0,
+           {"[0] gathered 0123, host has 4", "[3] gathered 0123, host has 4"});
+    // Whatever other launchers have left in the environment.
+    const std::map<std::string, std::string> others{{"SLURM_PROCID", "0"},
+                                                    {"SLURM_NTASKS", "7"},
+                                                    {"OMPI_COMM_WORLD_RANK", "1"},
+                                                    {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                    {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                                                    {"UNISONO_FOLDER", "/nowhere"}};
+    expect(launched({"-n", "2"}, {rank_program, "gather"}, others), 0, {"[1] gathered 01"});
+    expect(launched({"-n", "1"}, {rank_program, "gather"}), 0, {"[0] gathered 0"});
+}
+
+BOOST_AUTO_TEST_CASE(the_first_failure_is_the_jobs_and_the_others_are_stopped) {
+    expect(launched({"-n", "3"}, shell("if [ $RANK = 1 ]; then exit 7; fi; sleep 100")), 7, {},
+           {"unisono-run: rank 1 (pid ", "exited with status 7; stopping the others"});
+    expect(launched({"-n", "3", "--grace", "0.2"},
+                    shell("if [ $RANK = 2 ]; then kill -9 $$; fi; trap '' TERM; while true; do sleep 0.1; done")),
+           137, {}, {"rank 2", "killed by signal 9"});
+    expect(launched({"-n", "2"},
+                    shell("if [ $RANK = 0 ]; then exit 3; fi; trap 'exit 0' TERM; while true; do sleep 0.05; done")),
+           3, {});
+}
+
+BOOST_AUTO_TEST_CASE(survivors_name_the_dead_rank_before_they_are_stopped) {
+    for (const int victim : {0, 2}) { // the star is the launcher's: rank 0 is like the others
+        const Result result =
+            launched({"-n", "3"}, {rank_program, "signal", std::to_string(victim), std::to_string(SIGKILL)});
+        BOOST_CHECK_EQUAL(result.status, 137);
+        for (int rank = 0; rank < 3; ++rank) {
+            if (rank == victim) continue;
+            expect(result, 137, {"[" + std::to_string(rank) + "] fault peer_lost peer " + std::to_string(victim)});
+        }
+    }
+    expect(launched({"-n", "3"}, {rank_program, "throw", "1"}), 5,
+           {"[0] fault aborted peer -1: its own reason", "[2] fault aborted"});
+    // A rank that ends before it has come at all: who waits for it hears of that.
+    expect(launched({"-n", "2"}, shell("if [ $RANK = 0 ]; then exit 9; fi; exec " + rank_program + " gather")), 9,
+           {"[1] fault peer_lost peer 0: rank 0 (pid"});
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_under_the_launcher_too) {
+    for (const int victim : {0, 1}) {
+        const Result result = launched({"-n", "3"}, {rank_program, "stop", std::to_string(victim), "300"});
+        const std::string v = std::to_string(victim);
+        BOOST_CHECK_MESSAGE(result.status == 1, result.all());
+        for (int rank = 0; rank < 3; ++rank) {
+            if (rank != victim)
+                expect(result, 1,
+                       {"[" + std::to_string(rank) + "] fault timeout peer " + v, "rank " + v + " is stopped"});
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_cannot_be_started) {
+    expect(launched({"-n", "2"}, {"no-such-program"}), 127, {},
+           {"unisono-run: cannot start no-such-program: No such file"});
+    expect(launched({"-n", "2"}, {"/etc/passwd"}), 126, {}, {"cannot start /etc/passwd: Permission denied"});
+    expect(test::run_command({launcher}), 2, {}, {"no program given"});
+    expect(test::run_command({launcher, "--help"}), 0, {"Usage: unisono-run", "--bind-to-cores"});
+}
+
+BOOST_AUTO_TEST_CASE(a_time_limit) {
+    expect(launched({"-n", "2", "--timeout", "0.3"}, shell("sleep 100")), 124, {}, {"did not end within 0.3 s"});
+    expect(launched({"-n", "2", "--timeout", "0.3", "--grace", "0.1"}, shell("trap '' TERM; sleep 100; sleep 100")),
+           124, {});
+    expect(launched({"-n", "2", "--timeout", "0.3", "--grace", "0.1"}, shell("kill -STOP $$")), 124,
+           {}); // SIGTERM alone would not wake it
+    expect(launched({"-n", "2", "--timeout", "30"}, shell("exit 0")), 0, {});
+}
+
+BOOST_AUTO_TEST_CASE(signals_are_passed_on) {
+    const std::string wait = "echo ready; while true; do sleep 0.02; done";
+    for (const auto& [number, name] : {std::pair{SIGTERM, "TERM"}, {SIGINT, "INT"}, {SIGHUP, "HUP"}}) {
+        Command command(line({"-n", "2"}, shell(std::string("trap 'echo got it; exit 0' ") + name + "; " + wait)));
+        BOOST_REQUIRE(command.says("[0] ready") && command.says("[1] ready"));
+        command.signal(number);
+        const Result result = command.end();
+        expect(result, 0, {"[0] got it", "[1] got it"});
+        BOOST_CHECK_EQUAL(command.left_behind(), 0);
+    }
+    Command user(line({"-n", "2"}, shell("trap 'echo user 1' USR1; trap 'exit 0' TERM; " + wait)));
+    BOOST_REQUIRE(user.says("[0] ready") && user.says("[1] ready"));
+    user.signal(SIGUSR1);
+    BOOST_CHECK(user.says("[0] user 1") && user.says("[1] user 1"));
+    user.signal(SIGTERM);
+    expect(user.end(), 0, {});
+    // Those that do not listen are killed: after the grace time, or by a second signal.
+    Command stubborn(line({"-n", "2", "--grace", "100"}, shell("trap '' TERM INT; " + wait)));
+    BOOST_REQUIRE(stubborn.says("[0] ready") && stubborn.says("[1] ready"));
+    stubborn.signal(SIGINT);
+    std::this_thread::sleep_for(100ms);
+    stubborn.signal(SIGINT);
+    expect(stubborn.end(), 137, {});
+    BOOST_CHECK_EQUAL(stubborn.left_behind(), 0);
+}
+
+BOOST_AUTO_TEST_CASE(nothing_is_left) {
+    // Children in the background, in sessions of their own, that hold the output open, or ignore signals.
+    expect(launched({"-n", "2"}, shell("sleep 1000 & exit 0")), 0, {});
+    expect(launched({"-n", "2"},
+                    shell("setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; sleep 1000; sleep 1000' & exit 0")),
+           0, {});
+    // Of a launcher that is killed itself.
+    Command command(line({"-n", "3"}, shell("echo ready $RANK; exec sleep 1000")));
+    for (const char* text : {"ready 0", "ready 1", "ready 2"}) BOOST_REQUIRE(command.says(text));
+    command.signal(SIGKILL);
+    static_cast<void>(command.end());
+    BOOST_CHECK_EQUAL(command.left_behind(), 0);
+}
+
+BOOST_AUTO_TEST_CASE(output_comes_whole) {
+    // A million bytes without a line's end, many lines from several ranks at once, and bytes that are no text.
+    const Result wide = launched({"-n", "1"}, shell("head -c 1000000 /dev/zero | tr '\\0' x"));
+    BOOST_CHECK_EQUAL(std::count(wide.out.begin(), wide.out.end(), 'x'), 1'000'000);
+    const Result many = launched({"-n", "4"}, shell("seq 1 20000"));
+    BOOST_CHECK_EQUAL(std::count(many.out.begin(), many.out.end(), '\n'), 80'000);
+    for (int rank = 0; rank < 4; ++rank) BOOST_CHECK(many.has("[" + std::to_string(rank) + "] 20000\n"));
+    const Result empty = launched({"-n", "2"}, shell("echo; printf '\\n\\nx\\n'"));
+    BOOST_CHECK_EQUAL(std::count(empty.out.begin(), empty.out.end(), '\n'), 8);
+    // A reader that goes away ends the job, as it would end a program.
+    expect(test::run_command(shell("(" + launcher + " -n 2 yes; echo status $? >&2) | head -2")), 0, {"] y\n"},
+           {"status 141"});
+}
+
+BOOST_AUTO_TEST_CASE(output_goes_to_files_too) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string logs = std::string(folder) + "/a/b";
+    expect(launched({"-n", "2", "--log-dir", logs}, shell("echo out $RANK; echo err $RANK >&2")), 0, {"[1] out 1"});
+    BOOST_CHECK_EQUAL(file(logs + "/rank_0.out"), "out 0\n");
+    BOOST_CHECK_EQUAL(file(logs + "/rank_1.out"), "out 1\n");
+    BOOST_CHECK_EQUAL(file(logs + "/rank_1.err"), "err 1\n");
+    expect(launched({"-n", "2", "--log-dir", "/proc/no"}, shell("echo out")), 2, {},
+           {"cannot make the folder /proc/no"});
+    static_cast<void>(test::run_command({"rm", "-r", folder}));
+}
+
+BOOST_AUTO_TEST_CASE(binding) {
+    const Result result = launched({"-n", "3", "--bind-to-cores"}, shell("grep Cpus_allowed_list /proc/self/status"));
+    for (int rank = 0; rank < 3; ++rank) { // one number, no range
+        const std::string start = "[" + std::to_string(rank) + "] Cpus_allowed_list:\t";
+        const std::size_t at = result.out.find(start);
+        BOOST_REQUIRE(at != std::string::npos);
+        const std::string list = result.out.substr(at + start.size(), result.out.find('\n', at) - at - start.size());
+        BOOST_CHECK_MESSAGE(!list.empty() && list.find_first_not_of("0123456789") == std::string::npos, list);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(standard_input_goes_to_rank_0) {
+    expect(test::run_command(shell("printf 'one\\ntwo\\n' | " + launcher + " -n 2 cat")), 0,
+           {"[0] one\n", "[0] two\n"});
+    BOOST_CHECK(!test::run_command(shell("echo one | " + launcher + " -n 2 cat")).has("[1]"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,169 @@
+// Ranks as real processes: deaths, stops and slowness as the control plane tells them, under a launcher and without.
+
+#include "command.hpp"
+#include "ranks.hpp"
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+using test::Command;
+using test::Result;
+
+namespace {
+
+const std::string rank_program = UNISONO_LAUNCH_RANK;
+
+/// A job without a launcher of ours: rank 0 keeps the star.
+class Job {
+public:
+    Job(int world, const std::vector<std::string>& arguments, std::map<std::string, std::string> environment = {}) {
+        std::vector<std::string> command{rank_program};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        if (environment.empty()) {
+            environment = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", std::to_string(test::free_port())}};
+        }
+        for (int rank = 0; rank < world; ++rank) {
+            auto own = environment;
+            own["RANK"] = own["LOCAL_RANK"] = std::to_string(rank);
+            own["WORLD_SIZE"] = own["LOCAL_WORLD_SIZE"] = std::to_string(world);
+            ranks_.push_back(std::make_unique<Command>(command, own));
+        }
+    }
+    Command& rank(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+    /// All ranks' ends; the `stopped` one is killed when the others have ended.
+    std::vector<Result> end(int stopped = -1) {
+        std::vector<Result> results(ranks_.size());
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            if (static_cast<int>(i) != stopped) results[i] = ranks_[i]->end();
+        }
+        if (stopped >= 0) rank(stopped).signal(SIGKILL);
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            if (static_cast<int>(i) == stopped) results[i] = ranks_[i]->end();
+            BOOST_CHECK_EQUAL(ranks_[i]->left_behind(), 0);
+        }
+        return results;
+    }
+
+private:
+    std::vector<std::unique_ptr<Command>> ranks_;
+};
+
+void expect(const Result& result, int status, const std::string& text) {
+    BOOST_CHECK_MESSAGE(result.status == status && result.has(text),
+                        "'" << text << "' and " << status << " expected; " << result.all());
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(launch_processes)
+
+BOOST_AUTO_TEST_CASE(ranks_meet_by_torchruns_variables) {
+    for (const Result& result : Job(3, {"gather"}).end()) expect(result, 0, "gathered 012, host has 3");
+}
+
+BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    for (const Result& result : Job(3, {"gather"}, {{"UNISONO_FOLDER", folder}}).end())
+        expect(result, 0, "gathered 012");
+    BOOST_CHECK_EQUAL(::rmdir(folder), 0);
+    // As mpirun leaves them on one host, and as a torchrun does that has its own store at MASTER_PORT: without an address.
+    for (const Result& result : Job(3, {"gather"}, {{"UNISONO_LAUNCHER", "torchrun"}}).end())
+        expect(result, 0, "gathered 012");
+    const auto taken = un::detail::listen_at(true, 0);
+    const std::map<std::string, std::string> store{{"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", std::to_string(taken.port)},
+                                                   {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+    for (const Result& result : Job(2, {"gather"}, store).end()) expect(result, 0, "gathered 01");
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all_others) {
+    for (const int victim : {0, 2}) {
+        const auto results = Job(3, {"signal", std::to_string(victim), std::to_string(SIGKILL)}).end();
+        for (int rank = 0; rank < 3; ++rank) {
+            const Result& result = results[static_cast<std::size_t>(rank)];
+            if (rank == victim) BOOST_CHECK_EQUAL(result.status, 128 + SIGKILL);
+            else expect(result, 1, "fault peer_lost peer " + std::to_string(victim));
+            if (rank != victim) BOOST_TEST_MESSAGE(result.out);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_early_exit_is_a_death) {
+    const auto results = Job(3, {"exit", "1", "0"}).end();
+    expect(results[0], 1, "fault peer_lost peer 1");
+    expect(results[2], 1, "fault peer_lost peer 1");
+}
+
+BOOST_AUTO_TEST_CASE(a_child_that_keeps_the_connection_open_hides_no_death) {
+    if (!un::detail::open_process(::getpid()).valid()) {
+        BOOST_TEST_MESSAGE("skipped: this system has no pidfd");
+        return;
+    }
+    const auto results = Job(3, {"signal", "1", std::to_string(SIGKILL), "3000"}).end();
+    for (const std::size_t rank : {0u, 2u}) {
+        expect(results[rank], 1, "fault peer_lost peer 1");
+        const long after = std::strtol(results[rank].out.c_str() + results[rank].out.find("after ") + 6, nullptr, 10);
+        BOOST_CHECK_LT(after, 2900); // before the child ends
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_and_not_its_neighbour) {
+    for (const int victim : {0, 1}) { // rank 0 keeps the star: without it there is none to ask
+        const auto results = Job(3, {"stop", std::to_string(victim), "400"}).end(victim);
+        for (int rank = 0; rank < 3; ++rank) {
+            const Result& result = results[static_cast<std::size_t>(rank)];
+            if (rank != victim) expect(result, 1, "fault timeout peer " + std::to_string(victim));
+            if (rank != victim && victim == 1) BOOST_CHECK_MESSAGE(result.has("rank 1 is stopped"), result.all());
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_rank_is_never_dead) {
+    for (const Result& result : Job(3, {"slow", "2", "2500"}).end()) expect(result, 0, "all came");
+}
+
+BOOST_AUTO_TEST_CASE(a_death_before_all_have_come_is_told_at_once) {
+    std::map<std::string, std::string> environment{{"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", std::to_string(test::free_port())}};
+    const auto me = [&](int rank) {
+        auto own = environment;
+        own["RANK"] = own["LOCAL_RANK"] = std::to_string(rank);
+        own["WORLD_SIZE"] = own["LOCAL_WORLD_SIZE"] = "3";
+        return own;
+    };
+    Command first({rank_program, "gather"}, me(0));
+    Command second({rank_program, "gather"}, me(2));
+    // One that dies while the others wait for a third is told at once, not at the deadline.
+    std::this_thread::sleep_for(300ms);
+    second.signal(SIGKILL);
+    const Result result = first.end();
+    expect(result, 1, "fault peer_lost peer 2");
+    static_cast<void>(second.end());
+}
+
+BOOST_AUTO_TEST_CASE(contradictions_reach_the_user) {
+    const Result result = test::run_command(
+        {rank_program, "alone"}, {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}});
+    expect(result, 1, "WORLD_SIZE=2 and LOCAL_WORLD_SIZE=4");
+}
+
+BOOST_AUTO_TEST_CASE(forked_ranks) {
+    const auto forked = [](const std::string& what) { return test::run_command({rank_program, "fork", what}); };
+    const Result well = forked("well");
+    for (const char* line : {"rank 0 of 4\n", "rank 3 of 4\n", "alone 2 of 3\n", "after\n"}) expect(well, 0, line);
+    BOOST_CHECK_EQUAL(well.out.find("before"), well.out.rfind("before")); // what was buffered is not written again
+    expect(forked("throw"), 0, "aborted rank 2 peer -1: unisono: aborted: rank 2 threw: the user's own");
+    expect(forked("error"), 0, "bad_input rank 1 peer -1: unisono: bad_input: wrong here");
+    expect(forked("kill"), 0, "peer_lost rank 0 peer 0: unisono: peer_lost: rank 0 (pid ");
+    expect(forked("stubborn"), 0, "exited with status 4");
+    expect(forked("late"), 0,
+           "timeout rank -1 peer 1: unisono: timeout in fork_run: still running after 300 ms, and killed: rank 1");
+    expect(forked("threads"), 0,
+           "refused rank -1 peer -1: unisono: refused: fork_run forks, but this process has 2 threads");
+    expect(forked("again"), 0, "done");
+    BOOST_CHECK(!forked("again").has("a child is left"));
+    expect(forked("numbers"), 0, "found 0");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
