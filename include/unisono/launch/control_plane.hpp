@@ -59,8 +59,8 @@ public:
     /// not come. bad_input for a larger blob, on this rank alone. `deadline` is on the clock of `steady_now()`.
     std::vector<Blob> all_gather(std::span<const std::byte> blob, nanoseconds deadline) {
         if (blob.size() > detail::most_blob_bytes) {
-            refuse_input("all_gather of " + std::to_string(blob.size()) + " bytes; the control plane takes at most " +
-                         std::to_string(detail::most_blob_bytes));
+            refuse_input(
+                {"all_gather of ", blob.size(), " bytes; the control plane takes at most ", detail::most_blob_bytes});
         }
         if (spoke_) return spoke_->all_gather(blob, deadline);
         if (const Fault* fault = first_fault()) throw error(*fault);

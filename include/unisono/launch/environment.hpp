@@ -63,7 +63,7 @@ namespace detail {
 inline std::string quoted(std::string_view text) {
     std::string shown;
     for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
-    return "'" + shown + (text.size() > 80 ? "...'" : "'");
+    return concat({"'", shown, text.size() > 80 ? "...'" : "'"});
 }
 
 /// Digits alone, at most `most`.

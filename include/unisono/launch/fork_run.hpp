@@ -64,7 +64,7 @@ int run_forked(int rank, Work work, Fail fail) {
                      .peer = -1,
                      .operation = {},
                      .sequence = 0,
-                     .message = "rank " + std::to_string(rank) + " threw: " + what};
+                     .message = concat({"rank ", rank, " threw: ", what})};
     };
     try {
         work();
@@ -109,8 +109,7 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
         const auto index = static_cast<std::size_t>(end->index);
         failures[index] = receive_report(reports[index].get(), ranks);
         if (!failures[index]) { // it could not speak
-            const std::string who =
-                "rank " + std::to_string(end->index) + " (pid " + std::to_string(processes.pid(end->index)) + ") ";
+            const std::string who = concat({"rank ", end->index, " (pid ", processes.pid(end->index), ") "});
             failures[index] = Report{{.code = end->signal != 0 ? ErrorCode::peer_lost : ErrorCode::aborted,
                                       .rank = end->index,
                                       .peer = end->signal != 0 ? end->index : -1,
@@ -134,8 +133,8 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
                       .peer = late.front(),
                       .operation = "fork_run",
                       .sequence = 0,
-                      .message = "still running after " + std::to_string(options.timeout.count() / 1'000'000) +
-                                 " ms, and killed: " + list_of(late)});
+                      .message = concat({"still running after ", options.timeout.count() / 1'000'000,
+                                         " ms, and killed: ", list_of(late)})});
 }
 
 } // namespace detail
@@ -153,7 +152,7 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
 template <class Body>
     requires std::invocable<Body&, ControlPlane&> || std::invocable<Body&, const Identity&>
 void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
-    if (ranks < 1 || ranks > 4096) refuse_input("fork_run has 1 to 4096 ranks, found " + std::to_string(ranks));
+    if (ranks < 1 || ranks > 4096) refuse_input({"fork_run has 1 to 4096 ranks, found ", ranks});
     if (options.timeout.count() <= 0) refuse_input("ForkOptions::timeout must be positive");
     if (options.grace.count() < 0) refuse_input("ForkOptions::grace must not be negative");
     refuse_other_threads("fork_run");
@@ -170,7 +169,8 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
     Processes processes;
     for (int rank = 0; rank < ranks; ++rank) {
         int ends[2];
-        if (::pipe2(ends, O_CLOEXEC) != 0) throw error(ErrorCode::refused, "no pipe: " + detail::errno_text(errno));
+        if (::pipe2(ends, O_CLOEXEC) != 0)
+            throw error(ErrorCode::refused, concat({"no pipe: ", detail::errno_text(errno)}));
         reports.emplace_back(ends[0]);
         const detail::FileDescriptor writing(ends[1]);
         processes.start([&] {

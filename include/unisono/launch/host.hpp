@@ -42,7 +42,7 @@ inline std::uint64_t host_number() {
 
 /// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born); empty if there is none.
 inline std::string process_field(int pid, int field) {
-    const std::string stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
+    const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
     std::string_view rest = stat;
     const std::size_t name_end = rest.rfind(')'); // the name, field 2, may hold anything
     if (name_end == std::string_view::npos) return {};

@@ -177,35 +177,34 @@ private:
     }
 
     bool admit(std::uint32_t connection, const Hello& hello) {
+        const auto turn_away = [&](const Fault& fault) {
+            if (hello.rank < members_.size() && member(static_cast<int>(hello.rank)).presence == Presence::absent) {
+                place(static_cast<int>(hello.rank)).presence = Presence::lost; // nobody waits for it any more
+            }
+            return refuse(connection, fault), false;
+        };
         const auto contradict = [&](const std::string& message) {
             const Fault fault{.code = ErrorCode::bad_input, .operation = "rendezvous", .message = message};
             if (!complete_) declare(fault); // whoever is wrong, this world cannot begin
-            return refuse(connection, fault), false;
+            return turn_away(fault);
         };
-        const std::string who = "rank " + std::to_string(hello.rank);
-        if (fault_) {
-            if (hello.rank < members_.size() && member(static_cast<int>(hello.rank)).presence == Presence::absent) {
-                place(static_cast<int>(hello.rank)).presence = Presence::lost; // came too late, and knows why
-            }
-            return refuse(connection, *fault_), false;
-        }
+        const std::string who = concat({"rank ", hello.rank});
+        if (fault_) return turn_away(*fault_);
         if (hello.world != static_cast<std::uint32_t>(options_.world)) {
-            return contradict(who + " believes in a world of " + std::to_string(hello.world) +
-                              ", its meeting point in one of " + std::to_string(options_.world));
+            return contradict(concat(
+                {who, " believes in a world of ", hello.world, ", its meeting point in one of ", options_.world}));
         }
-        if (hello.rank >= hello.world)
-            return contradict(who + " is not one of a world of " + std::to_string(hello.world));
+        if (hello.rank >= hello.world) return contradict(concat({who, " is not one of a world of ", hello.world}));
         Member& own = place(static_cast<int>(hello.rank));
         if (own.presence == Presence::present) {
             if (own.hello.claimant != hello.claimant) {
-                return contradict("two processes claim to be " + who + ": pid " + std::to_string(own.hello.pid) +
-                                  " and pid " + std::to_string(hello.pid) +
-                                  (own.hello.host == hello.host ? " of one host" : " of another host") +
-                                  " (is a variable such as RANK that of a node?)");
+                return contradict(concat({"two processes claim to be ", who, ": pid ", own.hello.pid, " and pid ",
+                                          hello.pid, own.hello.host == hello.host ? " of one host" : " of another host",
+                                          " (is a variable such as RANK that of a node?)"}));
             }
             drop(own.connection); // it came again, before it heard that it was here already
         } else if (own.presence != Presence::absent) {
-            return contradict(who + " has been here and has left");
+            return contradict(concat({who, " has been here and has left"}));
         }
         own = {.presence = Presence::present, .connection = connection, .hello = hello};
         connections_[connection].rank = static_cast<int>(hello.rank);
@@ -284,16 +283,15 @@ private:
                             .peer = gone,
                             .operation = "all_gather",
                             .sequence = round_ + 1,
-                            .message = "rank " + std::to_string(gone) + " has left; rank " + std::to_string(waiting) +
-                                       " waits for it"});
+                            .message = concat({"rank ", gone, " has left; rank ", waiting, " waits for it"})});
         }
         if (waiting < 0 || missing >= 0) return;
         if (bytes > most_frame_bytes) {
             return declare({.code = ErrorCode::refused,
                             .operation = "all_gather",
                             .sequence = round_ + 1,
-                            .message = "the ranks' blobs have " + std::to_string(bytes) + " bytes together, at most " +
-                                       std::to_string(most_frame_bytes) + " are allowed"});
+                            .message = concat({"the ranks' blobs have ", bytes, " bytes together, at most ",
+                                               most_frame_bytes, " are allowed"})});
         }
         WireWriter out;
         out.u32(round_++);
@@ -322,8 +320,8 @@ private:
         if (member(rank).presence != Presence::present) return;
         place(rank).presence = Presence::lost;
         blame(rank, ErrorCode::peer_lost,
-              " (pid " + std::to_string(member(rank).hello.pid) +
-                  ") ended without a goodbye: it was killed, crashed or exited early");
+              concat({" (pid ", member(rank).hello.pid,
+                      ") ended without a goodbye: it was killed, crashed or exited early"}));
     }
 
     void violation(std::uint32_t connection, int rank) {
@@ -334,7 +332,7 @@ private:
     }
 
     void blame(int rank, ErrorCode code, const std::string& what) {
-        declare({.code = code, .rank = rank, .peer = rank, .message = "rank " + std::to_string(rank) + what});
+        declare({.code = code, .rank = rank, .peer = rank, .message = concat({"rank ", rank, what})});
     }
 
     /// A rank's fault. A timeout is not believed as it stands: the rank that noticed it is seldom near its cause.
@@ -371,8 +369,8 @@ private:
             if (member(rank).presence == Presence::absent) missing.push_back(rank);
         }
         fault.peer = missing.empty() ? -1 : missing.front();
-        fault.message += ": of " + std::to_string(options_.world) + " ranks " + std::to_string(missing.size()) +
-                         " never came: " + list_of(missing);
+        fault.message +=
+            concat({": of ", options_.world, " ranks ", missing.size(), " never came: ", list_of(missing)});
         return fault;
     }
 

@@ -30,7 +30,7 @@ inline std::string together(const Claim& claim) {
     text += " says";
     for (const Number* number :
          {&claim.rank, &claim.world, &claim.local_rank, &claim.local_world, &claim.node, &claim.nodes}) {
-        if (number->known()) text += " " + number->text();
+        if (number->known()) text += concat({" ", number->text()});
     }
     return text;
 }
@@ -61,57 +61,54 @@ inline void combine(Claim& first, const Claim& second) {
             return;
         }
     }
-    refuse_input("two launchers disagree: " + together(first) + "; " + together(second) +
-                 " (UNISONO_LAUNCHER=" + std::string(name_of(first.launcher)) +
-                 " or =" + std::string(name_of(second.launcher)) + " says which one to believe)");
+    refuse_input({"two launchers disagree: ", together(first), "; ", together(second), " (UNISONO_LAUNCHER=",
+                  name_of(first.launcher), " or =", name_of(second.launcher), " says which one to believe)"});
 }
 
 /// Refuses what no placement of ranks on hosts can explain.
 inline void check(const Claim& claim) {
     const auto refuse = [&](const Number& a, const Number& b, const std::string& why) {
-        refuse_input(std::string(name_of(claim.launcher)) + ": " + a.text() + " and " + b.text() +
-                     " contradict: " + why);
+        refuse_input({name_of(claim.launcher), ": ", a.text(), " and ", b.text(), " contradict: ", why});
     };
     const auto& [launcher, rank, world, local_rank, local_world, node, nodes] = claim;
-    const std::string per_node = " (is " + rank.name + " that of a node? It must be that of a process)";
+    const std::string per_node = concat({" (is ", rank.name, " that of a node? It must be that of a process)"});
     for (const auto& [one, other] : {std::pair{&rank, &world}, {&world, &rank}}) {
         if (one->known() && !other->known()) {
-            refuse_input(std::string(name_of(launcher)) + ": " + one->text() + " is set, but " + other->name +
-                         " is not");
+            refuse_input({name_of(launcher), ": ", one->text(), " is set, but ", other->name, " is not"});
         }
     }
     for (const Number* count : {&world, &local_world, &nodes}) {
-        if (count->known() && count->value < 1) refuse_input(count->text() + ": expected at least 1");
+        if (count->known() && count->value < 1) refuse_input({count->text(), ": expected at least 1"});
     }
-    if (rank.value >= world.value) refuse(rank, world, "ranks are 0 to " + std::to_string(world.value - 1));
+    if (rank.value >= world.value) refuse(rank, world, concat({"ranks are 0 to ", world.value - 1}));
     if (local_world.known() && local_world.value > world.value) {
-        refuse(world, local_world, "a host has at most as many ranks as the world" + per_node);
+        refuse(world, local_world, concat({"a host has at most as many ranks as the world", per_node}));
     }
     if (local_rank.known() && local_world.known() && local_rank.value >= local_world.value) {
-        refuse(local_rank, local_world, "local ranks are 0 to " + std::to_string(local_world.value - 1));
+        refuse(local_rank, local_world, concat({"local ranks are 0 to ", local_world.value - 1}));
     }
     if (local_rank.known() && local_rank.value > rank.value) {
-        refuse(rank, local_rank, "a host's ranks are numbered in the order of the world's" + per_node);
+        refuse(rank, local_rank, concat({"a host's ranks are numbered in the order of the world's", per_node}));
     }
     if (local_rank.known() && local_world.known() && local_world.value - local_rank.value > world.value - rank.value) {
         refuse(rank, local_rank,
-               "with " + world.text() + " and " + local_world.text() +
-                   " there are fewer ranks above this one than its host has" + per_node);
+               concat({"with ", world.text(), " and ", local_world.text(),
+                       " there are fewer ranks above this one than its host has", per_node}));
     }
     if (node.known() && nodes.known() && node.value >= nodes.value) {
-        refuse(node, nodes, "nodes are 0 to " + std::to_string(nodes.value - 1));
+        refuse(node, nodes, concat({"nodes are 0 to ", nodes.value - 1}));
     }
     if (!nodes.known()) return;
     for (const Number* local : {&local_world, &local_rank}) { // the other nodes have at least one rank each
         const int most = world.value - (nodes.value - 1) - (local == &local_rank ? 1 : 0);
-        if (most < 0) refuse(world, nodes, "each node has at least one rank" + per_node);
+        if (most < 0) refuse(world, nodes, concat({"each node has at least one rank", per_node}));
         if (local->value > most) {
             refuse(world, *local,
-                   "with " + nodes.text() + " there are not enough ranks for the other nodes" + per_node);
+                   concat({"with ", nodes.text(), " there are not enough ranks for the other nodes", per_node}));
         }
     }
     if (nodes.value == 1 && local_world.known() && local_world.value != world.value) {
-        refuse(world, local_world, "one node (" + nodes.text() + ") has all ranks" + per_node);
+        refuse(world, local_world, concat({"one node (", nodes.text(), ") has all ranks", per_node}));
     }
 }
 
@@ -136,11 +133,10 @@ inline Identity identity_of(const Claim& claim) {
 /// What the program itself says. Errors: bad_input unless 0 <= rank < world (<= 2^20).
 inline Identity identity_of(int rank, int world) {
     if (world < 1 || world > detail::most_ranks) {
-        refuse_input("a world has 1 to " + std::to_string(detail::most_ranks) + " ranks, found " +
-                     std::to_string(world));
+        refuse_input({"a world has 1 to ", detail::most_ranks, " ranks, found ", world});
     }
     if (rank < 0 || rank >= world) {
-        refuse_input("rank " + std::to_string(rank) + " is not one of a world of " + std::to_string(world));
+        refuse_input({"rank ", rank, " is not one of a world of ", world});
     }
     return {.rank = rank,
             .world = world,

@@ -41,7 +41,7 @@ struct Number {
     std::string name = {};
 
     [[nodiscard]] bool known() const { return value >= 0; }
-    [[nodiscard]] std::string text() const { return name + "=" + std::to_string(value); }
+    [[nodiscard]] std::string text() const { return concat({name, "=", value}); }
 };
 
 /// What one launcher says. `node` and `nodes` count hosts, or what starts processes on them.
@@ -62,8 +62,7 @@ inline Number read(const Environment& environment, std::string_view name, std::s
         if (const std::string* text = environment.find(each)) {
             Number number{.value = 0, .name = std::string(each)};
             if (!parse_count(*text, most_ranks, number.value)) {
-                refuse_input(std::string(each) + " is " + quoted(*text) + ", expected a number from 0 to " +
-                             std::to_string(most_ranks));
+                refuse_input({each, " is ", quoted(*text), ", expected a number from 0 to ", most_ranks});
             }
             return number;
         }
@@ -130,7 +129,7 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
     }
     const auto contradict = [](const Number& a, const Number& b, const std::string& why) {
         if (a.known() && b.known() && a.value != b.value) {
-            refuse_input("kubeflow: " + a.text() + " and " + b.text() + " contradict: " + why);
+            refuse_input({"kubeflow: ", a.text(), " and ", b.text(), " contradict: ", why});
         }
     };
     if (claim.local_rank.known() && given) { // torchrun runs inside the pod
@@ -139,8 +138,8 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
         contradict(claim.nodes, nodes, "both count the pods");
         if (nodes.known() && each.known() && claim.world.known() &&
             nodes.value * std::int64_t{each.value} != claim.world.value) {
-            refuse_input("kubeflow: " + claim.world.text() + " contradicts " + nodes.text() + " pods of " +
-                         each.text() + " processes (is WORLD_SIZE that of the pods?)");
+            refuse_input({"kubeflow: ", claim.world.text(), " contradicts ", nodes.text(), " pods of ", each.text(),
+                          " processes (is WORLD_SIZE that of the pods?)"});
         }
         if (!claim.node.known()) claim.node = node;
         if (!claim.nodes.known()) claim.nodes = nodes;
@@ -149,8 +148,8 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
     }
     if (each.known() && each.value != 1) {
         const Number& rank = claim.rank.known() ? claim.rank : node;
-        refuse_input("kubeflow: " + (rank.known() ? rank.text() : rank.name) + " is that of a pod, and " + each.text() +
-                     " asks for several processes in each: start the program by `torchrun --no-python`");
+        refuse_input({"kubeflow: ", (rank.known() ? rank.text() : rank.name), " is that of a pod, and ", each.text(),
+                      " asks for several processes in each: start the program by `torchrun --no-python`"});
     }
     claim.launcher = Launcher::kubeflow;
     if (each.known()) { // one process a pod
@@ -230,23 +229,23 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
     const std::string* own = environment.find("SM_CURRENT_HOST");
     if (hosts == nullptr && own == nullptr) return;
     if (hosts == nullptr || own == nullptr) {
-        refuse_input(std::string("sagemaker: ") + (own == nullptr ? "SM_HOSTS" : "SM_CURRENT_HOST") + " is set, but " +
-                     (own == nullptr ? "SM_CURRENT_HOST" : "SM_HOSTS") + " is not");
+        refuse_input({"sagemaker: ", own == nullptr ? "SM_HOSTS" : "SM_CURRENT_HOST", " is set, but ",
+                      own == nullptr ? "SM_CURRENT_HOST" : "SM_HOSTS", " is not"});
     }
     std::vector<std::string> names;
     if (!parse_hosts(*hosts, names)) {
-        refuse_input("sagemaker: SM_HOSTS is " + quoted(*hosts) + ", expected a list such as [\"algo-1\",\"algo-2\"]");
+        refuse_input({"sagemaker: SM_HOSTS is ", quoted(*hosts), ", expected a list such as [\"algo-1\",\"algo-2\"]"});
     }
     Claim claim{.launcher = Launcher::sagemaker};
     claim.nodes = {.value = static_cast<int>(names.size()), .name = "SM_HOSTS"};
     claim.node.name = "SM_CURRENT_HOST";
     for (std::size_t i = 0; i < names.size(); ++i) {
         if (names[i] != *own) continue;
-        if (claim.node.known()) refuse_input("sagemaker: SM_HOSTS names " + quoted(*own) + " twice");
+        if (claim.node.known()) refuse_input({"sagemaker: SM_HOSTS names ", quoted(*own), " twice"});
         claim.node.value = static_cast<int>(i);
     }
     if (!claim.node.known()) {
-        refuse_input("sagemaker: SM_CURRENT_HOST=" + quoted(*own) + " is not in SM_HOSTS=" + quoted(*hosts));
+        refuse_input({"sagemaker: SM_CURRENT_HOST=", quoted(*own), " is not in SM_HOSTS=", quoted(*hosts)});
     }
     claims.push_back(std::move(claim));
 }
@@ -276,9 +275,9 @@ inline std::vector<Claim> claims_of(const Environment& environment) {
         }
     }
     if (wanted != nullptr && claims.empty()) {
-        refuse_input("UNISONO_LAUNCHER is " + quoted(*wanted) +
-                     ", but no variables of such a launcher are set; it knows none, torchrun, kubeflow, openmpi, "
-                     "mpich, srun and sagemaker");
+        refuse_input({"UNISONO_LAUNCHER is ", quoted(*wanted),
+                      ", but no variables of such a launcher are set; it knows none, torchrun, kubeflow, openmpi, "
+                      "mpich, srun and sagemaker"});
     }
     return claims;
 }

@@ -38,8 +38,7 @@ inline void parse_address(std::string_view variable, std::string_view text, Meet
     int port = 0;
     if (colon == std::string_view::npos || colon == 0 || !parse_count(text.substr(colon + 1), 65535, port) ||
         port == 0) {
-        refuse_input(std::string(variable) + " is " + quoted(text) +
-                     ", expected host:port with a port from 1 to 65535");
+        refuse_input({variable, " is ", quoted(text), ", expected host:port with a port from 1 to 65535"});
     }
     std::string_view host = text.substr(0, colon);
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
@@ -65,7 +64,7 @@ inline std::string job_of(const Environment& environment) {
     for (const std::string_view name : {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
                                         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID",
                                         "TRAINING_JOB_NAME", "MASTER_ADDR", "MASTER_PORT"}) {
-        if (const std::string* value = environment.find(name)) job += std::string(name) + "=" + *value + ";";
+        if (const std::string* value = environment.find(name)) job += concat({name, "=", *value, ";"});
     }
     return job;
 }
@@ -73,7 +72,7 @@ inline std::string job_of(const Environment& environment) {
 /// The parent process, by number and time of birth: the ranks that one launcher started on a host have it in common.
 inline std::string parent_process() {
     const int parent = getppid();
-    return std::to_string(parent) + "@" + process_field(parent, 22);
+    return concat({parent, "@", process_field(parent, 22)});
 }
 
 inline bool is_file_name(std::string_view text) {
@@ -92,12 +91,12 @@ inline void read_token(const Environment& environment, MeetingPoint& point) {
 /// By a file in a folder; of the given one, or of one that this user has on this host.
 inline void meet_by_file(const Environment& environment, const std::string* folder, std::string_view parent,
                          MeetingPoint& point) {
-    point.folder = folder != nullptr ? *folder : "/tmp/unisono-" + std::to_string(geteuid());
+    point.folder = folder != nullptr ? *folder : concat({"/tmp/unisono-", geteuid()});
     point.host.clear();
     point.port = 0;
     if (const std::string* job = environment.find("UNISONO_JOB")) {
         if (!is_file_name(*job)) {
-            refuse_input("UNISONO_JOB is " + quoted(*job) + ", expected up to 100 letters, digits, '_', '-' or '.'");
+            refuse_input({"UNISONO_JOB is ", quoted(*job), ", expected up to 100 letters, digits, '_', '-' or '.'"});
         }
         point.job = *job;
     } else if (const std::string known = job_of(environment); folder == nullptr || !known.empty()) {
@@ -142,13 +141,13 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
         else if (!one_host) point.listen_host = "*"; // this host's own name
     } else if (host != nullptr || port != nullptr) {
         if (host == nullptr || port == nullptr) {
-            refuse_input(std::string(host == nullptr ? "MASTER_PORT" : "MASTER_ADDR") + " is set, but " +
-                         (host == nullptr ? "MASTER_ADDR" : "MASTER_PORT") + " is not");
+            refuse_input({host == nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is set, but ",
+                          host == nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is not"});
         }
         int number = 0;
         if (!detail::parse_count(*port, 65535, number) || number == 0 || host->empty()) {
-            refuse_input("MASTER_ADDR=" + detail::quoted(*host) + " and MASTER_PORT=" + detail::quoted(*port) +
-                         ": expected a host and a port from 1 to 65535");
+            refuse_input({"MASTER_ADDR=", detail::quoted(*host), " and MASTER_PORT=", detail::quoted(*port),
+                          ": expected a host and a port from 1 to 65535"});
         }
         point.host = *host;
         point.port = static_cast<std::uint16_t>(number);
@@ -156,7 +155,7 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
             detail::meet_by_file(environment, nullptr, parent, point);
         } else if (taken) {
             if (number > 65535 - 9)
-                refuse_input("MASTER_PORT=" + *port + " is taken by torchrun and leaves no port above it");
+                refuse_input({"MASTER_PORT=", *port, " is taken by torchrun and leaves no port above it"});
             ++point.port;
             point.further_ports = 7;
         }
@@ -176,9 +175,8 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
         if (point.host.empty()) {
             throw error(
                 ErrorCode::refused,
-                "nothing says where the " + std::to_string(me.world) +
-                    " ranks (launcher: " + std::string(name_of(me.launcher)) +
-                    ") meet: set MASTER_ADDR and MASTER_PORT, or UNISONO_FOLDER to a folder that all hosts see");
+                concat({"nothing says where the ", me.world, " ranks (launcher: ", name_of(me.launcher),
+                        ") meet: set MASTER_ADDR and MASTER_PORT, or UNISONO_FOLDER to a folder that all hosts see"}));
         }
     }
     detail::read_token(environment, point);

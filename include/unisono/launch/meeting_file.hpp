@@ -36,7 +36,7 @@ inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
     return true;
 }
 
-inline std::string meeting_path(const MeetingPoint& point) { return point.folder + "/" + point.job + ".meet"; }
+inline std::string meeting_path(const MeetingPoint& point) { return concat({point.folder, "/", point.job, ".meet"}); }
 
 /// Fills in address and token from the file; false if it is not there yet. A file of another user's, or one that others
 /// may write or read, is no invitation. Errors: refused.
@@ -45,12 +45,12 @@ inline bool read_meeting_file(MeetingPoint& point) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     if (!file.valid()) {
         if (errno == ENOENT) return false;
-        throw error(ErrorCode::refused, "cannot read " + path + ": " + errno_text(errno));
+        throw error(ErrorCode::refused, concat({"cannot read ", path, ": ", errno_text(errno)}));
     }
     struct stat about = {};
     if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_uid != ::geteuid() ||
         (about.st_mode & 077) != 0) {
-        throw error(ErrorCode::refused, path + " is not a file that this user alone can read and write");
+        throw error(ErrorCode::refused, concat({path, " is not a file that this user alone can read and write"}));
     }
     char text[512];
     const ssize_t got = ::read(file.get(), text, sizeof text);
@@ -60,13 +60,14 @@ inline bool read_meeting_file(MeetingPoint& point) {
 /// Makes the folder, if it is not there. The one in /tmp, whose name is known to all, must be this user's own.
 inline void make_meeting_folder(const std::string& folder) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-        throw error(ErrorCode::refused, "cannot make the folder " + folder + ": " + errno_text(errno));
+        throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ": ", errno_text(errno)}));
     }
     struct stat about = {};
     if (::lstat(folder.c_str(), &about) != 0) return; // it went away: the caller tries again
     if (!folder.starts_with("/tmp/unisono-")) return;
     if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
-        throw error(ErrorCode::refused, folder + " is not a folder that this user alone can enter; set UNISONO_FOLDER");
+        throw error(ErrorCode::refused,
+                    concat({folder, " is not a folder that this user alone can enter; set UNISONO_FOLDER"}));
     }
 }
 
@@ -75,9 +76,8 @@ class MeetingFile {
 public:
     MeetingFile() = default;
     explicit MeetingFile(const MeetingPoint& point) : path_(meeting_path(point)), folder_(point.folder) {
-        const std::string line =
-            "unisono1 " + std::to_string(point.port) + " " + point.token.text() + " " + point.host + "\n";
-        const std::string draft = path_ + "." + std::to_string(::getpid());
+        const std::string line = concat({"unisono1 ", point.port, " ", point.token.text(), " ", point.host, "\n"});
+        const std::string draft = concat({path_, ".", ::getpid()});
         for (int attempt = 0;; ++attempt) {
             make_meeting_folder(point.folder);
             ::unlink(draft.c_str());
@@ -91,7 +91,7 @@ public:
             ::unlink(draft.c_str());
             // Another job's rank 0 may have removed the empty folder just now.
             if (failed != ENOENT || attempt == 10) {
-                throw error(ErrorCode::refused, "cannot write " + path_ + ": " + errno_text(failed));
+                throw error(ErrorCode::refused, concat({"cannot write ", path_, ": ", errno_text(failed)}));
             }
         }
     }

@@ -32,10 +32,9 @@ struct ProcessEnd {
     /// As shells count: 128 + signal.
     [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : status; }
     [[nodiscard]] std::string text() const {
-        if (signal == 0) return "exited with status " + std::to_string(status);
+        if (signal == 0) return concat({"exited with status ", status});
         const char* name = ::strsignal(signal);
-        return "was killed by signal " + std::to_string(signal) +
-               (name != nullptr ? std::string(" (") + name + ")" : "");
+        return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
     }
 };
 
@@ -58,7 +57,7 @@ public:
         std::fflush(nullptr); // else the child would write what is buffered here a second time
         const int parent = ::getpid();
         const int pid = ::fork();
-        if (pid < 0) throw error(ErrorCode::refused, "cannot fork: " + detail::errno_text(errno));
+        if (pid < 0) throw error(ErrorCode::refused, concat({"cannot fork: ", detail::errno_text(errno)}));
         if (pid == 0) {
             if (own_group) ::setpgid(0, 0);
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -175,9 +174,9 @@ inline void refuse_other_threads(const std::string& who) {
     }
     if (threads <= own) return;
     throw error(ErrorCode::refused,
-                who + " forks, but this process has " + std::to_string(threads) +
-                    " threads already: start the ranks before anything that makes threads (a thread "
-                    "pool, CUDA, a control plane), or use unisono-run");
+                concat({who, " forks, but this process has ", threads,
+                        " threads already: start the ranks before anything that makes threads (a thread "
+                        "pool, CUDA, a control plane), or use unisono-run"}));
 }
 
 UNISONO_NAMESPACE_END

@@ -111,7 +111,7 @@ public:
     std::optional<Entrance> once(nanoseconds deadline) {
         if (!point_.folder.empty()) {
             if (!read_meeting_file(point_)) {
-                why_ = "no file " + meeting_path(point_);
+                why_ = concat({"no file ", meeting_path(point_)});
                 return std::nullopt;
             }
             hello_.token = point_.token;
@@ -131,7 +131,7 @@ public:
     }
 
     [[nodiscard]] std::string where() const {
-        return point_.host.empty() ? meeting_path(point_) : point_.host + ":" + std::to_string(point_.port);
+        return point_.host.empty() ? meeting_path(point_) : concat({point_.host, ":", point_.port});
     }
     [[nodiscard]] const std::string& why() const { return why_; }
 
@@ -238,8 +238,7 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
                    .peer = -1,
                    .operation = "rendezvous",
                    .sequence = 0,
-                   .message = "rank " + std::to_string(me.rank) + " waited " +
-                              std::to_string(options.timeout.count() / 1'000'000) + " ms"};
+                   .message = concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms"})};
         if (steady_now() < deadline) { // the connection ended
             late.code = ErrorCode::peer_lost;
             late.peer = 0;
@@ -293,15 +292,15 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
             entrance = search.until(deadline);
         }
         if (!entrance) {
-            throw error(Fault{.code = ErrorCode::timeout,
-                              .rank = me.rank,
-                              .peer = point.launcher_listens ? -1 : 0,
-                              .operation = "rendezvous",
-                              .sequence = 0,
-                              .message = "rank " + std::to_string(me.rank) + " waited " +
-                                         std::to_string(options.timeout.count() / 1'000'000) + " ms for " +
-                                         (point.launcher_listens ? "the launcher" : "rank 0, which never came") +
-                                         " at " + search.where() + ": " + search.why()});
+            throw error(
+                Fault{.code = ErrorCode::timeout,
+                      .rank = me.rank,
+                      .peer = point.launcher_listens ? -1 : 0,
+                      .operation = "rendezvous",
+                      .sequence = 0,
+                      .message = concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms for ",
+                                         point.launcher_listens ? "the launcher" : "rank 0, which never came", " at ",
+                                         search.where(), ": ", search.why()})});
         }
         std::vector<detail::Peer> peers = detail::await_all(*entrance, me, options, deadline);
         return {std::make_unique<detail::Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
@@ -309,7 +308,7 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
                 std::move(own.hub), options.linger};
     } catch (const error& failed) {
         // The others hear why, also those that come a little later.
-        if (own.hub) own.hub->stop(failed.code() == ErrorCode::timeout ? 500'000'000 : 3'000'000'000);
+        if (own.hub) own.hub->stop(failed.code() == ErrorCode::timeout ? 500'000'000 : 2'000'000'000);
         throw;
     }
 }

@@ -18,8 +18,8 @@ namespace detail {
 /// "rank 3", "ranks 1, 2, 5", and of many the first ones.
 inline std::string list_of(const std::vector<int>& ranks) {
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    return text + (ranks.size() > 16 ? ", ..." : "");
+    for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) text += concat({i == 0 ? "" : ", ", ranks[i]});
+    return concat({text, ranks.size() > 16 ? ", ..." : ""});
 }
 
 /// What a rank's answer, or its silence, says about it; the worse, the later.
@@ -42,17 +42,17 @@ struct Culprit {
 };
 
 inline std::string describe(int rank, const Answer& answer) {
-    const std::string who = "rank " + std::to_string(rank);
+    const std::string who = concat({"rank ", rank});
     switch (answer.standing) {
     case Standing::waits: {
-        std::string text = who + " waits in " + answer.wait.operation;
-        if (answer.wait.sequence != 0) text += " #" + std::to_string(answer.wait.sequence);
+        std::string text = concat({who, " waits in ", answer.wait.operation});
+        if (answer.wait.sequence != 0) text += concat({" #", answer.wait.sequence});
         return text;
     }
-    case Standing::works: return who + " is in no call of the library";
-    case Standing::left: return who + " has left";
-    case Standing::silent: return who + " does not answer (is its host overloaded or unreachable?)";
-    case Standing::stopped: return who + " is stopped (by a signal or a debugger)";
+    case Standing::works: return concat({who, " is in no call of the library"});
+    case Standing::left: return concat({who, " has left"});
+    case Standing::silent: return concat({who, " does not answer (is its host overloaded or unreachable?)"});
+    case Standing::stopped: return concat({who, " is stopped (by a signal or a debugger)"});
     }
     return who;
 }
@@ -89,13 +89,13 @@ inline Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
     Culprit culprit{.rank = worst >= 0 ? worst : elsewhere};
     std::size_t told = 0;
     const auto tell = [&](int rank) {
-        if (told++ < 8) culprit.why += "; " + describe(rank, answers[static_cast<std::size_t>(rank)]);
+        if (told++ < 8) culprit.why += concat({"; ", describe(rank, answers[static_cast<std::size_t>(rank)])});
     };
     if (culprit.rank >= 0) tell(culprit.rank);
     for (const int rank : order) {
         if (rank != culprit.rank && (rank != reporter || order.size() == 1)) tell(rank);
     }
-    if (told > 8) culprit.why += "; and so on for " + std::to_string(told - 8) + " more";
+    if (told > 8) culprit.why += concat({"; and so on for ", told - 8, " more"});
     return culprit;
 }
 

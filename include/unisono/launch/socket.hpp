@@ -174,9 +174,9 @@ inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
             return {std::move(socket), ntohs(named.sin_port)};
         }
     }
-    throw error(ErrorCode::refused, "cannot listen at port " + std::to_string(port) +
-                                        (further > 0 ? " or the " + std::to_string(further) + " after it" : "") + ": " +
-                                        why);
+    throw error(ErrorCode::refused,
+                concat({"cannot listen at port ", port, (further > 0 ? concat({" or the ", further, " after it"}) : ""),
+                        ": ", why}));
 }
 
 /// A connected socket, or none and the reason.
@@ -222,7 +222,7 @@ inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until
 class Wakeup {
 public:
     Wakeup() : fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-        if (!fd_.valid()) throw error(ErrorCode::refused, "no eventfd: " + errno_text(errno));
+        if (!fd_.valid()) throw error(ErrorCode::refused, concat({"no eventfd: ", errno_text(errno)}));
     }
     [[nodiscard]] int fd() const { return fd_.get(); }
     void ring() const {

@@ -73,8 +73,8 @@ public:
                .peer = -1,
                .operation = "all_gather",
                .sequence = round_ + std::uint64_t{1},
-               .message = "rank " + std::to_string(rank_) + " waited " +
-                          std::to_string((steady_now() - started) / 1'000'000) + " ms for all_gather"});
+               .message =
+                   concat({"rank ", rank_, " waited ", (steady_now() - started) / 1'000'000, " ms for all_gather"})});
         throw error(*first_fault());
     }
 
@@ -92,9 +92,10 @@ public:
         }
         Fault own = fault;
         if (!hub_gone_ && !left() && own.code == ErrorCode::timeout) { // who keeps the star is who does not answer
+            hub_silent_ = true;
             own.peer = launcher_listens_ ? -1 : 0;
-            own.message += std::string("; ") + (launcher_listens_ ? "the launcher" : "rank 0") +
-                           ", where the ranks meet, " + "does not answer";
+            own.message += concat(
+                {"; ", launcher_listens_ ? "the launcher" : "rank 0", ", where the ranks meet, does not answer"});
         }
         fail_locally(own);
     }
@@ -116,7 +117,7 @@ public:
             leaving_ = true;
             post(make_frame(FrameKind::goodbye));
             // The hub closes the connection when it has read the goodbye.
-            wait_until(lock, steady_now() + verdict_within, [&] { return hub_gone_; });
+            if (!hub_silent_) wait_until(lock, steady_now() + verdict_within, [&] { return hub_gone_; });
             stopping_ = true;
             wakeup_.ring();
         }
@@ -170,8 +171,8 @@ private:
         if (closed_) {
             fault.message = "rank 0 has left, and with it the place where the ranks meet";
         } else if (!launcher_listens_) {
-            fault.message = "rank 0 (pid " + std::to_string(peers_[0].pid) +
-                            ") ended without a goodbye: it was killed, crashed or exited early";
+            fault.message = concat(
+                {"rank 0 (pid ", peers_[0].pid, ") ended without a goodbye: it was killed, crashed or exited early"});
         }
         return fault;
     }
@@ -303,8 +304,9 @@ private:
     Fault fault_;
     std::atomic<const Fault*> seen_{nullptr};
     std::unique_ptr<std::atomic<bool>[]> left_;
-    bool hub_gone_ = false; ///< the connection has ended
-    bool closed_ = false;   ///< the hub said that it ends
+    bool hub_gone_ = false;   ///< the connection has ended
+    bool hub_silent_ = false; ///< it did not answer in time
+    bool closed_ = false;     ///< the hub said that it ends
     bool leaving_ = false;
     bool stopping_ = false;
     std::thread thread_;

@@ -52,8 +52,7 @@ public:
             made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
         }
         if (!good) {
-            refuse_input("UNISONO_TOKEN has " + std::to_string(text.size()) +
-                         " characters, expected 32 hexadecimal digits");
+            refuse_input({"UNISONO_TOKEN has ", text.size(), " characters, expected 32 hexadecimal digits"});
         }
         return made;
     }
