@@ -132,6 +132,9 @@ BOOST_AUTO_TEST_CASE(survivors_name_the_dead_rank_before_they_are_stopped) {
     }
     expect(launched({"-n", "3"}, {rank_program, "throw", "1"}), 5,
            {"[0] fault aborted peer -1: its own reason", "[2] fault aborted"});
+    // It ends last, but it began it.
+    expect(launched({"-n", "3"}, shell(rank_program + " throw 1; s=$?; if [ $s = 5 ]; then sleep 0.3; fi; exit $s")), 5,
+           {}, {"exited with status 1, after this: its own reason; stopping the others"});
     // A rank that ends before it has come at all: who waits for it hears of that.
     expect(launched({"-n", "2"}, shell("if [ $RANK = 0 ]; then exit 9; fi; exec " + rank_program + " gather")), 9,
            {"[1] fault peer_lost peer 0: rank 0 (pid"});

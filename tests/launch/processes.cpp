@@ -3,6 +3,10 @@
 #include "command.hpp"
 #include "ranks.hpp"
 
+#include <unisono/core/random.hpp>
+
+#include <cstdlib>
+
 namespace un = unisono;
 using namespace std::chrono_literals;
 using test::Command;
@@ -140,6 +144,44 @@ BOOST_AUTO_TEST_CASE(a_death_before_all_have_come_is_told_at_once) {
     const Result result = first.end();
     expect(result, 1, "fault peer_lost peer 2");
     static_cast<void>(second.end());
+}
+
+// Seeded: a rank is killed or stopped at any moment, under unisono-run and without. UNISONO_STORMS says how many times (12 by
+// default), UNISONO_STORM_SEED which is the first.
+BOOST_AUTO_TEST_CASE(kills_and_stops_at_random_moments, *boost::unit_test::label("slow")) {
+    const auto number = [](const char* name, int otherwise) {
+        const char* text = std::getenv(name);
+        return text != nullptr ? std::atoi(text) : otherwise;
+    };
+    const int first = number("UNISONO_STORM_SEED", 1);
+    for (int seed = first; seed < first + number("UNISONO_STORMS", 12); ++seed) {
+        un::Mt19937 random{static_cast<std::uint64_t>(seed)};
+        const int world = 2 + static_cast<int>(random() % 4);
+        const int victim = static_cast<int>(random() % static_cast<unsigned>(world));
+        const int signal = random() % 3 == 0 ? SIGSTOP : SIGKILL;
+        const bool launched = random() % 2 == 0;
+        const std::vector<std::string> arguments{"storm", std::to_string(victim), std::to_string(signal),
+                                                 std::to_string(random() % 30'000)};
+        const std::string fault =
+            (signal == SIGKILL ? "fault peer_lost peer " : "fault timeout peer ") + std::to_string(victim);
+        BOOST_TEST_CONTEXT("seed " << seed << ": world " << world << ", victim " << victim << ", signal " << signal
+                                   << (launched ? ", launched" : "")) {
+            if (!launched) {
+                const auto results = Job(world, arguments).end(signal == SIGSTOP ? victim : -1);
+                for (int rank = 0; rank < world; ++rank) {
+                    if (rank != victim) expect(results[static_cast<std::size_t>(rank)], 1, fault);
+                }
+                continue;
+            }
+            std::vector<std::string> command{UNISONO_RUN, "-n", std::to_string(world), "--grace", "0.1", rank_program};
+            command.insert(command.end(), arguments.begin(), arguments.end());
+            const Result result = test::run_command(command);
+            for (int rank = 0; rank < world; ++rank) {
+                const std::string line = "[" + std::to_string(rank) + "] " + fault;
+                if (rank != victim) expect(result, signal == SIGKILL ? 137 : 1, line);
+            }
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(contradictions_reach_the_user) {

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <pthread.h>
 #include <thread>
 #include <vector>
@@ -53,6 +54,12 @@ public:
         const std::lock_guard lock(mutex_);
         reports_.push_back(fault);
         wakeup_.ring();
+    }
+
+    /// What the ranks see as their first fault, if there is one. From any thread.
+    [[nodiscard]] std::optional<Fault> first_fault() {
+        const std::lock_guard lock(mutex_);
+        return fault_;
     }
 
 private:
@@ -145,6 +152,11 @@ private:
     }
 
     void act() {
+        if (!known_ && state_.first_fault()) {
+            known_ = true;
+            const std::lock_guard lock(mutex_);
+            fault_ = state_.first_fault();
+        }
         for (HubAction& action : state_.take_actions()) {
             const auto found = peers_.find(action.connection);
             if (found == peers_.end()) continue;
@@ -207,6 +219,8 @@ private:
     std::atomic<nanoseconds> until_{never};
     std::mutex mutex_;
     std::vector<Fault> reports_;
+    std::optional<Fault> fault_;
+    bool known_ = false;
     std::thread thread_;
 };
 

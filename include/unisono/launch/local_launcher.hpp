@@ -38,6 +38,7 @@ public:
         sigprocmask(SIG_BLOCK, &handled, &before);
         signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 
+        ends_.resize(static_cast<std::size_t>(options_.ranks));
         Listener listener = listen_at(true, 0);
         const JobToken token = JobToken::random();
         prepare_environment(listener.port, token);
@@ -54,10 +55,11 @@ public:
         const nanoseconds began = steady_now();
         timeout_at_ = deadline_after(began, options_.timeout);
         while (processes_.running() > 0) turn();
+        const int status = final_status();
         hub_.reset();
         sweep();
         finish_output();
-        return status_.value_or(0);
+        return status;
     }
 
 private:
@@ -183,23 +185,37 @@ private:
         if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
         } else if (!status_) {
-            const bool others = processes_.running() > 0 && !stopping_;
+            const std::optional<Fault> fault = hub_->first_fault();
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
-                 others ? "; stopping the others" : ""});
+                 fault && blamed(*fault) != rank ? concat({", after this: ", fault->message}) : "",
+                 processes_.running() > 0 && !stopping_ ? "; stopping the others" : ""});
         }
+        if (!stopping_) ends_[static_cast<std::size_t>(rank)] = end;
         // Also ranks that wait for one that never came hear of it.
         hub_->report({.code = ErrorCode::peer_lost,
                       .rank = rank,
                       .peer = rank,
                       .message = concat({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text()})});
-        fail(end.exit_code());
+        fail(end.exit_code(), true);
         if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
     }
 
     /// The first failure is the job's.
-    void fail(int status) {
-        if (!status_) status_ = status;
+    void fail(int status, bool of_rank = false) {
+        if (status_) return;
+        status_ = status;
+        of_rank_ = of_rank;
     }
+
+    /// Ranks that hear of a fault may end before the one that began it: its status counts then.
+    int final_status() {
+        const std::optional<Fault> fault = hub_->first_fault();
+        if (!fault || !of_rank_) return status_.value_or(0);
+        const int rank = blamed(*fault);
+        if (rank < 0 || !ends_[static_cast<std::size_t>(rank)]) return status_.value_or(0);
+        return ends_[static_cast<std::size_t>(rank)]->exit_code();
+    }
+    static int blamed(const Fault& fault) { return fault.code == ErrorCode::peer_lost ? fault.peer : fault.rank; }
 
     void stop(int signal) {
         stop_at_ = never;
@@ -270,6 +286,8 @@ private:
     bool stopping_ = false;
     bool asked_to_stop_ = false;
     std::optional<int> status_;
+    bool of_rank_ = false;                        ///< status_ is that of a rank
+    std::vector<std::optional<ProcessEnd>> ends_; ///< of the ranks that failed
 };
 
 } // namespace detail

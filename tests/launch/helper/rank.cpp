@@ -105,6 +105,23 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         }
         return 0;
     }
+    if (mode == "storm") { // the victim gets a signal at any moment of a lively exchange
+        std::thread storm;
+        if (plane.rank() == victim) {
+            storm = std::thread([&] {
+                sleep_until(moment + numbers.at(2) * 1000);
+                ::kill(::getpid(), numbers.at(1));
+            });
+        }
+        try {
+            std::vector<std::byte> blob(static_cast<std::size_t>(100 + 5000 * plane.rank()));
+            for (;;) static_cast<void>(plane.all_gather(blob, in(700ms)));
+        } catch (const un::error& failed) {
+            print(failed.why());
+        }
+        if (storm.joinable()) storm.join();
+        return 1;
+    }
     if (mode == "slow") { // the victim computes for longer than anyone would wait for an answer
         if (plane.rank() == victim) {
             const un::nanoseconds until = in(std::chrono::milliseconds(numbers.at(1)));
