@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(the_ranks_that_never_came_are_named) {
 }
 
 BOOST_AUTO_TEST_CASE(two_ranks_that_claim_the_same_rank_hear_it_both) {
-    for (const std::vector<int>& ranks : {std::vector<int>{0, 1, 1, 2}, {0, 0, 1, 2}}) {
+    for (const std::vector<int>& ranks : {std::vector<int>{0, 1, 1}, {0, 0, 1}}) {
         const auto point = test::local_point();
         const auto outcomes = test::run_ranks(ranks, [&](int rank) {
             static_cast<void>(un::rendezvous(un::identity_of(rank, 3), point, test::patience(10s)));

@@ -174,7 +174,7 @@ inline void refuse_other_threads(const std::string& who) {
     }
     if (threads <= own) return;
     throw error(ErrorCode::refused,
-                concat({who, " forks, but this process has ", threads,
+                concat({who, " forks, but this process has ", threads - own + 1,
                         " threads already: start the ranks before anything that makes threads (a thread "
                         "pool, CUDA, a control plane), or use unisono-run"}));
 }
