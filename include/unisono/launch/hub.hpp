@@ -112,7 +112,7 @@ private:
 
     /// False if the system has no descriptor left: then the listening socket rests for a while.
     bool accept_all() {
-        for (;;) {
+        for (int taken = 0; taken < 64; ++taken) { // in one turn, so that a flood does not hold up the ranks
             const int fd = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
             if (fd < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
             set_up_connection(fd);
@@ -121,6 +121,7 @@ private:
             state_.opened(id, steady_now());
             act();
         }
+        return true;
     }
 
     void receive(std::uint32_t id, bool ended) {

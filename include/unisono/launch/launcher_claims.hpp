@@ -35,10 +35,10 @@ namespace detail {
 
 inline constexpr int most_ranks = 1 << 20;
 
-/// A number with the variable that it comes from.
+/// A number with the variable that it comes from (a literal).
 struct Number {
     int value = -1;
-    std::string name = {};
+    std::string_view name = {};
 
     [[nodiscard]] bool known() const { return value >= 0; }
     [[nodiscard]] std::string text() const { return concat({name, "=", value}); }
@@ -60,21 +60,21 @@ inline Number read(const Environment& environment, std::string_view name, std::s
     for (const std::string_view each : {name, otherwise}) {
         if (each.empty()) continue;
         if (const std::string* text = environment.find(each)) {
-            Number number{.value = 0, .name = std::string(each)};
+            Number number{.value = 0, .name = each};
             if (!parse_count(*text, most_ranks, number.value)) {
                 refuse_input({each, " is ", quoted(*text), ", expected a number from 0 to ", most_ranks});
             }
             return number;
         }
     }
-    return {.value = -1, .name = std::string(name)};
+    return {.value = -1, .name = name};
 }
 
 /// As `read`, where the launcher may also say "auto", "gpu" or "1:4": then it is unknown.
 inline Number read_if_number(const Environment& environment, std::string_view name) {
     int ignored = 0;
     const std::string* text = environment.find(name);
-    if (text == nullptr || !parse_count(*text, most_ranks, ignored)) return {.value = -1, .name = std::string(name)};
+    if (text == nullptr || !parse_count(*text, most_ranks, ignored)) return {.value = -1, .name = name};
     return read(environment, name);
 }
 
@@ -148,8 +148,8 @@ inline void torchrun_claim(const Environment& environment, std::vector<Claim>& c
     }
     if (each.known() && each.value != 1) {
         const Number& rank = claim.rank.known() ? claim.rank : node;
-        refuse_input({"kubeflow: ", (rank.known() ? rank.text() : rank.name), " is that of a pod, and ", each.text(),
-                      " asks for several processes in each: start the program by `torchrun --no-python`"});
+        refuse_input({"kubeflow: ", (rank.known() ? rank.text() : std::string(rank.name)), " is that of a pod, and ",
+                      each.text(), " asks for several processes in each: start the program by `torchrun --no-python`"});
     }
     claim.launcher = Launcher::kubeflow;
     if (each.known()) { // one process a pod
@@ -198,7 +198,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
         // In an allocation of several nodes these say how many tasks this very node has; SLURM_NTASKS_PER_NODE is a wish.
         if (tasks == nullptr || (!claim.node.known() && claim.nodes.value != 1)) continue;
         if (const int count = tasks_on_node(*tasks, node); count > 0 && count <= claim.world.value) {
-            claim.local_world = {.value = count, .name = std::string(name)};
+            claim.local_world = {.value = count, .name = name};
             break;
         }
     }
