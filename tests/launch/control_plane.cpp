@@ -212,6 +212,37 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
     strangers.join();
 }
 
+BOOST_AUTO_TEST_CASE(what_listens_may_be_anything) {
+    const auto listener = un::detail::listen_at(true, 0);
+    std::atomic<bool> done{false};
+    std::thread stranger([&] {
+        std::uint32_t seed = 7;
+        const auto draw = [&] { return seed = seed * 1664525u + 1013904223u, seed >> 8; };
+        while (!done.load()) {
+            if (!un::detail::wait_for(listener.socket.get(), POLLIN, test::in(5ms))) continue;
+            un::detail::FileDescriptor guest(::accept(listener.socket.get(), nullptr, nullptr));
+            un::Blob bytes;
+            if (draw() % 2 == 0) bytes = un::detail::make_frame(un::detail::FrameKind::accepted);
+            const auto kind = static_cast<un::detail::FrameKind>(1 + draw() % 12);
+            un::Blob payload(draw() % 100);
+            for (auto& byte : payload) byte = static_cast<std::byte>(draw() % 3 == 0 ? draw() : 0);
+            const auto frame = un::detail::make_frame(kind, payload);
+            bytes.insert(bytes.end(), frame.begin(), frame.end());
+            if (draw() % 4 == 0) bytes[draw() % bytes.size()] = std::byte{0xff};
+            static_cast<void>(::send(guest.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+        }
+    });
+    for (int i = 0; i < 200; ++i) { // an error of the library's own each time, soon
+        const auto outcomes = test::run_ranks({1}, [&](int rank) {
+            static_cast<void>(
+                un::rendezvous(un::identity_of(rank, 2), test::local_point(listener.port), test::patience(20ms)));
+        });
+        BOOST_CHECK_MESSAGE(test::contains(outcomes[0], "unisono: "), outcomes[0].text);
+    }
+    done = true;
+    stranger.join();
+}
+
 BOOST_AUTO_TEST_CASE(two_jobs_at_one_address_do_not_mix) {
     auto mine = test::local_point();
     auto theirs = mine;
