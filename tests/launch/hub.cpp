@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
 }
 
 // Random and mutated bytes against a hub in every state. The number of inputs: UNISONO_FUZZ_INPUTS (300,000 by default; ten
-// million take a minute or two), the first seed: UNISONO_FUZZ_SEED.
+// million take half a minute), the first seed: UNISONO_FUZZ_SEED.
 BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
     const auto number = [](const char* name, long otherwise) {
         const char* text = std::getenv(name);
