@@ -80,6 +80,7 @@ private:
 /// same costs; an index out of range is a programmer's error, checked as UNISONO_ASSERT is. Pointers are good until it grows.
 template <class T>
 class List : private ListRoom {
+    static constexpr std::size_t stride = sizeof(T); // NOLINT(bugprone-sizeof-expression): T may be a pointer
     static_assert(std::is_trivially_copyable_v<T>, "List moves its elements as bytes: use std::vector");
     static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "operator new does not align so far");
 
@@ -89,10 +90,10 @@ public:
     List() = default;
     explicit List(std::size_t count) { resize(count); }
     List(std::size_t count, const T& value) { resize(count, value); }
-    List(std::initializer_list<T> values) { assign_bytes(values.begin(), values.size() * sizeof(T)); }
+    List(std::initializer_list<T> values) { assign_bytes(values.begin(), values.size() * stride); }
     explicit List(std::span<const T> values) { assign_bytes(values.data(), values.size_bytes()); }
 
-    [[nodiscard]] std::size_t size() const { return bytes_ / sizeof(T); }
+    [[nodiscard]] std::size_t size() const { return bytes_ / stride; }
     [[nodiscard]] bool empty() const { return bytes_ == 0; }
     [[nodiscard]] T* data() { return static_cast<T*>(data_); }
     [[nodiscard]] const T* data() const { return static_cast<const T*>(data_); }
@@ -113,11 +114,11 @@ public:
     [[nodiscard]] T& back() { return (*this)[size() - 1]; }
     [[nodiscard]] const T& back() const { return (*this)[size() - 1]; }
 
-    void reserve(std::size_t count) { reserve_bytes(bytes_of(count, sizeof(T))); }
+    void reserve(std::size_t count) { reserve_bytes(bytes_of(count, stride)); }
     void clear() { bytes_ = 0; }
     void resize(std::size_t count, const T& value = T{}) {
         const T copy = value; // which may lie here
-        const std::size_t bytes = bytes_of(count, sizeof(T));
+        const std::size_t bytes = bytes_of(count, stride);
         reserve_bytes(bytes);
         for (std::size_t i = size(); i < count; ++i) ::new (static_cast<void*>(data() + i)) T(copy);
         bytes_ = bytes;
@@ -130,9 +131,9 @@ public:
     void assign(std::span<const T> values) { assign_bytes(values.data(), values.size_bytes()); }
     void push_back(const T& value) {
         const T copy = value;
-        reserve_bytes(bytes_ + sizeof(T));
+        reserve_bytes(bytes_ + stride);
         ::new (static_cast<void*>(end())) T(copy);
-        bytes_ += sizeof(T);
+        bytes_ += stride;
     }
     /// Of another list's, not of its own.
     void append(std::span<const T> values) {
@@ -143,14 +144,14 @@ public:
     }
     void pop_back() {
         UNISONO_ASSERT(!empty(), "nothing to take away");
-        bytes_ -= sizeof(T);
+        bytes_ -= stride;
     }
     /// Keeps the order of the others.
     void erase(std::size_t index) {
         UNISONO_ASSERT(index < size(), "index out of range");
         T* const at = data() + index;
-        std::memmove(static_cast<void*>(at), at + 1, (size() - index - 1) * sizeof(T));
-        bytes_ -= sizeof(T);
+        std::memmove(static_cast<void*>(at), at + 1, (size() - index - 1) * stride);
+        bytes_ -= stride;
     }
 
     friend bool operator==(const List& a, const List& b) {
