@@ -16,6 +16,9 @@ is_present() {
         ccache) command -v ccache ;;
         format) command -v "${CLANG_FORMAT:-clang-format-16}" ;;
         tidy) command -v clang-tidy ;;
+        openmpi) command -v mpicxx.openmpi && command -v mpirun.openmpi ;;
+        mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
+        gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
         *) echo "install_missing: do not know '$1'" >&2; return 1 ;;
     esac >/dev/null 2>&1
 }
@@ -32,6 +35,9 @@ packages_of() {
         ccache) echo ccache ;;
         format) echo clang-format-16 ;;
         tidy) echo clang-tidy ;;
+        openmpi) echo libopenmpi-dev openmpi-bin ;;
+        mpich) echo libmpich-dev mpich ;;
+        gloo) echo libgloo-dev libhiredis-dev ;;
     esac
 }
 

@@ -55,11 +55,9 @@ inline std::string first_line_with(const char* file, const std::string& word) {
 }
 
 /// Nanoseconds for a line to go to another core and back: the best of several batches.
-inline double round_trip_ns() {
+inline double round_trip_ns(std::uint32_t batches = 9, std::uint32_t turns = 20000) {
     const auto& all = cores();
     if (all.size() < 2) return 0;
-    constexpr std::uint32_t turns = 20000;
-    constexpr int batches = 9;
     alignas(128) std::atomic<std::uint32_t> ping{0};
     alignas(128) std::atomic<std::uint32_t> pong{0};
     std::thread other([&] {
@@ -74,7 +72,7 @@ inline double round_trip_ns() {
     std::thread first([&] {
         bind_to(all, 0);
         std::uint32_t turn = 0;
-        for (int batch = 0; batch < batches; ++batch) {
+        for (std::uint32_t batch = 0; batch < batches; ++batch) {
             const double begin = now_s();
             for (std::uint32_t i = 0; i < turns; ++i) {
                 ping.store(++turn, std::memory_order_release);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <sched.h>
+#include <unistd.h>
 
 namespace bench {
 
@@ -18,14 +19,23 @@ class Meeting {
 public:
     explicit Meeting(int threads)
         : threads_(threads), yields_(static_cast<std::size_t>(threads) > cores().size()),
-          places_(std::make_unique<Place[]>(static_cast<std::size_t>(threads))) {}
+          own_(std::make_unique<Place[]>(static_cast<std::size_t>(threads))), places_(own_.get()) {}
 
-    void wait(int me) {
+    /// For processes: in a page of zeros that all of them map, for at most 32.
+    Meeting(int processes, void* page)
+        : threads_(processes), yields_(static_cast<std::size_t>(processes) > cores().size()),
+          places_(static_cast<Place*>(page)) {}
+    static constexpr std::size_t page_bytes = 4096;
+
+    /// Where cores are short, who waits `asleep` leaves them to those still at work, who may sleep themselves and would
+    /// then lose their turns to a waiting thread that yields.
+    void wait(int me, bool asleep = false) {
         const std::uint64_t turn = places_[static_cast<std::size_t>(me)].turn.load(std::memory_order_relaxed) + 1;
         places_[static_cast<std::size_t>(me)].turn.store(turn, std::memory_order_release);
         for (int other = 0; other < threads_; ++other) {
             while (places_[static_cast<std::size_t>(other)].turn.load(std::memory_order_acquire) < turn) {
-                if (yields_) sched_yield();
+                if (yields_ && asleep) usleep(20);
+                else if (yields_) sched_yield();
             }
         }
     }
@@ -49,15 +59,56 @@ public:
         return end - begin;
     }
 
+    /// As `time`, but nobody begins before a moment that all have been told, so that it does not matter who left the
+    /// barrier first. Where there are more threads than cores, they begin when they can.
+    /// (S. Hunold, A. Carpen-Amarie, "Reproducible MPI benchmarking is still not as easy as you think", TPDS 2016)
+    template <class Work>
+    double time_together(int me, const Work& work) {
+        constexpr double enough_to_be_told = 2e-6;
+        Place& place = places_[static_cast<std::size_t>(me)];
+        wait(me);
+        if (!yields_) {
+            if (me == 0) places_[0].told = now_s() + enough_to_be_told;
+            wait(me);
+            while (now_s() < places_[0].told) {
+            }
+            place.begin = places_[0].told;
+        } else {
+            place.begin = now_s();
+        }
+        work();
+        place.end = now_s();
+        wait(me, true);
+        double begin = place.begin;
+        double end = place.end;
+        for (int other = 0; other < threads_; ++other) {
+            begin = std::min(begin, places_[static_cast<std::size_t>(other)].begin);
+            end = std::max(end, places_[static_cast<std::size_t>(other)].end);
+        }
+        wait(me);
+        return end - begin;
+    }
+
+    /// A number that the others see, for checks.
+    void mark(int me, std::uint64_t number) {
+        places_[static_cast<std::size_t>(me)].mark.store(number, std::memory_order_release);
+    }
+    [[nodiscard]] std::uint64_t marked(int other) const {
+        return places_[static_cast<std::size_t>(other)].mark.load(std::memory_order_acquire);
+    }
+
 private:
     struct alignas(128) Place {
         std::atomic<std::uint64_t> turn{0};
         double begin = 0;
         double end = 0;
+        double told = 0;
+        std::atomic<std::uint64_t> mark{0};
     };
     int threads_;
     bool yields_;
-    std::unique_ptr<Place[]> places_;
+    std::unique_ptr<Place[]> own_;
+    Place* places_;
 };
 
 /// The barriers that an all_reduce of 8 bytes is compared with, for two threads. On one line: who comes last turns the
