@@ -32,7 +32,13 @@ public:
     static constexpr bool maps_peers = true;
 
     MemoryEndpoint(std::shared_ptr<World> world, int rank)
-        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())) {}
+        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())) {
+        posted_.reserve(usual_in_flight);
+        sent_.reserve(usual_in_flight);
+        waiting_.reserve(usual_in_flight);
+        free_.reserve(usual_in_flight);
+        backlog_.reserve(usual_in_flight);
+    }
     MemoryEndpoint(MemoryEndpoint&&) noexcept = default;
     MemoryEndpoint& operator=(MemoryEndpoint&&) = delete;
     ~MemoryEndpoint() {
@@ -109,6 +115,10 @@ protected:
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
 
 private:
+    /// Room from the beginning, so that a training step does not allocate when messages first come in an unusual order.
+    static constexpr std::size_t usual_in_flight = 64;
+    static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank
+
     struct Outgoing {
         int peer = 0;
         Envelope envelope;
@@ -222,7 +232,10 @@ private:
                 return true;
             }
         }
-        if (from.in == nullptr) from.in = &world_->channel(posted.peer, rank_);
+        if (from.in == nullptr) {
+            from.in = &world_->channel(posted.peer, rank_);
+            from.early.reserve(usual_early);
+        }
         auto& channel = *from.in;
         using Channel = MemoryChannel;
         for (;;) {
