@@ -4,6 +4,7 @@
 /// Ranks as processes that are forked here, for transports whose world survives a fork.
 
 #include "unisono/group/run.hpp"
+#include "unisono/launch/host.hpp"
 
 #include <cerrno>
 #include <csignal>
@@ -27,19 +28,6 @@ concept process_transport = thread_transport<T> && requires(const typename T::Wo
 };
 
 namespace detail {
-
-/// Threads of this process, 0 if the system does not tell.
-inline int count_threads() {
-    std::FILE* const status = std::fopen("/proc/self/status", "re");
-    if (status == nullptr) return 0;
-    char line[256];
-    int threads = 0;
-    while (std::fgets(line, sizeof line, status) != nullptr) {
-        if (std::sscanf(line, "Threads: %d", &threads) == 1) break;
-    }
-    static_cast<void>(std::fclose(status));
-    return threads;
-}
 
 /// A fork has the one thread that made it: locks that others held then stay locked for ever, and neither a thread pool nor
 /// CUDA works in it. A thread that was joined just now may still be counted for a moment.

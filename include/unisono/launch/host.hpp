@@ -21,7 +21,7 @@ inline std::string read_small_file(const std::string& path) {
     if (std::FILE* file = std::fopen(path.c_str(), "re")) {
         char buffer[4096];
         text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
-        std::fclose(file);
+        static_cast<void>(std::fclose(file));
     }
     return text;
 }

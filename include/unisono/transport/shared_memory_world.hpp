@@ -7,6 +7,7 @@
 /// A rank's life is a lock on one byte of the segment's file, which the system takes back when its process ends, however it
 /// ends. There is no number of a process that could be used again, and nothing to clean up.
 
+#include "unisono/launch/host.hpp"
 #include "unisono/transport/shared_memory_arena.hpp"
 #include "unisono/transport/shared_memory_layout.hpp"
 
@@ -261,18 +262,6 @@ private:
         return quiet;
     }
     static constexpr nanoseconds quiet_limit = 10'000'000'000; ///< for what is neither stopped nor ever goes on
-
-    static bool is_stopped(std::int32_t process) {
-        char text[512];
-        const int file = ::open(concat({"/proc/", process, "/stat"}).c_str(), O_RDONLY | O_CLOEXEC);
-        if (file < 0) return false;
-        const ::ssize_t length = ::read(file, text, sizeof text - 1);
-        ::close(file);
-        if (length <= 0) return false;
-        text[length] = '\0';
-        const char* const name_end = std::strrchr(text, ')'); // the state follows the name, which may hold anything
-        return name_end != nullptr && name_end[1] == ' ' && (name_end[2] == 'T' || name_end[2] == 't');
-    }
 
     int size_ = 0;
     bool more_ranks_than_cores_ = false;
