@@ -58,7 +58,7 @@ private:
         while (!stream.done()) {
             text += " [";
             for (const std::size_t sample : stream.next().samples)
-                text += (text.back() == '[' ? "" : " ") + std::to_string(sample);
+                text += un::concat({text.back() == '[' ? "" : " ", sample});
             text += "]";
         }
         std::fprintf(out_, "  epoch %lld, rank %d:%s\n", static_cast<long long>(epoch_) + 1, rank, text.c_str());
