@@ -49,14 +49,7 @@ public:
         work();
         place.end = now_s();
         wait(me);
-        double begin = place.begin;
-        double end = place.end;
-        for (int other = 0; other < threads_; ++other) {
-            begin = std::min(begin, places_[static_cast<std::size_t>(other)].begin);
-            end = std::max(end, places_[static_cast<std::size_t>(other)].end);
-        }
-        wait(me);
-        return end - begin;
+        return span_of_all(me);
     }
 
     /// As `time`, but nobody begins before a moment that all have been told, so that it does not matter who left the
@@ -79,14 +72,7 @@ public:
         work();
         place.end = now_s();
         wait(me, true);
-        double begin = place.begin;
-        double end = place.end;
-        for (int other = 0; other < threads_; ++other) {
-            begin = std::min(begin, places_[static_cast<std::size_t>(other)].begin);
-            end = std::max(end, places_[static_cast<std::size_t>(other)].end);
-        }
-        wait(me);
-        return end - begin;
+        return span_of_all(me);
     }
 
     /// A number that the others see, for checks.
@@ -98,6 +84,18 @@ public:
     }
 
 private:
+    /// From the first beginning to the last end; all wait until all have read them.
+    double span_of_all(int me) {
+        double begin = places_[0].begin;
+        double end = places_[0].end;
+        for (int other = 1; other < threads_; ++other) {
+            begin = std::min(begin, places_[static_cast<std::size_t>(other)].begin);
+            end = std::max(end, places_[static_cast<std::size_t>(other)].end);
+        }
+        wait(me);
+        return end - begin;
+    }
+
     struct alignas(128) Place {
         std::atomic<std::uint64_t> turn{0};
         double begin = 0;

@@ -29,24 +29,6 @@ concept process_transport = thread_transport<T> && requires(const typename T::Wo
 
 namespace detail {
 
-/// A fork has the one thread that made it: locks that others held then stay locked for ever, and neither a thread pool nor
-/// CUDA works in it. A thread that was joined just now may still be counted for a moment.
-inline void refuse_to_fork_threads() {
-    int threads = 0;
-    for (int attempt = 0; attempt < 50; ++attempt) {
-        if ((threads = count_threads()) <= 1) return;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    throw error(Fault{.code = ErrorCode::refused,
-                      .rank = -1,
-                      .peer = -1,
-                      .operation = "run",
-                      .sequence = 0,
-                      .message = concat({"ranks cannot be forked from a process that has ", threads,
-                                         " threads (a thread pool, OpenMP, CUDA?); expected 1: call run() before they "
-                                         "are started, or start the processes by a launcher"})});
-}
-
 /// The processes of a run; whatever happens, none is left behind.
 class RankProcesses {
 public:
@@ -193,7 +175,7 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
     detail::check_run(ranks, options);
     const auto shared = std::make_shared<typename Transport::World>(ranks);
     if (ranks == 1) return detail::run_world<Transport>(shared, body, options);
-    detail::refuse_to_fork_threads();
+    refuse_other_threads("run");
     static_cast<void>(std::fflush(nullptr)); // else each rank would write what is waiting
     detail::RankProcesses processes(ranks);
     for (int rank = 0; rank < ranks; ++rank) {

@@ -151,32 +151,4 @@ private:
     int running_ = 0;
 };
 
-/// Refuses to go on where this process has other threads: a forked child has only the one that forks, and what the
-/// others held locked stays locked in it for ever. CUDA and thread pools make threads as soon as they are used.
-/// Errors: refused, with the number of threads.
-inline void refuse_other_threads(const std::string& who) {
-#if defined(__SANITIZE_THREAD__)
-    constexpr int own = 2; // ThreadSanitizer has one
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    constexpr int own = 2;
-#else
-    constexpr int own = 1;
-#endif
-#else
-    constexpr int own = 1;
-#endif
-    // A thread that was joined just now may be counted for a moment.
-    int threads = detail::count_threads();
-    for (int attempt = 0; threads > own && attempt < 20; ++attempt) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        threads = detail::count_threads();
-    }
-    if (threads <= own) return;
-    throw error(ErrorCode::refused,
-                concat({who, " forks, but this process has ", threads - own + 1,
-                        " threads already: start the ranks before anything that makes threads (a thread "
-                        "pool, CUDA, a control plane), or use unisono-run"}));
-}
-
 UNISONO_NAMESPACE_END
