@@ -103,8 +103,8 @@ int main(int argc, char** argv) {
     if (options.only.empty() || options.only == "small") {
         report.header({"us, 2 ranks", "unisono", "spread", "barrier 1 line", "2 lines", "ratio", "paired",
                        "best quarter", "more", "goal"});
-        for (const std::size_t bytes : {8, 64, 464, 512, 2048, 32768}) {
-            if (options.quick && bytes > 464) continue;
+        for (const std::size_t bytes : {8, 64, 512, 2048, 32768}) {
+            if (options.quick && bytes > 512) continue;
             Shared shared;
             Times times;
             run([&](World& world) { small(world, shared, bytes / sizeof(float), options.quick ? 10 : 60, times); });

@@ -107,7 +107,10 @@ private:
     }
     Vector read_peer(std::size_t reader, std::size_t owner, const Blocks& range) {
         if (range.where != Where::posted) return read(owner, range);
-        return ranks_[owner].copies.at(ranks_[reader].posts);
+        const Vector& copy = ranks_[owner].copies.at(ranks_[reader].posts);
+        const auto begin =
+            copy.begin() + static_cast<std::ptrdiff_t>(starts_[range.first] - starts_[range.first - range.ahead]);
+        return Vector(begin, begin + static_cast<std::ptrdiff_t>(bytes(range)));
     }
 
     bool advance(std::size_t r) {

@@ -384,11 +384,15 @@ BOOST_AUTO_TEST_CASE(mapped_races) {
 BOOST_AUTO_TEST_CASE(staged_copies_are_left_alone_but_inputs_are_not) {
     const auto report =
         verify_edited<StagedAllReduce>(3, 0, [](int, Edited& s) { s.all[1][0].source.where = Buffer::input; });
-    check_any(report, "data race: the caller writes input[0] of rank 0 while rank 2 may read it");
+    check_first(report, {"touches another's buffer although staged is claimed"});
     const auto not_posted = verify_edited<StagedAllReduce>(3, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[0][0].source = {};
     });
     check_first(not_posted, {"reads posted[0] of rank 1 before it is written"});
+    const auto misplaced = verify_edited<StagedAllToAll>(3, 0, [](int rank, Edited& s) {
+        if (rank == 2) s.all[1][0].source.ahead = 1;
+    });
+    check_first(misplaced, {"looks for posted[2] of rank 0 behind 1 blocks of a copy that begins with block 0"});
 }
 
 BOOST_AUTO_TEST_CASE(mapped_deadlock) {

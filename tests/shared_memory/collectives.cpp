@@ -2,4 +2,5 @@
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "../collective/all_reduce.cpp"
 #include "../collective/others.cpp"
+#include "../collective/short.cpp"
 #include "../group/faults.cpp"

@@ -51,7 +51,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 ///
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements a rank; halving and doubling
 /// the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds of n; native (mapped memory): each rank reads and
-/// writes n/p of everybody's memory, up to 464 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
+/// writes n/p of everybody's memory, up to 592 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
 /// peer_lost, aborted, on every rank; `out` is then undefined. Determinism: all ranks get the same bits; which they are
 /// depends for floats on schedule, chunk and world (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
@@ -61,6 +61,10 @@ void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op =
     const std::span from(in);
     const std::span to(out);
     detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
+    if constexpr (detail::is_built_in<Op>) {
+        if (detail::repeat<Collective::all_reduce, Family>(group, from.data(), to.data(), from.size(), 0, Op::kind))
+            return;
+    }
     group.finish(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
 }
 
@@ -71,8 +75,11 @@ void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const F
     detail::check_member(group);
     const std::span all(data);
     using T = buffer_element<Data>;
-    group.finish(
-        detail::start_all_reduce(group, static_cast<const T*>(all.data()), all.data(), all.size(), op, family));
+    const T* const from = all.data();
+    if constexpr (detail::is_built_in<Op>) {
+        if (detail::repeat<Collective::all_reduce, Family>(group, from, all.data(), all.size(), 0, Op::kind)) return;
+    }
+    group.finish(detail::start_all_reduce(group, from, all.data(), all.size(), op, family));
 }
 
 /// As all_reduce, without waiting. The memory and the group must outlive the handle.

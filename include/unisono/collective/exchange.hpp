@@ -81,7 +81,12 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
     using T = buffer_element<Out>;
-    group.finish(detail::start_all_gather(group, std::span<const T>(mine), std::span<T>(all), counts, family));
+    const std::span<const T> from(mine);
+    const std::span<T> to(all);
+    if (counts.empty() && to.size() == from.size() * static_cast<std::size_t>(group.size()) &&
+        detail::repeat<Collective::all_gather, Family>(group, from.data(), to.data(), from.size()))
+        return;
+    group.finish(detail::start_all_gather(group, from, to, counts, family));
 }
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 [[nodiscard]] Operation start_all_gather(Group<Transport>& group, const In& mine, Out&& all,
@@ -97,7 +102,14 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
 void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    group.finish(detail::start_reduce_scatter(group, std::span<const T>(all), std::span<T>(mine), counts, op, family));
+    const std::span<const T> from(all);
+    const std::span<T> to(mine);
+    if constexpr (detail::is_built_in<Op>) {
+        if (counts.empty() && from.size() == to.size() * static_cast<std::size_t>(group.size()) &&
+            detail::repeat<Collective::reduce_scatter, Family>(group, from.data(), to.data(), to.size(), 0, Op::kind))
+            return;
+    }
+    group.finish(detail::start_reduce_scatter(group, from, to, counts, op, family));
 }
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
@@ -136,6 +148,11 @@ template <transport Transport, class Family = NativeSchedule>
 template <transport Transport, class Family = NativeSchedule>
 void barrier(Group<Transport>& group, const Family& family = {}) {
     detail::check_member(group);
+    if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule>) {
+        constexpr std::uint64_t call =
+            detail::call_of(Collective::barrier, ElementType::opaque, ReductionKind::none, 0);
+        if (group.engine().repeat(group.context(), call, 0, nullptr, nullptr)) return;
+    }
     detail::OperationRequest request;
     group.finish(detail::start<Collective::barrier>(group, request, 0, family));
 }

@@ -38,20 +38,26 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
                      Use use) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (!std::same_as<Family, NativeSchedule>) {
-        static_assert(
-            Transport::maps_peers || !std::same_as<Family, MappedSchedule>,
-            "found: MappedSchedule on a transport that does not map peers' memory; required: a transport with "
-            "maps_peers, since its steps read and write the peers' buffers");
+        if constexpr (std::same_as<Family, StagedSchedule>) {
+            if (const std::size_t bytes = posted_bytes(What, request); bytes > MappedLine::payload_bytes)
+                refuse_input({name_of(What), ": StagedSchedule is for at most ", MappedLine::payload_bytes,
+                              " bytes beside a flag, found ", bytes});
+        }
+        static_assert(Transport::maps_peers ||
+                          !(std::same_as<Family, MappedSchedule> || std::same_as<Family, StagedSchedule>),
+                      "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory; "
+                      "required: a transport with "
+                      "maps_peers, since its steps read and write the peers' buffers");
         return use(schedule_of<What>(family, shape));
     } else if constexpr (Transport::maps_peers) {
         const bool tables = !request.input_counts.empty() || !request.output_counts.empty();
-        if constexpr (What == Collective::all_reduce) {
-            if (request.total_bytes <= MappedLine::payload_bytes) return use(schedule::StagedAllReduce{shape});
-        }
         if constexpr (What == Collective::all_to_all) {
             if (tables) return use(schedule_of<What>(DirectSchedule{}, shape)); // a peer's counts are not known here
         }
-        static_cast<void>(tables);
+        if constexpr (What != Collective::barrier) {
+            if (posted_bytes(What, request) <= MappedLine::payload_bytes)
+                return use(schedule_of<What>(StagedSchedule{}, shape));
+        }
         return use(schedule_of<What>(MappedSchedule{}, shape));
     } else if constexpr (What == Collective::all_reduce) {
         if (request.total_bytes >= family.ring_bytes) return use(schedule_of<What>(RingSchedule{}, shape));

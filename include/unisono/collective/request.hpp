@@ -92,10 +92,33 @@ void set_reduction(OperationRequest& request, const Op& op) {
     if (request.reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(Op));
 }
 
+/// Operations without a state of their own, whose kernels are the library's.
+template <class Op>
+inline constexpr bool is_built_in = requires { Op::built_in; } && !std::same_as<Op, WeightedMean>;
+
+/// Runs a small collective that this group has run before, with the shortest way from call to flag; false if it is not such a
+/// one, and then nothing has happened. Counts must have been checked.
+template <Collective What, class Family, transport Transport, element T>
+UNISONO_INLINE bool repeat(Group<Transport>& group, const T* input, T* output, std::size_t count, int root = 0,
+                           ReductionKind reduction = ReductionKind::none) {
+    if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule> &&
+                  element_type_of<T> != ElementType::opaque) {
+        return group.engine().repeat(group.context(), call_of(What, element_type_of<T>, reduction, root), count, input,
+                                     output);
+    } else {
+        return false;
+    }
+}
+
 /// Starts `request` by the schedule that `family` offers for this collective.
 template <Collective What, transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
+    if constexpr (std::same_as<Family, NativeSchedule>) {
+        const bool typed = request.element != ElementType::opaque || What == Collective::barrier;
+        if (typed && request.input_counts.empty() && request.output_counts.empty())
+            request.call = call_of(What, request.element, request.reduction.kind, root);
+    }
     return choose_schedule<What>(group, family, request, root, [&](const auto& schedule) {
         request.plan = &group.plan(schedule);
         return group.engine().start(group.context(), request);

@@ -61,7 +61,11 @@ std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, 
 /// large data with `chunk_bytes`; native: each rank reads the root's memory. Errors and aliasing as for all_reduce.
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
 void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
-    group.finish(detail::start_broadcast(group, std::span<buffer_element<Data>>(data), root, family));
+    using T = buffer_element<Data>;
+    const std::span<T> all(data);
+    const T* const from = all.data();
+    if (detail::repeat<Collective::broadcast, Family>(group, from, all.data(), all.size(), root)) return;
+    group.finish(detail::start_broadcast(group, all, root, family));
 }
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
 [[nodiscard]] Operation start_broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
@@ -74,7 +78,14 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    group.finish(detail::start_reduce(group, std::span<const T>(in), std::span<T>(out), root, op, family));
+    const std::span<const T> from(in);
+    const std::span<T> to(out);
+    if constexpr (detail::is_built_in<Op>) {
+        if ((group.rank() != root || to.size() == from.size()) &&
+            detail::repeat<Collective::reduce, Family>(group, from.data(), to.data(), from.size(), root, Op::kind))
+            return;
+    }
+    group.finish(detail::start_reduce(group, from, to, root, op, family));
 }
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)

@@ -22,7 +22,11 @@ struct Traffic {
 
 namespace detail {
 
+struct OperationState;
+
 struct GroupContext {
+    static constexpr std::size_t most_recent = 16;
+
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
     int rank = 0;
     int ranks = 0;
@@ -37,9 +41,12 @@ struct GroupContext {
     std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
     std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
+    std::uint32_t crowded_started = 0;  ///< operations by the board's crowded line
     CountTable tags;                    ///< how often each tag was used, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
+    OperationState* recent[most_recent] =
+        {}; ///< states that may still be cut for what was asked last: see Engine::repeat
 
     [[nodiscard]] int size() const { return ranks; }
     [[nodiscard]] int world_rank(int peer) const {

@@ -10,7 +10,7 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/mapped_steps.hpp"
-#include "unisono/group/operation_state.hpp"
+#include "unisono/group/operation_pool.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/suspicion.hpp"
 
@@ -43,79 +43,79 @@ public:
     std::uint32_t start(GroupContext& group, OperationRequest& request) {
         Staging staging;
         if constexpr (stages) staging = stage(transport_, group, request);
-        const std::uint32_t index = take();
-        OperationState& operation = *operations_[index];
+        const std::uint32_t index = take(group.id, request);
+        OperationState& operation = operations_[index];
         if constexpr (stages) stagings_[index] = staging;
-        operation.group = &group;
-        operation.sequence = ++group.sequence;
         if (operation.is_cut_for(group, request)) {
             operation.request.input = request.input;
             operation.request.output = request.output;
             operation.request.reduction = request.reduction;
             operation.request.state_bytes = request.state_bytes;
         } else {
-            operation.request = request;
-            operation.point_to_point = false;
-            operation.cut_for_group = group.id;
-            cut_into_lanes(operation);
-            operation.signature = signature_of(operation);
+            cut(group, operation, request, Transport::maps_peers);
         }
+        operation.sequence = ++group.sequence;
         if (request.state_bytes != 0) {
             std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
             operation.request.reduction.state = operation.state.data();
         }
-        if (request.plan->mapped()) operation.mapped_index = group.mapped_started++;
-        active_.push_back(index);
-        const std::uint64_t sequence = operation.sequence;
-        advance(index); // first: what it sends is on its way meanwhile
+        if (request.plan->mapped()) number_mapped(group, operation);
+        if (operation.straight) {
+            operation.slots[0].cursor = 0;
+            if (run_straight(operation)) {
+                conclude(index, operation);
+                return index; // all ranks came to its last flag, so nobody will ask what this one does
+            }
+            active_.push_back(index);
+        } else {
+            active_.push_back(index);
+            advance(index); // first: what it sends is on its way meanwhile
+        }
         if (group.announcements) {
-            group.announcements.announce(group.rank, sequence, operations_[index]->signature);
+            group.announcements.announce(group.rank, group.sequence, operations_[index].signature);
         }
         return index;
+    }
+
+    /// Runs a collective to its end, waiting if need be, if it is one that was run not long ago and touches its own memory
+    /// only; else returns false and has done nothing. All that `start` and `finish` would do again is skipped.
+    bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output) {
+        OperationState* const last = group.recent[recent_place(call, count)];
+        if (last == nullptr || last->request.call != call || last->request.count != count ||
+            last->cut_for_group != group.id || !active_.empty())
+            return false;
+        OperationState& operation = *last; // it stays among the free ones: nothing else is started meanwhile
+        operation.request.input = static_cast<const std::byte*>(input);
+        operation.request.output = static_cast<std::byte*>(output);
+        operation.sequence = ++group.sequence;
+        operation.posts = 0;
+        operation.slots[0].cursor = 0;
+        number_mapped(group, operation);
+        if (run_straight(operation)) complete_mapped(operation);
+        else wait_for_repeated(operation);
+        return true;
     }
 
     /// Starts a send (`kind` send) or a receive (receive) with the user's tag. `output` is written by a receive only.
     std::uint32_t start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer, std::uint32_t tag,
                                        const OperationRequest& request) {
-        const std::uint32_t index = take();
-        OperationState& operation = *operations_[index];
-        const bool sends = kind == schedule::StepKind::send;
-        operation.request = request;
-        operation.input_partition = Partition(Partition::uniform(request.count));
-        operation.input_partition.prepare(1, 1, request.element_bytes);
-        operation.output_partition = operation.input_partition;
-        operation.group = &group;
-        operation.sequence = 0;
-        operation.point_to_point = true;
-        operation.cut_for_group = 0;
-        operation.lanes = 1;
-        operation.single[0] = {.kind = kind,
-                               .peer = peer,
-                               .source = {schedule::Buffer::input, 0, 1, 0},
-                               .target = {schedule::Buffer::output, 0, 1, 0},
-                               .part = 0};
-        const std::uint64_t number = group.number_of(peer, tag, sends);
-        operation.single_tag = {group.id, (std::uint64_t{1} << 63) | (std::uint64_t{tag} << 32) | number};
-        operation.signature = {.collective = static_cast<std::uint8_t>(Collective::send_receive),
-                               .reduction = 0,
-                               .element = static_cast<std::uint8_t>(request.element),
-                               .reserved = 0,
-                               .schedule = 0,
-                               .count = request.count};
+        const std::uint32_t index = take(0, request);
+        OperationState& operation = operations_[index];
+        cut_point_to_point(group, operation, request, kind, peer, tag);
         active_.push_back(index);
         advance(index);
         return index;
     }
 
-    OperationState& operation(std::uint32_t index) { return *operations_[index]; }
+    OperationState& operation(std::uint32_t index) { return operations_[index]; }
 
     /// True once the operation and its companion are done; releases nothing.
     bool is_done(std::uint32_t index) {
-        OperationState& operation = *operations_[index];
+        OperationState& operation = operations_[index];
         if (!operation.done) return false;
         const OperationState* companion = nullptr;
         if (operation.companion != OperationState::no_companion) {
-            companion = operations_[operation.companion].get();
+            companion = &operations_[operation.companion];
             if (!companion->done) return false;
         }
         if (operation.finish != nullptr) {
@@ -126,10 +126,9 @@ public:
     }
 
     void release(std::uint32_t index) {
-        OperationState& operation = *operations_[index];
+        OperationState& operation = operations_[index];
         if (operation.companion != OperationState::no_companion) release(operation.companion);
-        operation.in_use = false;
-        free_.push_back(index);
+        operations_.release(index);
     }
 
     /// Moves everything that can move; true if anything did.
@@ -157,25 +156,16 @@ public:
     }
 
     void wait(std::uint32_t index, nanoseconds timeout) override {
-        nanoseconds until = never;
-        std::uint32_t attempt = 0;
-        while (!is_done(index)) {
-            if (progress()) {
-                attempt = 0;
-                continue;
-            }
-            throw_if_faulty();
-            if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
-                if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
-                suspect(index, until);
-            }
-            transport_.idle(attempt++, until);
+        if (is_done(index)) return;
+        if constexpr (Transport::maps_peers) {
+            if (active_.size() == 1 && spin(index)) return;
         }
+        wait_long(index, timeout);
     }
 
     /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
     void drop(std::uint32_t index) noexcept override {
-        OperationState& operation = *operations_[index];
+        OperationState& operation = operations_[index];
         if (!is_done(index) && transport_.first_fault() == nullptr) {
             transport_.abort(
                 Fault{.code = ErrorCode::aborted,
@@ -215,27 +205,39 @@ private:
         return (Token{operation} << 36) | (Token{slot} << 28) | step;
     }
 
-    std::uint32_t take() {
-        if (free_.empty()) {
-            operations_.push_back(std::make_unique<OperationState>());
-            if constexpr (stages) stagings_.push_back({});
-            free_.push_back(static_cast<std::uint32_t>(operations_.size() - 1));
+    /// Runs what it can of a straight operation; true when nothing is left.
+    bool run_straight(OperationState& operation) {
+        if constexpr (Transport::maps_peers) {
+            LaneState& lane = operation.slots[0];
+            for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
+                const int met = run_mapped_step(transport_, operation, lane, room_);
+                if (met != nobody) return blame(operation, met);
+                moved_ = true;
+            }
         }
-        const std::uint32_t index = free_.back();
-        free_.pop_back();
-        OperationState& operation = *operations_[index];
-        operation.in_use = true;
-        operation.done = false;
-        operation.posts = 0;
-        operation.next_lane = 0;
-        operation.lanes_done = 0;
-        operation.companion = OperationState::no_companion;
-        operation.finish = nullptr;
-        return index;
+        return true;
+    }
+
+    /// Waits a moment for the only operation there is and looks at nothing else meanwhile; true if it ended.
+    bool spin(std::uint32_t index) {
+        OperationState& operation = operations_[index];
+        if (!operation.straight) return false;
+        for (std::uint32_t attempt = 0; attempt < 512 && transport_.first_fault() == nullptr; ++attempt) {
+            if (run_straight(operation)) {
+                finish(index, operation);
+                return is_done(index);
+            }
+            transport_.idle(attempt, never);
+        }
+        return false;
     }
 
     void advance(std::uint32_t index) {
-        OperationState& operation = *operations_[index];
+        OperationState& operation = operations_[index];
+        if (operation.straight) {
+            if (run_straight(operation)) finish(index, operation);
+            return;
+        }
         if (operation.next_lane == 0) begin_lanes(operation);
         for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) {
             LaneState& lane = operation.slots[slot];
@@ -257,13 +259,54 @@ private:
         return true;
     }
 
-    void finish(std::uint32_t index, OperationState& operation) {
+    /// Drives everything until the operation is done, a fault comes or the time is over.
+    [[gnu::noinline]] void wait_long(std::uint32_t index, nanoseconds timeout) {
+        nanoseconds until = never;
+        std::uint32_t attempt = 0;
+        while (!is_done(index)) {
+            if (progress()) {
+                attempt = 0;
+                continue;
+            }
+            throw_if_faulty();
+            if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
+                if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
+                suspect(index, until);
+            }
+            transport_.idle(attempt++, until);
+        }
+    }
+
+    void wait_for_repeated(OperationState& operation) {
+        operation.done = false;
+        operation.companion = OperationState::no_companion;
+        operation.finish = nullptr;
+        active_.push_back(operation.number);
+        GroupContext& group = *operation.group;
+        if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
+        wait(operation.number, group.timeout);
+    }
+
+    std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
+        const std::uint32_t index = operations_.take(group, request);
+        if constexpr (stages) {
+            if (stagings_.size() < operations_.size()) stagings_.resize(operations_.size());
+        }
+        return index;
+    }
+
+    /// Nothing is left to do: results go where they belong, and others may use the flags again.
+    void conclude(std::uint32_t index, OperationState& operation) {
         operation.done = true;
         moved_ = true;
         if (!operation.point_to_point) tell_finished(operation);
         if constexpr (stages) {
             if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);
         }
+    }
+
+    void finish(std::uint32_t index, OperationState& operation) {
+        conclude(index, operation);
         for (std::size_t i = 0; i < active_.size(); ++i) {
             if (active_[i] == index) {
                 active_.erase(i);
@@ -272,24 +315,14 @@ private:
         }
     }
 
-    bool issue_mapped(OperationState& operation, LaneState& lane) {
-        const schedule::Step& step = lane.steps[lane.cursor];
-        if (step.kind == schedule::StepKind::post) return post(operation, lane, lane.cursor);
-        if (step.kind == schedule::StepKind::await) {
-            const int differs = awaited(operation);
-            if (differs >= 0) {
-                const MappedLine& line = operation.group->board.line(differs, operation.mapped_index);
-                transport_.abort(
-                    mismatch(*operation.group, differs, operation.sequence, operation.signature, line.signature));
-            }
-            return differs == nobody;
+    /// A mapped step could not be run: `met` is the rank whose signature differs, or there is somebody to wait for.
+    [[gnu::noinline, gnu::cold]] bool blame(OperationState& operation, int differs) {
+        if (differs >= 0) {
+            const MappedLine& line = operation.group->board.line(differs, operation.mapped_index);
+            transport_.abort(
+                mismatch(*operation.group, differs, operation.sequence, operation.signature, line.signature));
         }
-        const bool touches = touches_peers(operation, step);
-        if (touches ? !transport_.begin_touching() : transport_.first_fault() != nullptr) return false;
-        if (step.kind == schedule::StepKind::combine_peers) combine_peers(operation, lane, lane.cursor, room_);
-        else copy_from_peer(operation, lane, lane.cursor);
-        if (touches) transport_.end_touching();
-        return true;
+        return false;
     }
 
     Tag tag_of(const OperationState& operation, const LaneState& lane, const schedule::Step& step) const {
@@ -330,7 +363,8 @@ private:
         } else if (step.kind == StepKind::combine_ranks) {
             combine_ranks(operation, lane, lane.cursor, room_);
         } else if constexpr (Transport::maps_peers) {
-            return issue_mapped(operation, lane);
+            const int met = run_mapped_step(transport_, operation, lane, room_);
+            return met == nobody || blame(operation, met);
         } else {
             UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
             return false;
@@ -339,13 +373,13 @@ private:
     }
 
     void complete(Token token) {
-        LaneState& lane = operations_[static_cast<std::size_t>(token >> 36)]->slots[(token >> 28) & 0xff];
+        LaneState& lane = operations_[static_cast<std::size_t>(token >> 36)].slots[(token >> 28) & 0xff];
         --lane.outstanding;
         moved_ = true;
     }
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
-        OperationState& operation = *operations_[static_cast<std::size_t>(token >> 36)];
+        OperationState& operation = operations_[static_cast<std::size_t>(token >> 36)];
         LaneState& lane = operation.slots[(token >> 28) & 0xff];
         const auto cursor = static_cast<std::uint32_t>(token & 0xfffffff);
         const schedule::Step& step = lane.steps[cursor];
@@ -371,7 +405,7 @@ private:
 
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
     void suspect(std::uint32_t index, nanoseconds until) {
-        const OperationState& operation = *operations_[index];
+        const OperationState& operation = operations_[index];
         Fault found;
         if (find_culprit(transport_, operation, found)) {
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
@@ -384,9 +418,8 @@ private:
     }
 
     Transport transport_;
-    std::vector<std::unique_ptr<OperationState>> operations_;
+    OperationPool operations_;
     List<Staging> stagings_; ///< of each operation, where the transport stages
-    List<std::uint32_t> free_;
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that

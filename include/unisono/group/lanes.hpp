@@ -96,6 +96,74 @@ inline void begin_lanes(OperationState& operation) {
     for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) begin_lane(operation, operation.slots[slot]);
 }
 
+/// A straight operation has one lane and its steps all at hand.
+inline void cut_straight(OperationState& operation) {
+    if (operation.slots.empty()) operation.slots.resize(1);
+    LaneState& lane = operation.slots[0];
+    lane.lane = 0;
+    cut_lane(operation, lane);
+    lane.steps = operation.request.plan->kept_steps();
+    lane.extents = lane.extent_room.data();
+}
+
+constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
+    return ((call >> 48) + count) % GroupContext::most_recent;
+}
+
+/// Makes a free state one for this request, with all that stays the same while it is asked for again.
+[[gnu::noinline]] inline void cut(GroupContext& group, OperationState& operation, const OperationRequest& request,
+                                  bool maps_peers) {
+    const Plan& plan = *request.plan;
+    operation.request = request;
+    operation.group = &group;
+    operation.point_to_point = false;
+    operation.straight = maps_peers && plan.mapped() && plan.keeps_steps();
+    operation.cut_for_group = group.id;
+    cut_into_lanes(operation);
+    operation.signature = signature_of(operation);
+    operation.short_signature = hash_of(operation.signature);
+    operation.crowded = operation.straight && group.size() > 1 && plan.staged() &&
+                        CrowdedLine::serves(group.size(), posted_bytes(plan.collective(), request));
+    if (!operation.straight) return;
+    cut_straight(operation);
+    if (request.call != 0 && plan.staged() && request.state_bytes == 0)
+        group.recent[recent_place(request.call, request.count)] = &operation;
+}
+
+/// Gives an operation its numbers among those by the mapped board.
+inline void number_mapped(GroupContext& group, OperationState& operation) {
+    operation.mapped_index = group.mapped_started++;
+    if (operation.crowded) operation.crowded_number = ++group.crowded_started;
+}
+
+/// Makes a free state a send or a receive.
+inline void cut_point_to_point(GroupContext& group, OperationState& operation, const OperationRequest& request,
+                               schedule::StepKind kind, int peer, std::uint32_t tag) {
+    operation.request = request;
+    operation.input_partition = Partition(Partition::uniform(request.count));
+    operation.input_partition.prepare(1, 1, request.element_bytes);
+    operation.output_partition = operation.input_partition;
+    operation.group = &group;
+    operation.sequence = 0;
+    operation.point_to_point = true;
+    operation.straight = false;
+    operation.cut_for_group = 0;
+    operation.lanes = 1;
+    operation.single[0] = {.kind = kind,
+                           .peer = peer,
+                           .source = {schedule::Buffer::input, 0, 1, 0},
+                           .target = {schedule::Buffer::output, 0, 1, 0},
+                           .part = 0};
+    const std::uint64_t number = group.number_of(peer, tag, kind == schedule::StepKind::send);
+    operation.single_tag = {group.id, (std::uint64_t{1} << 63) | (std::uint64_t{tag} << 32) | number};
+    operation.signature = {.collective = static_cast<std::uint8_t>(Collective::send_receive),
+                           .reduction = 0,
+                           .element = static_cast<std::uint8_t>(request.element),
+                           .reserved = 0,
+                           .schedule = 0,
+                           .count = request.count};
+}
+
 /// The next round, or the next lane in this slot.
 inline void finish_round(OperationState& operation, LaneState& lane) {
     ++lane.round;

@@ -15,6 +15,22 @@ inline std::uint64_t turn_of(const OperationState& operation) {
     return (operation.mapped_index + 1) * 4 + operation.posts;
 }
 
+/// The same by the crowded line: word and payload side by side with those of the others.
+inline bool post_crowded(OperationState& operation, const LaneState& lane, std::uint32_t step) {
+    GroupContext& group = *operation.group;
+    if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the place
+    CrowdedLine::Entry& entry = group.board.crowded(group.rank, group.size(), operation.crowded_number);
+    if (const std::size_t count = lane.extents[step].source_count; count != 0) {
+        const std::size_t bytes = count * operation.request.element_bytes;
+        copy_small(entry.payload, operation.source_of(lane, step), bytes);
+        group.traffic.bytes_sent += bytes;
+    }
+    operation.posts = 1;
+    entry.word.store(std::uint64_t{operation.crowded_number} << 32 | operation.short_signature,
+                     std::memory_order_release);
+    return true;
+}
+
 /// Raises this rank's flag; false while somebody still needs the older operation that used the same line.
 inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
@@ -42,12 +58,29 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     }
     ++operation.posts;
     line.turn.store(turn_of(operation), std::memory_order_release);
-    prefetch_to_write(&group.board.line(group.rank, index + 1));
+    // The next one is likely to be as long. Stores go out one after another: without this each line would be a trip.
+    const auto* next = reinterpret_cast<const std::byte*>(&group.board.line(group.rank, index + 1));
+    const std::size_t bytes =
+        offsetof(MappedLine, payload) + lane.extents[step].source_count * operation.request.element_bytes;
+    for (std::size_t at = 0; at < bytes; at += 64) prefetch_to_write(next + at);
     return true;
 }
 
 inline constexpr int nobody = -1;
 inline constexpr int not_yet = -2;
+
+/// `not_yet` or `nobody`. Where a hash differs it waits, until somebody asks what the others do and finds out.
+inline int awaited_crowded(const OperationState& operation) {
+    GroupContext& group = *operation.group;
+    const std::uint64_t wanted = std::uint64_t{operation.crowded_number} << 32 | operation.short_signature;
+    const int ranks = group.size();
+    for (int peer = 0; peer < ranks; ++peer) {
+        const auto& entry = group.board.crowded(peer, ranks, operation.crowded_number);
+        if (entry.word.load(std::memory_order_acquire) != wanted) return not_yet;
+    }
+    group.known_completed = operation.mapped_index; // all completed what was before, or they could not have posted
+    return nobody;
+}
 
 /// `not_yet`, or the rank whose signature differs, or `nobody`: all have come. Then it is also known how far they were.
 inline int awaited(const OperationState& operation) {
@@ -65,10 +98,26 @@ inline int awaited(const OperationState& operation) {
     return nobody;
 }
 
-/// Whether a step reads or writes memory of other ranks' programs; what they posted beside their flags is the world's.
-inline bool touches_peers(const OperationState& operation, const schedule::Step& step) {
-    return step.source.where != schedule::Buffer::posted ||
-           (step.kind == schedule::StepKind::combine_peers && step.peer != operation.group->rank);
+/// What a rank put beside its flag.
+inline const std::byte* posted_by(const OperationState& operation, int peer) {
+    const GroupContext& group = *operation.group;
+    return operation.crowded ? group.board.crowded(peer, group.size(), operation.crowded_number).payload
+                             : group.board.line(peer, operation.mapped_index).payload;
+}
+
+/// All ranks' posted blocks combined in rank order into the own output.
+inline void combine_posted(OperationState& operation, LaneState& lane, std::uint32_t index, AddressRoom& room) {
+    GroupContext& group = *operation.group;
+    const StepExtent& extent = lane.extents[index];
+    if (extent.source_count == 0) return;
+    const auto ranks = static_cast<std::size_t>(group.size());
+    room.resize(ranks);
+    for (std::size_t peer = 0; peer < ranks; ++peer)
+        room.sources[peer] = posted_by(operation, static_cast<int>(peer)) + extent.source;
+    group.traffic.bytes_received += extent.source_count * operation.request.element_bytes * (ranks - 1);
+    std::byte* const target = operation.target_of(lane, index);
+    const Reduction& reduction = operation.request.reduction;
+    reduction.combine(reduction.state, room.sources.data(), ranks, &target, 1, extent.source_count);
 }
 
 /// All ranks' source blocks combined in rank order into one rank's output, or into everybody's.
@@ -81,10 +130,9 @@ inline void combine_peers(OperationState& operation, const LaneState& lane, std:
     const bool to_all = step.peer == schedule::everyone;
     room.resize(ranks);
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-        MappedLine& line = group.board.line(static_cast<int>(peer), operation.mapped_index);
-        const bool posted = step.source.where == schedule::Buffer::posted;
+        const MappedLine& line = group.board.line(static_cast<int>(peer), operation.mapped_index);
         const std::ptrdiff_t here = group.shifts[peer];
-        room.sources[peer] = (posted ? line.payload : line.input + here) + extent.source;
+        room.sources[peer] = line.input + here + extent.source;
         if (to_all || static_cast<int>(peer) == step.peer) room.targets[peer] = line.output + here + extent.target;
     }
     const std::size_t bytes = extent.source_count * operation.request.element_bytes;
@@ -99,13 +147,45 @@ inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint
     GroupContext& group = *operation.group;
     const schedule::Step& step = lane.steps[index];
     const StepExtent& extent = lane.extents[index];
-    const MappedLine& line = group.board.line(step.peer, operation.mapped_index);
-    const std::ptrdiff_t here = group.shifts[static_cast<std::size_t>(step.peer)];
-    const std::byte* base = step.source.where == schedule::Buffer::input    ? line.input + here
-                            : step.source.where == schedule::Buffer::output ? line.output + here
-                                                                            : line.payload;
+    const std::byte* base = nullptr;
+    if (step.source.where == schedule::Buffer::posted) {
+        base = posted_by(operation, step.peer);
+    } else {
+        const MappedLine& line = group.board.line(step.peer, operation.mapped_index);
+        base = (step.source.where == schedule::Buffer::input ? line.input : line.output) +
+               group.shifts[static_cast<std::size_t>(step.peer)];
+    }
     if (step.peer != group.rank) group.traffic.bytes_received += extent.source_count * operation.request.element_bytes;
     copy(operation, lane, index, base + extent.source);
+}
+
+/// Runs the lane's next step: `nobody` if it is done, `not_yet` if there is somebody to wait for or the world has ended, or
+/// the rank whose signature differs.
+template <class Transport>
+int run_mapped_step(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room) {
+    using schedule::StepKind;
+    const std::uint32_t index = lane.cursor;
+    const schedule::Step& step = lane.steps[index];
+    if (step.kind == StepKind::post) {
+        const bool done = operation.crowded ? post_crowded(operation, lane, index) : post(operation, lane, index);
+        return done ? nobody : not_yet;
+    }
+    if (step.kind == StepKind::await) return operation.crowded ? awaited_crowded(operation) : awaited(operation);
+    if (step.kind == StepKind::copy) {
+        copy(operation, lane, index, operation.source_of(lane, index));
+        return nobody;
+    }
+    if (step.source.where == schedule::Buffer::posted) { // the world's memory, not that of the peers' programs
+        if (transport.first_fault() != nullptr) return not_yet;
+        if (step.kind == StepKind::combine_peers) combine_posted(operation, lane, index, room);
+        else copy_from_peer(operation, lane, index);
+        return nobody;
+    }
+    if (!transport.begin_touching()) return not_yet;
+    if (step.kind == StepKind::combine_peers) combine_peers(operation, lane, index, room);
+    else copy_from_peer(operation, lane, index);
+    transport.end_touching();
+    return nobody;
 }
 
 /// Tells the others how far this rank is, so that they may use the lines again.

@@ -11,6 +11,7 @@
 #include "unisono/transport/transport.hpp"
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,9 +33,26 @@ struct OperationRequest {
     std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature
     Reduction reduction;
+    std::uint64_t call = 0;      ///< what the caller will ask for again, in a word (see `call_of`); 0: not known
     std::size_t chunk_bytes = 0; ///< 0: one lane
     std::size_t total_bytes = 0; ///< what is cut into chunks
 };
+
+/// A collective as a caller knows it, by the transport's native schedule and with equal counts: with the count it tells how
+/// everything is cut.
+constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionKind reduction, int root) {
+    return std::uint64_t{1} << 56 | std::uint64_t{static_cast<std::uint8_t>(what)} << 48 |
+           std::uint64_t{static_cast<std::uint8_t>(element)} << 40 |
+           std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
+}
+
+/// The most bytes that a rank puts beside its flag if the collective goes by a staged schedule; alike on all ranks.
+constexpr std::size_t posted_bytes(Collective what, const OperationRequest& request) {
+    if (what == Collective::barrier) return 0;
+    const bool own_block = what == Collective::all_gather || what == Collective::gather;
+    return own_block && request.input_counts.empty() ? request.partition.count * request.element_bytes
+                                                     : request.total_bytes;
+}
 
 /// Where a step's blocks lie: bytes from the beginning of their buffer, and elements.
 struct StepExtent {
@@ -77,7 +95,10 @@ struct OperationState {
     std::uint64_t cut_for_group = 0; ///< id of the group whose plan the request was last cut for; 0: none
     std::uint64_t sequence = 0;      ///< in its group, from 1
     std::uint64_t mapped_index = 0;
-    std::uint32_t posts = 0; ///< mapped flags raised so far
+    std::uint32_t posts = 0;          ///< mapped flags raised so far
+    std::uint32_t crowded_number = 0; ///< of those by the crowded line
+    std::uint32_t short_signature = 0;
+    std::uint32_t number = 0; ///< its own, in the pool
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks with counts of their own
     List<std::size_t> output_offsets;
@@ -88,9 +109,10 @@ struct OperationState {
     std::uint32_t slots_used = 0;
     List<std::byte> scratch;
     std::size_t scratch_bytes = 0; ///< of each slot
-    bool in_use = false;
     bool done = false;
     bool point_to_point = false;
+    bool crowded = false;  ///< by the board's crowded line
+    bool straight = false; ///< over mapped memory in one lane with all steps at hand: run from the first to the last
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
     std::uint32_t companion = no_companion; ///< an operation that must be done too (the weights of a weighted mean)
@@ -100,11 +122,11 @@ struct OperationState {
 
     /// Whether the request is the last one of this state over again, maybe with other memory: then it is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
-        return cut_for_group == in.id && request.plan == next.plan && request.count == next.count &&
-               request.element == next.element && request.element_bytes == next.element_bytes &&
-               request.reduction.kind == next.reduction.kind && request.chunk_bytes == next.chunk_bytes &&
-               request.total_bytes == next.total_bytes && request.input_counts.empty() && next.input_counts.empty() &&
-               request.output_counts.empty() && next.output_counts.empty() && request.partition == next.partition;
+        return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
+               request.element == next.element && request.reduction.kind == next.reduction.kind &&
+               request.total_bytes == next.total_bytes && request.chunk_bytes == next.chunk_bytes &&
+               request.partition == next.partition && request.input_counts.empty() && next.input_counts.empty() &&
+               request.output_counts.empty() && next.output_counts.empty();
     }
 
     [[nodiscard]] bool holds_one_block(schedule::Buffer where) const {
@@ -132,7 +154,7 @@ struct OperationState {
                 found.begin += cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
             }
         } else if (blocks.where == schedule::Buffer::posted) {
-            found.begin = 0;
+            found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);
         }
@@ -177,6 +199,14 @@ inline Signature signature_of(const OperationState& operation) {
             .reserved = 0,
             .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u),
             .count = request.count};
+}
+
+/// The same in half a word, for flags that have no room: FNV-1a of its words.
+inline std::uint32_t hash_of(const Signature& signature) {
+    std::uint64_t hash = 14695981039346656037u;
+    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(signature))
+        hash = (hash ^ word) * 1099511628211u;
+    return static_cast<std::uint32_t>(hash ^ (hash >> 32));
 }
 
 } // namespace detail

@@ -28,8 +28,8 @@ public:
     [[nodiscard]] std::uint32_t scratch_slots() const { return scratch_slots_; }
     /// Uses mapped steps, so it takes part in the flags of the group's mapped board.
     [[nodiscard]] bool mapped() const { return mapped_; }
-    /// This rank's data travel beside its flag: nobody touches its buffers.
-    [[nodiscard]] bool posts_payload() const { return posts_payload_; }
+    /// Ranks read and write their own buffers and copies beside flags only: nobody touches another's buffers.
+    [[nodiscard]] bool staged() const { return staged_; }
     /// May be cut into lanes: see schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
     /// Of the name, the world and the root: ranks compare it.
@@ -52,8 +52,8 @@ public:
 
 protected:
     Plan(Collective collective, std::string_view name, const schedule::Shape& shape, std::uint32_t blocks,
-         std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool single_blocks)
-        : collective_(collective), mapped_(mapped),
+         std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool staged, bool single_blocks)
+        : collective_(collective), mapped_(mapped), staged_(staged),
           can_be_cut_(!mapped && blocks != 0 &&
                       (single_blocks || collective == Collective::all_reduce || collective == Collective::broadcast ||
                        collective == Collective::reduce)),
@@ -64,10 +64,6 @@ protected:
         mix(static_cast<std::uint32_t>(shape.world));
         mix(static_cast<std::uint32_t>(shape.root));
         hash_ = hash;
-    }
-
-    void notice(const schedule::Step& step) {
-        if (step.kind == schedule::StepKind::post && step.source.count != 0) posts_payload_ = true;
     }
 
     void keep_steps_if_few() {
@@ -93,8 +89,8 @@ protected:
 private:
     Collective collective_;
     bool mapped_;
+    bool staged_;
     bool can_be_cut_;
-    bool posts_payload_ = false;
     std::string_view name_;
     schedule::Shape shape_;
     std::uint32_t blocks_;
@@ -110,11 +106,8 @@ class PlanOf final : public Plan {
 public:
     explicit PlanOf(const Schedule& schedule)
         : Plan(Schedule::collective, Schedule::name, schedule.shape, schedule.blocks(), schedule.rounds(),
-               schedule.scratch_slots(), Schedule::mapped, Schedule::single_blocks),
+               schedule.scratch_slots(), Schedule::mapped, schedule::is_staged<Schedule>, Schedule::single_blocks),
           schedule_(schedule) {
-        if constexpr (Schedule::mapped) {
-            if (this->rounds() != 0) schedule_.round(0, [&](const schedule::Step& step) { this->notice(step); });
-        }
         keep_steps_if_few();
     }
     [[nodiscard]] const Schedule& schedule() const { return schedule_; }

@@ -22,7 +22,7 @@ struct PeersView {
 
 inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {
     const Plan& plan = *request.plan;
-    if (!plan.mapped() || plan.posts_payload() || group.size() == 1) return {};
+    if (!plan.mapped() || plan.staged() || group.size() == 1) return {};
     const bool root = plan.shape().root == group.rank;
     const std::size_t all = request.total_bytes;
     const auto rank = static_cast<std::size_t>(group.rank);

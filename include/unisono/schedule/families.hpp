@@ -173,8 +173,16 @@ struct StagedSchedule {
     static constexpr std::string_view name = "staged";
 
     [[nodiscard]] constexpr schedule::StagedAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
+    [[nodiscard]] constexpr schedule::StagedReduceScatter reduce_scatter(const schedule::Shape& shape) const {
+        return {shape};
+    }
     [[nodiscard]] constexpr schedule::StagedAllGather all_gather(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::StagedBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
+    [[nodiscard]] constexpr schedule::StagedReduce reduce(const schedule::Shape& shape) const { return {shape}; }
+    [[nodiscard]] constexpr schedule::StagedGather gather(const schedule::Shape& shape) const { return {shape}; }
+    [[nodiscard]] constexpr schedule::StagedScatter scatter(const schedule::Shape& shape) const { return {shape}; }
+    [[nodiscard]] constexpr schedule::StagedAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
+    [[nodiscard]] constexpr schedule::MappedBarrier barrier(const schedule::Shape& shape) const { return {shape}; }
     friend bool operator==(const StagedSchedule&, const StagedSchedule&) = default;
 };
 static_assert(schedule_family<StagedSchedule>);

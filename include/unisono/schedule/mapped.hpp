@@ -270,6 +270,7 @@ struct MappedBarrier {
     static constexpr Collective collective = Collective::barrier;
     static constexpr std::string_view name = "mapped barrier";
     static constexpr bool mapped = true;
+    static constexpr bool staged = true;
     static constexpr bool single_blocks = true;
     Shape shape;
 

@@ -105,7 +105,7 @@ struct Blocks {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
     std::uint32_t slot = 0;  ///< in scratch: where the packed run begins that this range belongs to
-    std::uint32_t ahead = 0; ///< in scratch: blocks of that run ahead of `first`
+    std::uint32_t ahead = 0; ///< in scratch and posted: blocks of that run ahead of `first`
     friend bool operator==(const Blocks&, const Blocks&) = default;
 };
 
@@ -140,8 +140,9 @@ constexpr Blocks input_blocks(std::uint32_t first, std::uint32_t count = 1) {
 constexpr Blocks output_blocks(std::uint32_t first, std::uint32_t count = 1) {
     return {Buffer::output, first, count, 0, 0};
 }
-constexpr Blocks posted_blocks(std::uint32_t first, std::uint32_t count = 1) {
-    return {Buffer::posted, first, count, 0, 0};
+/// A block of the copy beside a rank's flag, behind the `ahead` blocks that were posted with it.
+constexpr Blocks posted_blocks(std::uint32_t first, std::uint32_t ahead = 0) {
+    return {Buffer::posted, first, 1, 0, ahead};
 }
 constexpr Blocks scratch_blocks(std::uint32_t first, std::uint32_t count, std::uint32_t slot, std::uint32_t ahead = 0) {
     return {Buffer::scratch, first, count, slot, ahead};
@@ -201,5 +202,11 @@ concept collective_schedule = std::copyable<S> && std::equality_comparable<S> &&
                                   { s.cost() } -> std::same_as<schedule::Cost>;
                                   s.round(round, visit);
                               };
+
+namespace schedule {
+/// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside flags.
+template <class S>
+inline constexpr bool is_staged = requires { requires S::staged; };
+} // namespace schedule
 
 UNISONO_NAMESPACE_END

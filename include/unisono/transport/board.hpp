@@ -49,7 +49,7 @@ public:
         std::atomic<std::uint64_t> first{0};
         std::atomic<std::uint64_t> second{0};
     };
-    struct alignas(64) Rank {
+    struct alignas(128) Rank {
         Entry entries[depth];
         std::atomic<std::uint64_t> latest{0};
         std::atomic<std::uint64_t> finished{0};
@@ -105,7 +105,7 @@ private:
 /// A rank's flag for one mapped operation, with what peers need to find its memory, and room for a small payload so
 /// that 8 bytes travel in the flag's own cache line.
 struct alignas(128) MappedLine {
-    static constexpr std::size_t payload_bytes = 464;
+    static constexpr std::size_t payload_bytes = 592;
 
     std::atomic<std::uint64_t> turn{0}; ///< (operation + 1) * 4 + phase; only grows
     Signature signature;
@@ -114,9 +114,29 @@ struct alignas(128) MappedLine {
     std::uint64_t completed = 0; ///< how far its owner was when it raised the flag first
     std::byte payload[payload_bytes];
 };
-static_assert(sizeof(MappedLine) == 512);
+static_assert(sizeof(MappedLine) == 640);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
               "flags are shared by processes, which have no lock in common");
+
+/// The flags and payloads of all ranks of a small group side by side in one line (two for more than two ranks), for payloads
+/// of a word. A line of one's own must come twice over: its writer takes it from the reader that polls it, and
+/// the reader fetches it again. Here who comes last finds all the others' words in the line that it takes to write its own, goes
+/// on at once, and often writes its next word before the line is taken away: one trip between the cores an operation.
+///
+/// A rank posts when it has completed all older operations of the group; so the two places of a rank's words alternate.
+struct alignas(128) CrowdedLine {
+    static constexpr int most_ranks = 4;
+    static constexpr std::size_t payload_bytes = 8;
+
+    struct Entry {
+        std::atomic<std::uint64_t> word{0}; ///< number of the operation, and a hash of its signature
+        std::byte payload[payload_bytes];
+    };
+    Entry entries[std::size_t{2} * most_ranks];
+
+    /// Whether it serves operations of so many ranks that put so many bytes beside their flags.
+    static constexpr bool serves(int ranks, std::size_t bytes) { return bytes <= payload_bytes && ranks <= most_ranks; }
+};
 
 /// The mapped lines of a group. A line is used again after `depth` operations, when every rank has completed the older
 /// one; `completed` says how far a rank is.
@@ -127,6 +147,7 @@ public:
     struct Rank {
         MappedLine lines[depth];
         alignas(128) std::atomic<std::uint64_t> completed{0};
+        CrowdedLine crowd; ///< rank 0's is the group's
     };
 
     MappedBoard() = default;
@@ -137,6 +158,10 @@ public:
     }
     [[nodiscard]] std::atomic<std::uint64_t>& completed(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].completed;
+    }
+    [[nodiscard]] CrowdedLine::Entry& crowded(int rank, int ranks, std::uint32_t operation) const noexcept {
+        return ranks_->crowd
+            .entries[operation % 2 * static_cast<std::uint32_t>(ranks) + static_cast<std::uint32_t>(rank)];
     }
 
 private:

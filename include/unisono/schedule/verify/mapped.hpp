@@ -64,6 +64,7 @@ private:
         std::uint32_t operation = 0, round = 0;
         std::size_t step = 0;
         std::uint32_t posts = 0, awaited = 0; ///< posts that it knows all ranks to have made
+        std::uint32_t copied[2] = {};         ///< the first block of its copy in each place
         bool waits = false;
         Cost cost;
         std::vector<Step> steps;
@@ -98,7 +99,8 @@ private:
 
     Value read(int rank, int owner, const Blocks& range, std::uint32_t i, bool user = false) {
         const std::uint32_t block = range.first + i;
-        Cell& from = cell(owner, range.where, block, (ranks_[index(rank)].posts - 1) % 2);
+        const std::uint32_t place = (ranks_[index(rank)].posts - 1) % 2;
+        Cell& from = cell(owner, range.where, block, place);
         if (!ordered(from.writer, rank))
             fail(concat({"data race: ", user ? "the caller " : "", "reads ", describe_cell(owner, range.where, block),
                          " while rank ", from.writer.rank, " may write it"}));
@@ -106,6 +108,9 @@ private:
         from.reader = {rank, ranks_[index(rank)].posts};
         if (from.value.who == 0 && !user)
             fail(concat({"reads ", describe_cell(owner, range.where, block), " before it is written"}));
+        if (range.where == Buffer::posted && range.first - range.ahead != ranks_[index(owner)].copied[place])
+            fail(concat({"looks for ", describe_cell(owner, range.where, block), " behind ", range.ahead,
+                         " blocks of a copy that begins with block ", ranks_[index(owner)].copied[place]}));
         return from.value;
     }
 
@@ -231,6 +236,8 @@ private:
         if (program_.single_blocks && range.count > 1)
             return refuse("has several blocks although single_blocks is claimed");
         if (range.where == Buffer::scratch) return refuse("scratch is for schedules over messages");
+        if (program_.staged && owner != journal_.place.rank && range.where != Buffer::posted)
+            return refuse("touches another's buffer although staged is claimed");
         if (range.first + range.count > blocks_) return refuse("there is no such block");
         if (writes && range.where != Buffer::output) return refuse(concat({"writes to the ", name_of(range.where)}));
         if (owner == everyone) {
@@ -251,6 +258,7 @@ private:
         Rank& state = ranks_[index(rank)];
         if (state.posts != state.awaited) fail("posts again without having awaited the others");
         if (step.source.count != 0 && check_range(rank, step.source, false)) {
+            state.copied[state.posts % 2] = step.source.first;
             for (std::uint32_t i = 0; i < step.source.count; ++i)
                 write(rank, rank, Buffer::posted, step.source.first + i, read(rank, rank, step.source, i));
         }

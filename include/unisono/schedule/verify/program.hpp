@@ -38,6 +38,7 @@ struct Program {
     Collective collective = Collective::barrier;
     bool mapped = false;
     bool single_blocks = false;
+    bool staged = false;
     int world = 1;
     int root = 0;
     std::uint32_t blocks = 0;
@@ -102,6 +103,7 @@ Program forget_type(int world, int root, const Factory& make) {
     program.collective = Schedule::collective;
     program.mapped = Schedule::mapped;
     program.single_blocks = Schedule::single_blocks;
+    program.staged = is_staged<Schedule>;
     program.world = world;
     program.root = root;
     program.factory = &make;

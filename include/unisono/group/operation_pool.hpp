@@ -1,0 +1,67 @@
+#pragma once
+
+/// \file
+/// The operations of one rank: their states, which are kept for the next time.
+
+#include "unisono/core/list.hpp"
+#include "unisono/group/operation_state.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class OperationPool {
+public:
+    OperationState& operator[](std::size_t index) { return *states_[index]; }
+    const OperationState& operator[](std::size_t index) const { return *states_[index]; }
+    [[nodiscard]] std::size_t size() const { return states_.size(); }
+
+    /// A free state: one that last ran the same request, since it is cut for it, if there is one.
+    std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
+        if (free_.empty() || !ran(free_.back(), group, request)) bring_forward(group, request);
+        const std::uint32_t index = free_.back();
+        free_.pop_back();
+        OperationState& operation = *states_[index];
+        operation.done = false;
+        operation.posts = 0;
+        operation.next_lane = 0;
+        operation.lanes_done = 0;
+        operation.companion = OperationState::no_companion;
+        operation.finish = nullptr;
+        return index;
+    }
+
+    void release(std::uint32_t index) { free_.push_back(index); }
+
+private:
+    static constexpr std::size_t enough = 8; ///< states among which to look, and to have before one is cut anew
+
+    [[nodiscard]] bool ran(std::uint32_t index, std::uint64_t group, const OperationRequest& request) const {
+        const OperationState& last = *states_[index];
+        return last.request.plan == request.plan && last.request.count == request.count && last.cut_for_group == group;
+    }
+
+    [[gnu::noinline]] void bring_forward(std::uint64_t group, const OperationRequest& request) {
+        for (std::size_t i = free_.size(); i-- != 0 && free_.size() - i <= enough;) {
+            if (!ran(free_[i], group, request)) continue;
+            const std::uint32_t found = free_[i];
+            free_[i] = free_.back();
+            free_.back() = found;
+            return;
+        }
+        if (!free_.empty() && states_.size() >= enough) return;
+        states_.push_back(std::make_unique<OperationState>());
+        states_.back()->number = static_cast<std::uint32_t>(states_.size() - 1);
+        free_.push_back(states_.back()->number);
+    }
+
+    std::vector<std::unique_ptr<OperationState>> states_;
+    List<std::uint32_t> free_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,261 @@
+// Small collectives over mapped memory: copies beside the flags, a line that all ranks crowd, and the short way of a call that
+// is repeated. Each is checked in changing company, since what is kept from call to call must be kept right.
+
+#include "findings.hpp"
+#include "oracle.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace un = unisono;
+using test::Group;
+
+namespace {
+
+/// What rank `rank` gives as its i-th number in call `call`: small integers, so that every sum is exact.
+int given(int call, int rank, std::size_t i) { return (call * 7 + rank * 31 + static_cast<int>(i) * 3) % 1000; }
+
+template <class T>
+std::vector<T> gift(int call, int rank, std::size_t count) {
+    std::vector<T> data(count);
+    for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<T>(given(call, rank, i));
+    return data;
+}
+
+/// One collective of a random kind, count, root and operation, the same on all ranks; its result compared.
+template <class T>
+std::string call_any(Group& group, int call, std::mt19937& same) {
+    const int world = group.size();
+    const int me = group.rank();
+    const auto ranks = static_cast<std::size_t>(world);
+    const int kind = static_cast<int>(same() % 9);
+    constexpr std::size_t counts[] = {0, 1, 2, 3, 4, 7, 16, 30, 63, 64, 65, 74, 75, 148, 149, 200};
+    const std::size_t count = counts[same() % std::size(counts)];
+    const int root = static_cast<int>(same() % static_cast<unsigned>(world));
+    const bool largest = same() % 2 == 0;
+    const bool in_place = same() % 2 == 0;
+    const std::vector<T> mine = gift<T>(call, me, count);
+    const std::vector<T> wide = gift<T>(call, me, count * ranks);
+    const auto reduced = [&](std::size_t i) {
+        int sum = 0;
+        int most = 0;
+        for (int rank = 0; rank < world; ++rank) {
+            sum += given(call, rank, i);
+            most = std::max(most, given(call, rank, i));
+        }
+        return static_cast<T>(largest ? most : sum);
+    };
+    bool good = true;
+    const auto with_operation = [&](auto run) {
+        if (largest) run(un::Max{});
+        else run(un::Sum{});
+    };
+    switch (kind) {
+    case 0: {
+        std::vector<T> out = in_place ? mine : std::vector<T>(count);
+        with_operation([&](auto op) {
+            if (in_place) un::all_reduce(group, out, op);
+            else un::all_reduce(group, mine, out, op);
+        });
+        for (std::size_t i = 0; i < count; ++i) good &= out[i] == reduced(i);
+        break;
+    }
+    case 1: {
+        std::vector<T> out(count);
+        with_operation([&](auto op) { un::reduce_scatter(group, wide, out, op); });
+        for (std::size_t i = 0; i < count; ++i) good &= out[i] == reduced(static_cast<std::size_t>(me) * count + i);
+        break;
+    }
+    case 2: {
+        std::vector<T> out(count * ranks);
+        un::all_gather(group, mine, out);
+        for (std::size_t i = 0; i < out.size(); ++i)
+            good &= out[i] == static_cast<T>(given(call, static_cast<int>(i / count), i % count));
+        break;
+    }
+    case 3: {
+        std::vector<T> data = mine;
+        un::broadcast(group, data, root);
+        for (std::size_t i = 0; i < count; ++i) good &= data[i] == static_cast<T>(given(call, root, i));
+        break;
+    }
+    case 4: {
+        std::vector<T> out(me == root ? count : 0);
+        with_operation([&](auto op) { un::reduce(group, mine, out, root, op); });
+        for (std::size_t i = 0; i < out.size(); ++i) good &= out[i] == reduced(i);
+        break;
+    }
+    case 5: {
+        std::vector<T> out(me == root ? count * ranks : 0);
+        un::gather(group, mine, out, root);
+        for (std::size_t i = 0; i < out.size(); ++i)
+            good &= out[i] == static_cast<T>(given(call, static_cast<int>(i / count), i % count));
+        break;
+    }
+    case 6: {
+        std::vector<T> out(count);
+        un::scatter(group, me == root ? wide : std::vector<T>{}, out, root);
+        for (std::size_t i = 0; i < count; ++i)
+            good &= out[i] == static_cast<T>(given(call, root, static_cast<std::size_t>(me) * count + i));
+        break;
+    }
+    case 7: {
+        std::vector<T> out(count * ranks);
+        un::all_to_all(group, wide, out);
+        for (std::size_t i = 0; i < out.size(); ++i)
+            good &= out[i] == static_cast<T>(given(call, static_cast<int>(i / count),
+                                                   static_cast<std::size_t>(me) * count + i % count));
+        break;
+    }
+    default: un::barrier(group);
+    }
+    return good ? "" : "kind " + std::to_string(kind) + " count " + std::to_string(count) + " call " +
+                           std::to_string(call) + " rank " + std::to_string(me);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(short_collectives)
+
+BOOST_AUTO_TEST_CASE(any_in_any_order) {
+    for (const int world : {1, 2, 3, 4, 5}) {
+        test::Findings findings;
+        test::run(
+            world,
+            [&](Group& group) {
+                std::mt19937 same(static_cast<unsigned>(world));
+                for (int call = 0; call < 600; ++call) {
+                    const unsigned type = same() % 4;
+                    const std::string wrong = type == 0   ? call_any<float>(group, call, same)
+                                              : type == 1 ? call_any<double>(group, call, same)
+                                              : type == 2 ? call_any<std::int32_t>(group, call, same)
+                                                          : call_any<std::int64_t>(group, call, same);
+                    findings.expect(wrong.empty(), wrong);
+                }
+            },
+            test::limit);
+    }
+}
+
+/// Ranks that lag in turn, so that both sides of the crowded line come first now and then.
+BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
+    for (const int world : {2, 4}) {
+        test::Findings findings;
+        test::run(
+            world,
+            [&](Group& group) {
+                std::mt19937 own(static_cast<unsigned>(group.rank()));
+                for (int call = 0; call < 2000; ++call) {
+                    for (unsigned left = own() % 512; left != 0; --left) asm volatile("");
+                    double sum = call + group.rank();
+                    un::all_reduce(group, std::span(&sum, 1));
+                    findings.expect(sum == world * call + world * (world - 1) / 2.0, std::to_string(call));
+                    if (call % 3 == 0) un::barrier(group);
+                }
+            },
+            test::limit);
+    }
+}
+
+/// A repeated call beside operations in flight, of the same plan and others, on the group and on a part of it.
+BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
+    test::Findings findings;
+    test::run(
+        3,
+        [&](Group& group) {
+            Group part = group.split(group.rank() % 2, 0);
+            for (int call = 0; call < 300; ++call) {
+                float first[2] = {1.0f, static_cast<float>(call)};
+                float second[2] = {2.0f, static_cast<float>(group.rank())};
+                std::vector<float> large(5000, static_cast<float>(call));
+                un::Operation a = un::start_all_reduce(group, first);
+                un::Operation b = un::start_all_reduce(group, large);
+                un::all_reduce(group, second); // ends before the older ones are waited for
+                un::Operation c = un::start_barrier(group);
+                float of_part[1] = {1.0f};
+                un::all_reduce(part, of_part);
+                if (call % 2 == 0) b.wait();
+                a.wait();
+                un::barrier(group);
+                c.wait();
+                if (call % 2 != 0) b.wait();
+                findings.expect(first[0] == 3.0f && first[1] == static_cast<float>(3 * call), "first");
+                findings.expect(second[0] == 6.0f && second[1] == 3.0f, "second");
+                findings.expect(large[4999] == static_cast<float>(3 * call), "large");
+                findings.expect(of_part[0] == static_cast<float>(part.size()), "part");
+            }
+        },
+        test::limit);
+}
+
+/// Those of another operation, type, root or kind are found where only a hash travels, also after many good calls.
+BOOST_AUTO_TEST_CASE(differences_are_found) {
+    const auto both_fail = [](const std::vector<std::string>& words, auto last) {
+        for (const int world : {2, 3}) {
+            test::Findings findings;
+            BOOST_CHECK_THROW(test::run(
+                                  world,
+                                  [&](Group& group) {
+                                      float data[2] = {1, 2};
+                                      for (int call = 0; call < 50; ++call) un::all_reduce(group, data, un::Max{});
+                                      try {
+                                          last(group);
+                                          findings.expect(false, "rank " + std::to_string(group.rank()) + " passed");
+                                      } catch (const un::error& failed) {
+                                          const std::string text = failed.what();
+                                          findings.expect(failed.code() == un::ErrorCode::mismatch, text);
+                                          for (const std::string& word : words)
+                                              findings.expect(text.find(word) != std::string::npos, text);
+                                          throw;
+                                      }
+                                  },
+                                  test::limit),
+                              un::error);
+        }
+    };
+    both_fail({"all_reduce(max) of 2 float32", "all_reduce(min) of 2 float32"}, [](Group& group) {
+        float data[2] = {1, 2};
+        if (group.rank() == 0) un::all_reduce(group, data, un::Max{});
+        else un::all_reduce(group, data, un::Min{});
+    });
+    both_fail({"all_reduce(max) of 2 float32", "all_reduce(max) of 3 float32"}, [](Group& group) {
+        float data[3] = {1, 2, 3};
+        un::all_reduce(group, std::span(data).first(group.rank() == 1 ? 3 : 2), un::Max{});
+    });
+    both_fail({"all_reduce(max) of 2 float32", "barrier"}, [](Group& group) {
+        float data[2] = {1, 2};
+        if (group.rank() == 0) un::all_reduce(group, data, un::Max{});
+        else un::barrier(group);
+    });
+    both_fail({"broadcast of 1 float64", "another root"}, [](Group& group) {
+        double data[1] = {1};
+        un::broadcast(group, data, group.rank() == 1 ? 1 : 0);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(more_than_goes_beside_a_flag_is_refused_by_name) {
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            std::vector<float> data(149, 1.0f);
+            un::all_reduce(group, std::span(data).first(148), un::Sum{}, un::StagedSchedule{});
+            findings.expect(data[0] == 2.0f && data[147] == 2.0f && data[148] == 1.0f, "148 elements");
+            try {
+                un::all_reduce(group, data, un::Sum{}, un::StagedSchedule{});
+                findings.expect(false, "149 elements passed");
+            } catch (const un::error& failed) {
+                const std::string text = failed.what();
+                findings.expect(failed.code() == un::ErrorCode::bad_input &&
+                                    text.find("at most 592 bytes beside a flag, found 596") != std::string::npos,
+                                text);
+            }
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
