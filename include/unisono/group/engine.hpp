@@ -152,6 +152,7 @@ public:
         if (is_done(index)) return true;
         fruitless_ = progress() ? 0 : fruitless_ + 1;
         throw_if_faulty();
+        if (fruitless_ == 0) teller_.move(transport_);
         if (!virtual_time && fruitless_ % 256 == 255) suspect(index, never);
         return is_done(index);
     }
@@ -171,6 +172,7 @@ public:
             }
             transport_.idle(attempt++, until);
         }
+        teller_.move(transport_);
     }
 
     /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
@@ -178,13 +180,12 @@ public:
         OperationState& operation = *operations_[index];
         if (!is_done(index) && transport_.first_fault() == nullptr) {
             transport_.abort(
-                Fault{.code = ErrorCode::aborted,
-                      .rank = transport_.rank(),
-                      .peer = -1,
-                      .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
-                      .sequence = operation.sequence,
-                      .message = "rank " + std::to_string(transport_.rank()) +
-                                 " dropped the handle of an unfinished operation"});
+                {.code = ErrorCode::aborted,
+                 .rank = transport_.rank(),
+                 .peer = -1,
+                 .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
+                 .sequence = operation.sequence,
+                 .message = concat({"rank ", transport_.rank(), " dropped the handle of an unfinished operation"})});
         } else if (!operation.done) {
             transport_.abort(*transport_.first_fault());
         }
@@ -372,8 +373,8 @@ private:
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
     void suspect(std::uint32_t index, nanoseconds until) {
         const OperationState& operation = *operations_[index];
-        Fault found;
-        if (find_culprit(transport_, operation, found)) {
+        teller_.wait(transport_, operation);
+        if (Fault found; find_culprit(transport_, operation, found)) {
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
@@ -390,6 +391,7 @@ private:
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that
+    WaitTeller<Transport> teller_;
     bool moved_ = false;
     std::uint32_t fruitless_ = 0; ///< polls in a row that moved nothing
 };

@@ -6,10 +6,12 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/launch/launch.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -148,6 +150,54 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
     }
     return false;
 }
+
+/// What a rank waits for in an operation: every rank that has not finished it may be what holds it up.
+inline Wait wait_for(const OperationState& operation) {
+    const GroupContext& group = *operation.group;
+    Wait wait{
+        .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
+    for (int peer = 0; peer < group.size(); ++peer) {
+        const bool concerned = operation.point_to_point ? peer == operation.single[0].peer
+                               : group.announcements    ? group.announcements.finished(peer) < operation.sequence
+                                                        : true;
+        if (concerned && peer != group.rank) wait.peers.push_back(group.world_rank(peer));
+    }
+    return wait;
+}
+
+/// Tells who watches over the world (a control plane) what this rank waits for: not before it has waited for some
+/// milliseconds, so that it costs nothing where all is well. Does nothing where nobody watches.
+template <class Transport>
+class WaitTeller {
+public:
+    /// The operation is still not done.
+    void wait(Transport& transport, const OperationState& operation) {
+        if constexpr (tells) {
+            if (told_ || !transport.is_overseen()) return;
+            const nanoseconds now = transport.now();
+            if (since_ == 0) since_ = now;
+            if (now - since_ < std::min<nanoseconds>(10'000'000, operation.group->timeout / 16)) return;
+            told_ = true;
+            transport.waits(wait_for(operation));
+        }
+    }
+    /// Something has moved, or the wait is over.
+    void move(Transport& transport) {
+        if constexpr (tells) {
+            if (since_ == 0) return;
+            since_ = 0;
+            if (std::exchange(told_, false)) transport.waits_no_more();
+        }
+    }
+
+private:
+    static constexpr bool tells = requires(Transport& transport, const Wait& wait) {
+        transport.waits(wait);
+        transport.waits_no_more();
+    };
+    nanoseconds since_ = 0; ///< 0: it does not wait
+    bool told_ = false;
+};
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -8,6 +8,7 @@
 /// ends. There is no number of a process that could be used again, and nothing to clean up.
 
 #include "unisono/launch/host.hpp"
+#include "unisono/transport/overseer.hpp"
 #include "unisono/transport/shared_memory_arena.hpp"
 #include "unisono/transport/shared_memory_layout.hpp"
 
@@ -115,18 +116,18 @@ public:
     /// Records the first fault and waits until no other rank touches foreign memory: none begins after it. `rank` may also
     /// be size(): whoever started the ranks.
     void abort(int rank, const Fault& fault) {
-        SharedRank& mine = record(rank);
-        if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
-            mine.fault.write(
-                fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
-            std::uint32_t none = 0;
-            header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
-                                                         std::memory_order_seq_cst);
-        }
-        fence_.pay();
-        if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
-            arena(rank).withdraw();
+        if (overseer_ != nullptr && first_fault() == nullptr) return record_fault(rank, overseer_->settle(fault));
+        record_fault(rank, fault);
     }
+
+    /// Where a control plane watches, the job's first fault is the world's, too: whatever it was, and whoever found it.
+    void watch(int rank) {
+        if (overseer_ == nullptr || first_fault() != nullptr) return;
+        if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
+    }
+    /// nullptr: nobody watches but the ranks themselves.
+    [[nodiscard]] Overseer* overseer() const { return overseer_.get(); }
+    void set_overseer(std::unique_ptr<Overseer> overseer) { overseer_ = std::move(overseer); }
 
     bool begin_touching(int rank) {
         fence_.store_often(record(rank).touching, std::uint32_t{1});
@@ -138,7 +139,20 @@ public:
 
     // --- who is there --------------------------------------------------------------------------------------------------
 
-    void leave(int rank) { record(rank).state.store(SharedRank::left, std::memory_order_release); }
+    /// In a process that a rank has forked nothing happens: its life is its parent's.
+    void leave(int rank) {
+        if (process_ != ::getpid()) return;
+        if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding()) {
+            abort(rank, {.code = ErrorCode::aborted,
+                         .rank = rank,
+                         .peer = -1,
+                         .operation = {},
+                         .sequence = 0,
+                         .message = concat({"rank ", rank, " left its world because of an exception"})});
+        }
+        record(rank).state.store(SharedRank::left, std::memory_order_release);
+        if (overseer_ != nullptr) overseer_->leave();
+    }
     [[nodiscard]] bool has_left(int rank) const {
         return record(rank).state.load(std::memory_order_acquire) == SharedRank::left;
     }
@@ -234,6 +248,20 @@ private:
             concat({"a world has room for ", SharedLayout::most_groups, " groups, which split() has used up"}), 0);
     }
 
+    void record_fault(int rank, const Fault& fault) {
+        SharedRank& mine = record(rank);
+        if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
+            mine.fault.write(
+                fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
+            std::uint32_t none = 0;
+            header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
+                                                         std::memory_order_seq_cst);
+        }
+        fence_.pay();
+        if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
+            arena(rank).withdraw();
+    }
+
     const Fault* read_fault(std::uint32_t who) const {
         const std::lock_guard lock(mutex_);
         if (fault_.code == ErrorCode::none) fault_ = record(static_cast<int>(who)).fault.read();
@@ -268,6 +296,7 @@ private:
     SharedLayout layout_;
     SharedSegment segment_;
     AsymmetricFence fence_{AsymmetricFence::Reach::host};
+    std::unique_ptr<Overseer> overseer_;
     std::int32_t process_ = 0; ///< the one that the ranks of this process live in
     std::vector<std::unique_ptr<SharedArena>> arenas_;
     mutable std::mutex mutex_;
