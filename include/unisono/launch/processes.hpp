@@ -3,8 +3,8 @@
 /// \file
 /// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind. Knows nothing of ranks.
 
+#include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
-#include "unisono/launch/socket.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -91,15 +91,13 @@ public:
         for (std::size_t i = 0; i < children_.size(); ++i) {
             Child& each = children_[i];
             siginfo_t info = {};
-            if (!each.running ||
-                ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-                info.si_pid != each.pid) {
-                continue;
-            }
-            if (each.own_group)
+            if (!each.running) continue;
+            const bool waited = ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+            if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
+            if (waited && each.own_group)
                 ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
-            int status = 0;
-            ::waitpid(each.pid, &status, 0);
+            int status = 0;                 // where the program ignores SIGCHLD nobody knows how it ended
+            if (waited) ::waitpid(each.pid, &status, 0);
             each.running = false;
             --running_;
             ProcessEnd end{.index = static_cast<int>(i)};
