@@ -108,17 +108,7 @@ public:
         if constexpr (requires { transport.allocate(bytes); }) {
             return Memory<T>(transport.allocate(bytes), count);
         } else {
-            // Large ones stand a little apart from rank to rank: at distances of large powers of two the processor takes
-            // loads for aliases of stores, and all_reduce of 128 MiB takes three times as long.
-            constexpr std::align_val_t line{128};
-            const std::size_t apart = bytes < (std::size_t{1} << 20)
-                                          ? 0
-                                          : static_cast<std::size_t>(transport.rank() % 16) * (37 * 4096 + 384);
-            if (bytes > bytes + apart) refuse_input({"allocate: ", count, " elements are more than memory can hold"});
-            std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line));
-            return Memory<T>(
-                std::shared_ptr<std::byte>(whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }),
-                count);
+            return Memory<T>(detail::memory_for_rank(transport.rank(), bytes), count);
         }
     }
 

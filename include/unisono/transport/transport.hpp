@@ -32,6 +32,7 @@
 /// - in_process: ranks are threads of one process and read each other's memory.
 /// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
 /// - simulated: virtual time, one rank at a time.
+/// - any: one of those that map peers, chosen at run time.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
