@@ -3,6 +3,8 @@
 
 #include "../launch/command.hpp"
 
+#include <unisono/launch/socket.hpp>
+
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
