@@ -378,7 +378,7 @@ private:
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
-            transport_.abort(timed_out(transport_, *operation.group, operation.sequence, operation.signature,
+            transport_.abort(timed_out(*operation.group, operation.sequence, operation.signature,
                                        operation.point_to_point ? operation.single[0].peer : -1));
         }
         throw_if_faulty();

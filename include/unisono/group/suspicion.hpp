@@ -50,38 +50,8 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// For how long nothing was heard of a rank, in ms, where that is so long that it cannot be waiting in a call of ours; else
-/// 0. It may be stopped, or busy with something else. Transports say when they last heard of a rank, if they can.
-template <class Transport>
-std::int64_t silent_ms([[maybe_unused]] const Transport& transport, [[maybe_unused]] const GroupContext& group,
-                       [[maybe_unused]] int peer) {
-    if constexpr (requires { transport.last_seen(0); }) {
-        if (peer == group.rank) return 0;
-        const nanoseconds silent = transport.now() - transport.last_seen(group.world_rank(peer));
-        if (silent >= std::clamp<nanoseconds>(group.timeout / 2, 10'000'000, 1'000'000'000)) return silent / 1'000'000;
-    }
-    return 0;
-}
-
-/// The rank of the group that is silent and concerned, or else one that is silent; -1 if there is none.
-template <class Transport>
-int find_silent(const Transport& transport, const GroupContext& group, std::uint64_t sequence, int waits_for) {
-    int found = -1;
-    for (int peer = 0; peer < group.size(); ++peer) {
-        if (silent_ms(transport, group, peer) == 0) continue;
-        const bool concerned =
-            waits_for < 0 ? group.announcements && group.announcements.finished(peer) < sequence : peer == waits_for;
-        if (concerned) return peer;
-        if (found < 0) found = peer;
-    }
-    return found;
-}
-
-/// Names who holds up the operation: of the ranks that have not started it, or not finished it, first those of which nothing
-/// is heard, since the others wait for them.
-template <class Transport>
-Fault timed_out(const Transport& transport, const GroupContext& group, std::uint64_t sequence, const Signature& own,
-                int waits_for) {
+/// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first.
+inline Fault timed_out(const GroupContext& group, std::uint64_t sequence, const Signature& own, int waits_for) {
     const int me = group.world_rank(group.rank);
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
@@ -89,7 +59,6 @@ Fault timed_out(const Transport& transport, const GroupContext& group, std::uint
                 .operation = std::string(name_of(static_cast<Collective>(own.collective))),
                 .sequence = sequence,
                 .message = concat({"rank ", me, " waited ", group.timeout / 1'000'000, " ms for ", describe(own)})};
-    const int silent = find_silent(transport, group, sequence, waits_for);
     if (waits_for >= 0) {
         fault.message += concat({" with rank ", fault.peer});
     } else if (group.announcements) {
@@ -103,10 +72,6 @@ Fault timed_out(const Transport& transport, const GroupContext& group, std::uint
         }
         fault.message +=
             missing.empty() ? ", which every rank has started" : concat({", which was never started by ", missing});
-    }
-    if (silent >= 0) {
-        fault.peer = group.world_rank(silent);
-        fault.message += concat({"; nothing was heard of rank ", fault.peer, " for a while"});
     }
     return fault;
 }
@@ -165,15 +130,18 @@ inline Wait wait_for(const OperationState& operation) {
     return wait;
 }
 
-/// Tells who watches over the world (a control plane) what this rank waits for: not before it has waited for some
-/// milliseconds, so that it costs nothing where all is well. Does nothing where nobody watches.
+/// Tells the transport what this rank waits for, if that wants to know: not before it has waited for some milliseconds, so
+/// that it costs nothing where all is well.
 template <class Transport>
 class WaitTeller {
 public:
     /// The operation is still not done.
     void wait(Transport& transport, const OperationState& operation) {
         if constexpr (tells) {
-            if (told_ || !transport.is_overseen()) return;
+            if constexpr (requires { transport.wants_waits(); }) {
+                if (!transport.wants_waits()) return;
+            }
+            if (told_) return;
             const nanoseconds now = transport.now();
             if (since_ == 0) since_ = now;
             if (now - since_ < std::min<nanoseconds>(10'000'000, operation.group->timeout / 16)) return;

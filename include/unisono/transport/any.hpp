@@ -87,8 +87,7 @@ public:
 
     [[nodiscard]] virtual bool has_left(int peer) const = 0;
     [[nodiscard]] virtual bool has_died(int peer) = 0;
-    [[nodiscard]] virtual nanoseconds last_seen(int peer) const = 0;
-    [[nodiscard]] virtual bool is_overseen() const = 0;
+    [[nodiscard]] virtual bool wants_waits() const = 0;
     virtual void waits(const Wait& wait) = 0;
     virtual void waits_no_more() = 0;
 };
@@ -143,24 +142,17 @@ public:
         if constexpr (requires { endpoint_.has_died(peer); }) return endpoint_.has_died(peer);
         else return false;
     }
-    [[nodiscard]] nanoseconds last_seen([[maybe_unused]] int peer) const override {
-        if constexpr (requires { endpoint_.last_seen(peer); }) return endpoint_.last_seen(peer);
-        else return endpoint_.now();
-    }
-    [[nodiscard]] bool is_overseen() const override {
-        if constexpr (overseen) return endpoint_.is_overseen();
-        else return false;
-    }
+    [[nodiscard]] bool wants_waits() const override { return tells; }
     void waits([[maybe_unused]] const Wait& wait) override {
-        if constexpr (overseen) endpoint_.waits(wait);
+        if constexpr (tells) endpoint_.waits(wait);
     }
     void waits_no_more() override {
-        if constexpr (overseen) endpoint_.waits_no_more();
+        if constexpr (tells) endpoint_.waits_no_more();
     }
 
 private:
     static constexpr bool stages = requires { requires Transport::stages; };
-    static constexpr bool overseen = requires(Transport& t, const Wait& wait) { t.waits(wait); };
+    static constexpr bool tells = requires(Transport& t, const Wait& wait) { t.waits(wait); };
     Transport endpoint_;
 };
 
@@ -283,8 +275,7 @@ public:
 
     [[nodiscard]] bool has_left(int peer) const { return endpoint_->has_left(peer); }
     [[nodiscard]] bool has_died(int peer) { return endpoint_->has_died(peer); }
-    [[nodiscard]] nanoseconds last_seen(int peer) const { return endpoint_->last_seen(peer); }
-    [[nodiscard]] bool is_overseen() const { return endpoint_->is_overseen(); }
+    [[nodiscard]] bool wants_waits() const { return endpoint_->wants_waits(); }
     void waits(const Wait& wait) { endpoint_->waits(wait); }
     void waits_no_more() { endpoint_->waits_no_more(); }
 

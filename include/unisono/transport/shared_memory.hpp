@@ -61,21 +61,15 @@ public:
         const nanoseconds time = now();
         if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
             looked_ = time;
-            world().see(rank(), time);
             world().watch(rank());
             for (int other = 0; other < size(); ++other)
                 died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
         }
         return died_[static_cast<std::size_t>(peer)] != 0;
     }
-    /// When a rank last waited in a call of the library, on the clock of now(); 0: never. Where a control plane watches, that
-    /// finds out who is silent, and better.
-    [[nodiscard]] nanoseconds last_seen(int peer) const { return is_overseen() ? now() : world().last_seen(peer); }
-
-    /// Whether a control plane watches over the world; it wants to know what a rank waits for, and when it no longer does.
-    [[nodiscard]] bool is_overseen() const { return world().overseer() != nullptr; }
-    void waits(const Wait& wait) { world().overseer()->waits(wait); }
-    void waits_no_more() { world().overseer()->waits_no_more(); }
+    /// What this rank waits for once that has lasted for a while, and that it no longer does: so the root of a timeout is found.
+    void waits(const Wait& wait) { world().waits(rank(), wait); }
+    void waits_no_more() { world().waits_no_more(rank()); }
 
     /// The world of processes that have this control plane in common, which then belongs to it: the job's first fault becomes
     /// the world's and the world's the job's, and a timeout is looked into. Collective. Defined in shared_memory_join.hpp.

@@ -7,6 +7,7 @@
 ///     header | a record a rank, and one for who started them | numbers of groups | their boards | channels | arenas
 
 #include "unisono/core/error.hpp"
+#include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory_channel.hpp"
 
@@ -55,6 +56,58 @@ private:
     }
 };
 
+/// What a rank waits for, where all can read it at any time. Atomic words all over: a reader drops what it finds in the middle
+/// of a write.
+struct WaitRecord {
+    static constexpr std::size_t text_words = 16;
+    static constexpr std::size_t peer_words = 16; ///< a bit a rank: SharedLayout::most_ranks
+
+    void write(const Wait& wait) noexcept {
+        const std::uint32_t before = version.load(std::memory_order_relaxed);
+        version.store(before | 1, std::memory_order_release);
+        std::uint64_t words[text_words] = {};
+        std::memcpy(words, wait.operation.data(), std::min(wait.operation.size(), sizeof words - 1));
+        std::uint64_t bits[peer_words] = {};
+        for (const int peer : wait.peers)
+            bits[static_cast<std::size_t>(peer) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(peer) % 64);
+        for (std::size_t i = 0; i < text_words; ++i) text[i].store(words[i], std::memory_order_release);
+        for (std::size_t i = 0; i < peer_words; ++i) peers[i].store(bits[i], std::memory_order_release);
+        context.store(wait.context, std::memory_order_release);
+        sequence.store(wait.sequence, std::memory_order_release);
+        version.store((before | 1) + 1, std::memory_order_release);
+    }
+    void clear() noexcept { write({}); }
+
+    /// Without an operation: none, or not known.
+    [[nodiscard]] Wait read() const {
+        for (int attempt = 0; attempt < 100; ++attempt) {
+            const std::uint32_t before = version.load(std::memory_order_acquire);
+            Wait wait;
+            std::uint64_t words[text_words];
+            for (std::size_t i = 0; i < text_words; ++i) words[i] = text[i].load(std::memory_order_acquire);
+            for (std::size_t i = 0; i < 64 * peer_words; ++i) {
+                if ((peers[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0)
+                    wait.peers.push_back(static_cast<int>(i));
+            }
+            wait.context = context.load(std::memory_order_acquire);
+            wait.sequence = sequence.load(std::memory_order_acquire);
+            if (before % 2 != 0 || version.load(std::memory_order_relaxed) != before) continue;
+            char letters[sizeof words];
+            std::memcpy(letters, words, sizeof words);
+            wait.operation.assign(letters, ::strnlen(letters, sizeof letters));
+            return wait;
+        }
+        return {};
+    }
+
+private:
+    std::atomic<std::uint32_t> version{0}; ///< odd while it is being written
+    std::atomic<std::uint64_t> text[text_words]{};
+    std::atomic<std::uint64_t> peers[peer_words]{};
+    std::atomic<std::uint64_t> context{0};
+    std::atomic<std::uint64_t> sequence{0};
+};
+
 /// What all know of one rank.
 struct alignas(128) SharedRank {
     enum State : std::uint32_t { absent, attached, left };
@@ -63,9 +116,9 @@ struct alignas(128) SharedRank {
     alignas(128) std::atomic<std::uint32_t> state{absent};
     std::atomic<std::int32_t> process{0};
     std::atomic<std::uint64_t> base{0}; ///< where it mapped the segment
-    std::atomic<std::int64_t> seen{0};  ///< when it last waited in a call of ours, by the host's steady clock
     std::atomic<std::uint32_t> fault_written{0};
     FaultRecord fault; ///< the first one that it found: the world's if it was the first of all
+    WaitRecord wait;
 };
 
 struct SharedHeader {
@@ -124,7 +177,8 @@ private:
     static constexpr std::size_t unit = 65536; ///< a multiple of any machine's pages
 };
 
-static_assert(std::atomic<std::int64_t>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
+static_assert(WaitRecord::peer_words * 64 >= SharedLayout::most_ranks);
+static_assert(std::atomic<std::int32_t>::is_always_lock_free);
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -8,6 +8,7 @@
 /// ends. There is no number of a process that could be used again, and nothing to clean up.
 
 #include "unisono/launch/host.hpp"
+#include "unisono/launch/root_cause.hpp"
 #include "unisono/transport/overseer.hpp"
 #include "unisono/transport/shared_memory_arena.hpp"
 #include "unisono/transport/shared_memory_layout.hpp"
@@ -116,8 +117,9 @@ public:
     /// Records the first fault and waits until no other rank touches foreign memory: none begins after it. `rank` may also
     /// be size(): whoever started the ranks.
     void abort(int rank, const Fault& fault) {
-        if (overseer_ != nullptr && first_fault() == nullptr) return record_fault(rank, overseer_->settle(fault));
-        record_fault(rank, fault);
+        if (first_fault() != nullptr) return record_fault(rank, fault);
+        if (overseer_ != nullptr) return record_fault(rank, overseer_->settle(fault));
+        record_fault(rank, fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault);
     }
 
     /// Where a control plane watches, the job's first fault is the world's, too: whatever it was, and whoever found it.
@@ -125,8 +127,15 @@ public:
         if (overseer_ == nullptr || first_fault() != nullptr) return;
         if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
     }
-    /// nullptr: nobody watches but the ranks themselves.
-    [[nodiscard]] Overseer* overseer() const { return overseer_.get(); }
+    /// What a rank that has waited for a while waits for, by which the root of a timeout is found.
+    void waits(int rank, const Wait& wait) {
+        if (overseer_ != nullptr) overseer_->waits(wait);
+        else record(rank).wait.write(wait);
+    }
+    void waits_no_more(int rank) {
+        if (overseer_ != nullptr) overseer_->waits_no_more();
+        else record(rank).wait.clear();
+    }
     void set_overseer(std::unique_ptr<Overseer> overseer) { overseer_ = std::move(overseer); }
 
     bool begin_touching(int rank) {
@@ -165,10 +174,6 @@ public:
         if (::fcntl(segment_.file(), F_GETLK, &life) != 0 || life.l_type != F_UNLCK) return false;
         return other.state.load(std::memory_order_acquire) == SharedRank::attached; // else it left just now
     }
-    /// Waiting ranks say now and then that they do, so that one which is stopped can be told from them.
-    void see(int rank, nanoseconds now) { record(rank).seen.store(now, std::memory_order_relaxed); }
-    [[nodiscard]] nanoseconds last_seen(int rank) const { return record(rank).seen.load(std::memory_order_relaxed); }
-
     [[nodiscard]] const SharedSegment& segment() const { return segment_; }
 
 protected:
@@ -246,6 +251,32 @@ private:
         }
         refuse_shared_memory(
             concat({"a world has room for ", SharedLayout::most_groups, " groups, which split() has used up"}), 0);
+    }
+
+    /// A timeout, with the rank at the root of it, as far as the ranks have said what they wait for.
+    [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
+        std::vector<Answer> answers(static_cast<std::size_t>(size_));
+        for (int other = 0; other < size_; ++other) {
+            Answer& answer = answers[static_cast<std::size_t>(other)];
+            const SharedRank& peer = record(other);
+            const std::int32_t process = peer.process.load(std::memory_order_relaxed);
+            answer.wait = peer.wait.read();
+            if (has_left(other)) answer.standing = Standing::left;
+            else if (process != process_ && is_stopped(process)) answer.standing = Standing::stopped;
+            else answer.standing = answer.wait.operation.empty() ? Standing::works : Standing::waits;
+        }
+        Answer& own = answers[static_cast<std::size_t>(rank)];
+        own.standing = Standing::waits;
+        if (own.wait.operation.empty()) { // it has not said so yet
+            own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
+            if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
+            for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
+        }
+        const Culprit culprit = find_root_cause(rank, answers);
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
     }
 
     void record_fault(int rank, const Fault& fault) {

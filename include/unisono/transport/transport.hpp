@@ -25,8 +25,8 @@
 /// - A transport that maps peers' memory says by `shift(peer)` what to add to an address of that peer's. If it `stages`, peers
 ///   see some memory only: `reaches(data, bytes)` tells which, `allocate` gives some, and the group copies what is elsewhere.
 ///
-/// - A transport whose world a control plane watches says so by `is_overseen()` and passes on what its rank `waits(wait)` for.
-///   Then `abort` of a timeout may take some seconds, in which the root of it is looked for.
+/// - A transport may want to know what its rank `waits(wait)` for, and that it `waits_no_more()`: then `abort` of a timeout looks
+///   for the root of it among all ranks, for some seconds if need be.
 ///
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
