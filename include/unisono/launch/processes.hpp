@@ -3,6 +3,7 @@
 /// \file
 /// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind. Knows nothing of ranks.
 
+#include "unisono/core/list.hpp"
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
 
@@ -114,7 +115,7 @@ public:
             if (auto end = poll_any()) return end;
             const nanoseconds now = steady_now();
             if (now >= deadline) return std::nullopt;
-            std::vector<pollfd> polled;
+            detail::List<pollfd> polled;
             bool all = true;
             for (const Child& each : children_) {
                 if (each.running) polled.push_back({each.process.get(), POLLIN, 0});
