@@ -87,6 +87,10 @@ public:
 
     [[nodiscard]] virtual bool has_left(int peer) const = 0;
     [[nodiscard]] virtual bool has_died(int peer) = 0;
+    [[nodiscard]] virtual int offer_board() = 0;
+    virtual void give_board(int ranks) = 0;
+    [[nodiscard]] virtual std::uint64_t with_board(std::uint64_t context, int board) const = 0;
+    virtual void drop_board(std::uint64_t context) noexcept = 0;
     [[nodiscard]] virtual bool wants_waits() const = 0;
     virtual void waits(const Wait& wait) = 0;
     virtual void waits_no_more() = 0;
@@ -142,6 +146,20 @@ public:
         if constexpr (requires { endpoint_.has_died(peer); }) return endpoint_.has_died(peer);
         else return false;
     }
+    [[nodiscard]] int offer_board() override {
+        if constexpr (gives) return endpoint_.offer_board();
+        else return 0; // there is always room
+    }
+    void give_board([[maybe_unused]] int ranks) override {
+        if constexpr (gives) endpoint_.give_board(ranks);
+    }
+    [[nodiscard]] std::uint64_t with_board(std::uint64_t context, [[maybe_unused]] int board) const override {
+        if constexpr (gives) return endpoint_.with_board(context, board);
+        else return context;
+    }
+    void drop_board([[maybe_unused]] std::uint64_t context) noexcept override {
+        if constexpr (gives) endpoint_.drop_board(context);
+    }
     [[nodiscard]] bool wants_waits() const override { return tells; }
     void waits([[maybe_unused]] const Wait& wait) override {
         if constexpr (tells) endpoint_.waits(wait);
@@ -152,6 +170,7 @@ public:
 
 private:
     static constexpr bool stages = requires { requires Transport::stages; };
+    static constexpr bool gives = requires(Transport& t) { t.offer_board(); };
     static constexpr bool tells = requires(Transport& t, const Wait& wait) { t.waits(wait); };
     Transport endpoint_;
 };
@@ -275,6 +294,13 @@ public:
 
     [[nodiscard]] bool has_left(int peer) const { return endpoint_->has_left(peer); }
     [[nodiscard]] bool has_died(int peer) { return endpoint_->has_died(peer); }
+    [[nodiscard]] int offer_board() { return endpoint_->offer_board(); }
+    void give_board(int ranks) { endpoint_->give_board(ranks); }
+    [[nodiscard]] std::uint64_t with_board(std::uint64_t context, int board) const {
+        return endpoint_->with_board(context, board);
+    }
+    void drop_board(std::uint64_t context) noexcept { endpoint_->drop_board(context); }
+
     [[nodiscard]] bool wants_waits() const { return endpoint_->wants_waits(); }
     void waits(const Wait& wait) { endpoint_->waits(wait); }
     void waits_no_more() { endpoint_->waits_no_more(); }

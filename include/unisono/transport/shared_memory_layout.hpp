@@ -4,7 +4,7 @@
 /// What lies where in the segment of a shared-memory world. Everything is found by offsets that follow from the number of
 /// ranks and the size of an arena; memory of zeros is a world in which nothing has happened.
 ///
-///     header | a record a rank, and one for who started them | numbers of groups | their boards | channels | arenas
+///     header | a record a rank, and one for who started them | who has let go of a board | boards | channels | arenas
 
 #include "unisono/core/error.hpp"
 #include "unisono/launch/launch.hpp"
@@ -135,12 +135,12 @@ struct SharedHeader {
 /// Offsets in the segment.
 struct SharedLayout {
     static constexpr std::size_t page = 4096;
-    static constexpr std::size_t most_groups = 16384; ///< in the life of a world; a power of two
+    static constexpr std::size_t most_groups = 16384; ///< at a time; a power of two
     static constexpr int most_ranks = 1024;
 
     std::size_t ranks = 0;
     std::size_t records = 0;
-    std::size_t groups = 0;
+    std::size_t groups = 0; ///< of each board: how many ranks have let go of it
     std::size_t boards = 0;
     std::size_t board_stride = 0;
     std::size_t lines = 0; ///< of a group's announcements: its mapped lines lie behind
@@ -161,7 +161,7 @@ struct SharedLayout {
         };
         take(sizeof(SharedHeader));
         records = take((ranks + 1) * sizeof(SharedRank));
-        groups = take(most_groups * sizeof(std::uint64_t));
+        groups = take(most_groups * sizeof(std::atomic<std::uint32_t>));
         lines = (ranks * sizeof(Announcements::Rank) + 127) / 128 * 128;
         board_stride = (lines + ranks * sizeof(MappedBoard::Rank) + page - 1) / page * page;
         boards = take(most_groups * board_stride);

@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <string>
 #include <sys/random.h>
 #include <thread>
@@ -103,6 +104,19 @@ public:
     }
     MappedBoard mapped_board(std::uint64_t context, int) {
         return MappedBoard(&place<MappedBoard::Rank>(board_of(context) + layout_.lines));
+    }
+
+    /// A rank of a group needs its board no more. (A group's number, modulo those of boards, is its board's.)
+    void drop_board(std::uint64_t context) const noexcept {
+        let_go(context % SharedLayout::most_groups).fetch_add(1, std::memory_order_acq_rel);
+    }
+    [[nodiscard]] std::uint32_t dropped(std::size_t board) const {
+        return let_go(board).load(std::memory_order_acquire);
+    }
+    /// Once all have let go of a board it is as new.
+    void clear_board(std::size_t board) const noexcept {
+        segment_.give_back(layout_.boards + board * layout_.board_stride, layout_.board_stride);
+        let_go(board).store(0, std::memory_order_relaxed);
     }
 
     // --- faults --------------------------------------------------------------------------------------------------------
@@ -238,24 +252,18 @@ private:
         return lock;
     }
 
-    /// Whoever comes first with a number takes a place for it; a rank that dies meanwhile has done all or nothing.
     std::size_t board_of(std::uint64_t context) const {
-        for (std::size_t i = 0; i < SharedLayout::most_groups; ++i) {
-            const std::size_t at = (context + i) % SharedLayout::most_groups;
-            auto& number = place<std::atomic<std::uint64_t>>(layout_.groups + at * sizeof(std::uint64_t));
-            std::uint64_t known = number.load(std::memory_order_acquire);
-            if (known == 0) number.compare_exchange_strong(known, context, std::memory_order_acq_rel);
-            if (known != 0 && known != context) continue;
-            segment_.back(layout_.boards + at * layout_.board_stride, layout_.board_stride);
-            return layout_.boards + at * layout_.board_stride;
-        }
-        refuse_shared_memory(
-            concat({"a world has room for ", SharedLayout::most_groups, " groups, which split() has used up"}), 0);
+        const std::size_t at = layout_.boards + context % SharedLayout::most_groups * layout_.board_stride;
+        segment_.back(at, layout_.board_stride);
+        return at;
+    }
+    [[nodiscard]] std::atomic<std::uint32_t>& let_go(std::size_t board) const {
+        return place<std::atomic<std::uint32_t>>(layout_.groups + board * sizeof(std::atomic<std::uint32_t>));
     }
 
     /// A timeout, with the rank at the root of it, as far as the ranks have said what they wait for.
     [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
-        std::vector<Answer> answers(static_cast<std::size_t>(size_));
+        const auto answers = std::make_unique<Answer[]>(static_cast<std::size_t>(size_));
         for (int other = 0; other < size_; ++other) {
             Answer& answer = answers[static_cast<std::size_t>(other)];
             const SharedRank& peer = record(other);
@@ -272,7 +280,8 @@ private:
             if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
             for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
         }
-        const Culprit culprit = find_root_cause(rank, answers);
+        const Culprit culprit =
+            find_root_cause(rank, std::span<const Answer>(answers.get(), static_cast<std::size_t>(size_)));
         Fault found = fault;
         if (culprit.rank >= 0) found.peer = culprit.rank;
         found.message += culprit.why;
