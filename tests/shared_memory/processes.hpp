@@ -16,6 +16,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <functional>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,28 +26,32 @@
 
 namespace test {
 
-/// Files there whose names have `part` in them.
-inline std::size_t entries_of(const char* folder, const char* part = "") {
-    std::size_t count = 0;
+inline std::set<std::string> names_in(const char* folder) {
+    std::set<std::string> names;
     DIR* const opened = ::opendir(folder);
-    if (opened == nullptr) return 0;
-    while (const dirent* entry = ::readdir(opened)) count += std::strstr(entry->d_name, part) != nullptr;
+    if (opened == nullptr) return names;
+    while (const dirent* entry = ::readdir(opened)) names.insert(entry->d_name);
     ::closedir(opened);
-    return count;
+    return names;
 }
 
-/// Compares what is there now with what was there when it was made: open files and children; no file of shared memory has a name.
+/// Compares what is there now with what was there when it was made: open files and children, and files of shared memory, which
+/// would have the library's name in theirs. (Other programs may be at work there.)
 class Leftovers {
 public:
     ~Leftovers() {
-        BOOST_TEST(entries_of("/proc/self/fd") == files_);
-        BOOST_TEST(entries_of("/dev/shm", "unisono") == 0u); // other programs may be at work there
+        BOOST_TEST(names_in("/proc/self/fd").size() == files_);
+        for (const std::string& name : names_in("/dev/shm")) {
+            if (name.find("unisono") != std::string::npos)
+                BOOST_TEST(shared_.count(name) == 1u, "/dev/shm/" << name << " was left");
+        }
         int status = 0;
         BOOST_TEST((::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD));
     }
 
 private:
-    std::size_t files_ = entries_of("/proc/self/fd");
+    std::size_t files_ = names_in("/proc/self/fd").size();
+    std::set<std::string> shared_ = names_in("/dev/shm");
 };
 
 /// Texts of all ranks for all ranks, in memory that their parent made.
