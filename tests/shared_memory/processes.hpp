@@ -4,6 +4,7 @@
 
 #include "../collective/findings.hpp"
 
+#include <unisono/join.hpp>
 #include <unisono/unisono.hpp>
 
 #include <array>
@@ -25,6 +26,8 @@
 #include <vector>
 
 namespace test {
+
+using namespace std::chrono_literals;
 
 inline std::set<std::string> names_in(const char* folder) {
     std::set<std::string> names;
@@ -86,11 +89,22 @@ private:
     Shared<std::array<Sheet, 2>> sheets_;
 };
 
+/// How strangers find each other.
+enum class Meeting {
+    noticeboard, ///< and then nobody watches over them but themselves
+    control      ///< by a control plane, whose star rank 0 keeps
+};
+
 /// Runs body(world) in processes that join a world by themselves, each with the segment at another address; returns when
 /// all have ended, or have been stopped while all others have ended. `status[rank]` is as of waitpid.
 template <class Body>
-std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options) {
+std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options,
+                               Meeting meeting = Meeting::noticeboard) {
     Noticeboard board;
+    unisono::MeetingPoint point;
+    point.host = "127.0.0.1";
+    point.token = unisono::JobToken::random();
+    if (meeting == Meeting::control) point.port = unisono::detail::listen_at(true, 0).port; // free a moment ago
     std::fflush(nullptr);
     std::vector<pid_t> processes;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -111,9 +125,14 @@ std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& 
                                             round++);
                     }
                 } control{board, rank, ranks};
-                auto shared = unisono::join_shared_memory(control, unisono::never);
-                unisono::Group<unisono::SharedMemory> world(unisono::SharedMemory(shared, rank));
-                status = unisono::detail::run_rank(std::move(world), options, body) ? 1 : 0;
+                const auto join = [&] {
+                    if (meeting == Meeting::noticeboard)
+                        return unisono::Group<unisono::SharedMemory>(
+                            unisono::SharedMemory(unisono::join_shared_memory(control, unisono::never), rank));
+                    return unisono::join<unisono::SharedMemory>(
+                        unisono::rendezvous(unisono::identity_of(rank, ranks), point, {.timeout = 30s, .linger = 10s}));
+                };
+                status = unisono::detail::run_rank(join(), options, body) ? 1 : 0;
             } catch (const std::exception& failed) {
                 std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
             }
