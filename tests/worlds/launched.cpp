@@ -187,6 +187,21 @@ BOOST_AUTO_TEST_CASE(who_leaves_early_is_named) {
     expect_told(launched(3, {"return", "1"}), 2, {"peer_lost in barrier #2: rank 1 has left"});
 }
 
+BOOST_AUTO_TEST_CASE(who_is_done_may_go) {
+    for (const int first : {0, 1}) { // rank 0, where the others meet, waits for their goodbyes
+        const Folder folder;
+        const Result result = together(by_hand(3, {"early", std::to_string(first)}, folder.variables(3)));
+        BOOST_TEST(result.status == 0, result.all());
+        BOOST_TEST(count_of(result.out, "all is well") == 2u, result.all());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(children_of_ranks_are_no_ranks) {
+    const Result result = launched(3, {"forks"});
+    BOOST_TEST(result.status == 0, result.all());
+    BOOST_TEST(count_of(result.out, ": all is well") == 3u, result.all());
+}
+
 BOOST_AUTO_TEST_CASE(what_a_rank_throws_is_everyones) {
     const Result told = launched(3, {"throw", "1"});
     BOOST_TEST(told.status == 5, told.all());
@@ -215,7 +230,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named) {
         expect_told(result, 2, {"timeout in all_reduce #2", un::concat({"rank ", victim, " is stopped"})});
         BOOST_TEST(count_of(result.out, un::concat({" peer ", victim, " at "})) == 2u, result.all());
     }
-    expect_told(launched(3, {"poll", "1"}), 2, {"timeout in all_reduce #2", "rank 1 is stopped"});
+    expect_told(launched(3, {"poll", "1"}), 2, {"timeout in all_reduce #2", "waited 500 ms", "rank 1 is stopped"});
     const Folder folder;
     expect_told(together(by_hand(3, {"stop", "1"}, folder.variables(3), 1)), 2, {"timeout", "rank 1 is stopped"});
 }

@@ -153,7 +153,7 @@ public:
         fruitless_ = progress() ? 0 : fruitless_ + 1;
         throw_if_faulty();
         if (fruitless_ == 0) teller_.move(transport_);
-        if (!virtual_time && fruitless_ % 256 == 255) suspect(index, never);
+        if (!virtual_time && fruitless_ % 256 == 255) suspect(index, never, never);
         return is_done(index);
     }
 
@@ -168,7 +168,7 @@ public:
             throw_if_faulty();
             if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
                 if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
-                suspect(index, until);
+                suspect(index, until, timeout);
             }
             transport_.idle(attempt++, until);
         }
@@ -371,14 +371,14 @@ private:
     }
 
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
-    void suspect(std::uint32_t index, nanoseconds until) {
+    void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
         const OperationState& operation = *operations_[index];
         teller_.wait(transport_, operation);
         if (Fault found; find_culprit(transport_, operation, found)) {
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
-            transport_.abort(timed_out(*operation.group, operation.sequence, operation.signature,
+            transport_.abort(timed_out(*operation.group, timeout, operation.sequence, operation.signature,
                                        operation.point_to_point ? operation.single[0].peer : -1));
         }
         throw_if_faulty();

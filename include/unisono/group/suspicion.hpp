@@ -51,14 +51,15 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
 }
 
 /// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first.
-inline Fault timed_out(const GroupContext& group, std::uint64_t sequence, const Signature& own, int waits_for) {
+inline Fault timed_out(const GroupContext& group, nanoseconds timeout, std::uint64_t sequence, const Signature& own,
+                       int waits_for) {
     const int me = group.world_rank(group.rank);
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
                 .peer = waits_for < 0 ? -1 : group.world_rank(waits_for),
                 .operation = std::string(name_of(static_cast<Collective>(own.collective))),
                 .sequence = sequence,
-                .message = concat({"rank ", me, " waited ", group.timeout / 1'000'000, " ms for ", describe(own)})};
+                .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(own)})};
     if (waits_for >= 0) {
         fault.message += concat({" with rank ", fault.peer});
     } else if (group.announcements) {

@@ -9,7 +9,9 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace un = unisono;
@@ -103,8 +105,25 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         std::printf("rank %d of %d: %s\n", world.rank(), world.size(), wrong == 0 ? "all is well" : "wrong");
         return wrong == 0 ? 0 : 1;
     }
+    if (mode == "forks") { // what a child of a rank does, and that it ends, is nobody's business
+        const int child = ::fork();
+        if (child == 0) return 0;
+        int status = -1;
+        if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return 6;
+        use(world);
+        std::printf("rank %d of %d: %s\n", world.rank(), world.size(), wrong == 0 ? "all is well" : "wrong");
+        return wrong == 0 ? 0 : 1;
+    }
     const int victim = numbers.at(0);
     const int me = world.rank();
+    if (mode == "early") { // one rank's work is done before the others'
+        Group rest = world.split(me == victim ? un::no_colour : 0, me);
+        if (me == victim) return 0;
+        std::this_thread::sleep_for(300ms);
+        for (int i = 0; i < 3; ++i) use(rest);
+        std::printf("%s\n", wrong == 0 ? "all is well" : "wrong");
+        return wrong == 0 ? 0 : 1;
+    }
     std::vector<float> data(20'000, 1.0f);
     un::barrier(world);
     if (mode == "unwind") { // it leaves by an exception that nobody has told of
