@@ -179,6 +179,7 @@ BOOST_AUTO_TEST_CASE(a_death_is_known_to_all) {
         expect_told(alone, 2, {"peer_lost", un::concat({"rank ", victim})});
         expect_soon(alone);
     }
+    expect_told(launched(3, {"check", "1"}), 2, {"peer_lost: rank 1 (pid "});
     // A process that ends as if all were well, but says no goodbye.
     expect_told(launched(3, {"exit", "1", "0"}), 2, {"peer_lost: rank 1 (pid "});
 }

@@ -99,8 +99,11 @@ public:
     /// Ends all communication of the world: every rank's pending and later calls throw this fault (or an earlier one).
     void abort(const Fault& fault) { engine_->endpoint().abort(fault); }
 
-    /// Throws the world's first fault if there is one. Cheap.
-    void check() { engine_->throw_if_faulty(); }
+    /// Throws the world's first fault if there is one, also one that only the job's control plane knows of yet. Cheap.
+    void check() {
+        if constexpr (requires { engine_->endpoint().look(); }) engine_->endpoint().look();
+        engine_->throw_if_faulty();
+    }
 
     /// Moves what can move, for programs that compute between starting and waiting.
     void progress() {

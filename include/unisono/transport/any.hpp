@@ -4,7 +4,8 @@
 /// A transport for programs that choose theirs at run time: one type, whatever is behind it. Not part of the umbrella.
 ///
 /// Behind it are transports that map their peers' memory, so that the direct schedules stay what they are: data are combined
-/// straight from the peers' buffers, and flags are polled, without a virtual call between. Messages cost two virtual calls each.
+/// straight from the peers' buffers, and flags are read, without a virtual call between. Measured with two threads: all_reduce of
+/// 8 bytes takes 20 ns (6 %) longer, of 1 MiB 1 %. Messages cost two virtual calls each.
 ///
 /// Absent on purpose: `Simulated`. Its time passes differently, which programs notice (a group must know when it is compiled),
 /// and it has no memory in common; programs that simulate say so.
@@ -92,6 +93,7 @@ public:
     [[nodiscard]] virtual std::uint64_t with_board(std::uint64_t context, int board) const = 0;
     virtual void drop_board(std::uint64_t context) noexcept = 0;
     [[nodiscard]] virtual bool wants_waits() const = 0;
+    virtual void look() = 0;
     virtual void waits(const Wait& wait) = 0;
     virtual void waits_no_more() = 0;
 };
@@ -161,6 +163,9 @@ public:
         if constexpr (gives) endpoint_.drop_board(context);
     }
     [[nodiscard]] bool wants_waits() const override { return tells; }
+    void look() override {
+        if constexpr (requires { endpoint_.look(); }) endpoint_.look();
+    }
     void waits([[maybe_unused]] const Wait& wait) override {
         if constexpr (tells) endpoint_.waits(wait);
     }
@@ -302,6 +307,7 @@ public:
     void drop_board(std::uint64_t context) noexcept { endpoint_->drop_board(context); }
 
     [[nodiscard]] bool wants_waits() const { return endpoint_->wants_waits(); }
+    void look() { endpoint_->look(); }
     void waits(const Wait& wait) { endpoint_->waits(wait); }
     void waits_no_more() { endpoint_->waits_no_more(); }
 

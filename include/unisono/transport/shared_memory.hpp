@@ -24,8 +24,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), or by
-/// `join_shared_memory` (transport/shared_memory_join.hpp); alone, a world of one.
+/// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), by
+/// `join<SharedMemory>` (join.hpp) where a launcher has started the processes, or of a world that `join_shared_memory`
+/// (transport/shared_memory_join.hpp) has made; alone, a world of one.
 ///
 /// At most 1,024 ranks, and 16,384 groups at a time. Errors: refused where memory, addresses or open files
 /// run out.
@@ -63,12 +64,14 @@ public:
         const nanoseconds time = now();
         if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
             looked_ = time;
-            world().watch(rank());
+            look();
             for (int other = 0; other < size(); ++other)
                 died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
         }
         return died_[static_cast<std::size_t>(peer)] != 0;
     }
+    /// Whether the job has a fault that the world does not know yet; then it is the world's.
+    void look() { world().watch(rank()); }
     /// What this rank waits for once that has lasted for a while, and that it no longer does: so the root of a timeout is found.
     void waits(const Wait& wait) { world().waits(rank(), wait); }
     void waits_no_more() { world().waits_no_more(rank()); }

@@ -143,6 +143,13 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
             ::raise(SIGKILL);
         }
         un::all_reduce(world, data);
+    } else if (mode == "check") { // the others compute, and ask now and then
+        if (me == victim) ::raise(SIGKILL);
+        const un::nanoseconds until = un::steady_now() + 15'000'000'000;
+        while (un::steady_now() < until) {
+            world.check();
+            std::this_thread::sleep_for(1ms);
+        }
     } else if (mode == "chain") {
         // Everybody waits for its neighbour, and one rank is stopped, or (with a second number) computes: it is at the root,
         // whoever complains first.
