@@ -34,7 +34,8 @@ struct ProcessEnd {
     [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : status; }
     [[nodiscard]] std::string text() const {
         if (signal == 0) return concat({"exited with status ", status});
-        const char* name = ::strsignal(signal);
+        const char* name =
+            ::strsignal(signal); // NOLINT(concurrency-mt-unsafe): each thread has its own since glibc 2.32
         return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
     }
 };
@@ -55,7 +56,7 @@ public:
     /// too, and the terminal's do not reach it. Errors: refused if the system cannot fork.
     template <class Body>
     int start(Body body, bool own_group = false) {
-        std::fflush(nullptr); // else the child would write what is buffered here a second time
+        static_cast<void>(std::fflush(nullptr)); // else the child would write what is buffered here a second time
         const int parent = ::getpid();
         const int pid = ::fork();
         if (pid < 0) throw error(ErrorCode::refused, concat({"cannot fork: ", detail::errno_text(errno)}));
@@ -64,7 +65,7 @@ public:
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
             int status = 127;
             if (::getppid() == parent) status = body();
-            std::fflush(nullptr);
+            static_cast<void>(std::fflush(nullptr));
             ::_exit(status);
         }
         if (own_group) ::setpgid(pid, pid); // both do it: whoever comes first

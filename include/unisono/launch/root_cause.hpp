@@ -43,7 +43,7 @@ struct Culprit {
 };
 
 inline std::string describe(int rank, const Answer& answer) {
-    const std::string who = concat({"rank ", rank});
+    std::string who = concat({"rank ", rank});
     switch (answer.standing) {
     case Standing::waits: {
         std::string text = concat({who, " waits in ", answer.wait.operation});
