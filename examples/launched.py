@@ -4,7 +4,8 @@ import os, shutil, socket, subprocess
 
 def environment():
     """Without what another launcher may have left in it."""
-    foreign = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "MASTER_", "OMPI_", "PMI", "MPI_", "SLURM_", "PET_", "SM_", "TORCHELASTIC", "UNISONO_")
+    foreign = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "MASTER_", "OMPI_", "PMI", "MPI_", "SLURM_", "PET_", "SM_",
+               "TORCHELASTIC", "UNISONO_")
     return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
 
 

@@ -118,7 +118,8 @@ def by_launchers():
         assert out == f"2 ranks, distributed  {article_row}\n" and err == "", f"{launcher}: {out}{err}"
     out, err, status = launched.by_unisono_run(unisono_run, 2, [program, "--acc-steps", "2", "--ranks", "2"])
     assert status == 0 and out.startswith("2 ranks, distributed, 2 accumulation steps"), out + err
-    for line, words in ((["--ranks", "3"], "--ranks 3, but unisono-run has started 2 ranks"), (["--nonsense"], "--nonsense"),
+    for line, words in ((["--ranks", "3"], "--ranks 3, but unisono-run has started 2 ranks"),
+                        (["--nonsense"], "--nonsense"),
                         (["--batch-size", "9"], "batch_size is 9")):
         out, err, status = launched.by_unisono_run(unisono_run, 2, [program, *line])
         told = [one for one in err.splitlines() if not one.startswith("unisono-run: ")]
@@ -128,4 +129,5 @@ def by_launchers():
     assert contradiction.returncode == 2 and "RANK=2 and WORLD_SIZE=2 contradict" in contradiction.stderr, contradiction
 
 
-{"plain": plain, "reference": against_reference, "reducers": all_reducers, "options": options, "bad_input": bad_input, "launched": by_launchers}[case]()
+{"plain": plain, "reference": against_reference, "reducers": all_reducers, "options": options, "bad_input": bad_input,
+ "launched": by_launchers}[case]()
