@@ -264,28 +264,42 @@ private:
     /// A timeout, with the rank at the root of it, as far as the ranks have said what they wait for.
     [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
         const auto answers = std::make_unique<Answer[]>(static_cast<std::size_t>(size_));
+        Culprit culprit;
+        for (int looks = 0; looks < 10; ++looks) {
+            const bool one_stopped = ask_all(rank, fault, answers.get());
+            culprit = find_root_cause(rank, std::span<const Answer>(answers.get(), static_cast<std::size_t>(size_)));
+            // One that does something else may be about to wait for the one that is stopped.
+            if (!one_stopped || culprit.rank < 0 ||
+                answers[static_cast<std::size_t>(culprit.rank)].standing != Standing::works)
+                break;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
+    }
+    /// Whether one is stopped.
+    bool ask_all(int rank, const Fault& fault, Answer* answers) const {
+        bool one_stopped = false;
         for (int other = 0; other < size_; ++other) {
-            Answer& answer = answers[static_cast<std::size_t>(other)];
+            Answer& answer = answers[other];
             const SharedRank& peer = record(other);
             const std::int32_t process = peer.process.load(std::memory_order_relaxed);
             answer.wait = peer.wait.read();
             if (has_left(other)) answer.standing = Standing::left;
             else if (process != process_ && is_stopped(process)) answer.standing = Standing::stopped;
             else answer.standing = answer.wait.operation.empty() ? Standing::works : Standing::waits;
+            one_stopped = one_stopped || answer.standing == Standing::stopped;
         }
-        Answer& own = answers[static_cast<std::size_t>(rank)];
+        Answer& own = answers[rank];
         own.standing = Standing::waits;
         if (own.wait.operation.empty()) { // it has not said so yet
             own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
             if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
             for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
         }
-        const Culprit culprit =
-            find_root_cause(rank, std::span<const Answer>(answers.get(), static_cast<std::size_t>(size_)));
-        Fault found = fault;
-        if (culprit.rank >= 0) found.peer = culprit.rank;
-        found.message += culprit.why;
-        return found;
+        return one_stopped;
     }
 
     void record_fault(int rank, const Fault& fault) {
