@@ -1,7 +1,11 @@
-"""Checks the main job's output: check.py PROGRAM REFERENCE CASE; REFERENCE has the weights that PyTorch computed."""
-import json, subprocess, sys
+"""Checks the main job's output: check.py PROGRAM REFERENCE UNISONO_RUN CASE; REFERENCE has the weights that PyTorch computed."""
+import json, pathlib, subprocess, sys
 
-program, reference, case = sys.argv[1:4]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import launched
+
+program, reference, unisono_run, case = sys.argv[1:5]
 article_row = "[0.9472 0.9440 0.9527 0.9687 0.9570 0.9343 0.9411 0.9186]"
 reducers = ["automatic", "halving-doubling", "native", "parameter-server", "ring", "tree"]
 
@@ -101,4 +105,29 @@ def bad_input():
             assert done.stderr.startswith("data_parallel: ") and len(done.stderr) < 250, done
 
 
-{"plain": plain, "reference": against_reference, "reducers": all_reducers, "options": options, "bad_input": bad_input}[case]()
+def by_launchers():
+    """Started by a launcher it runs that configuration only, rank 0 alone prints, and the bits are those of threads."""
+    asked = ["--data-size", "21", "--epochs", "3", "--shuffle", "--json"]
+    for count in (1, 2, 4):
+        for reducer in ("native", "ring"):
+            line = [*asked, "--reducer", reducer]
+            expected = run("--ranks", count, *line).stdout
+            for launcher, out, err in launched.all(unisono_run, count, [program, *line]):
+                assert out == expected, f"{launcher}:\n{out}expected:\n{expected}{err}"
+    for launcher, out, err in launched.all(unisono_run, 2, [program]):
+        assert out == f"2 ranks, distributed  {article_row}\n" and err == "", f"{launcher}: {out}{err}"
+    out, err, status = launched.by_unisono_run(unisono_run, 2, [program, "--acc-steps", "2", "--ranks", "2"])
+    assert status == 0 and out.startswith("2 ranks, distributed, 2 accumulation steps"), out + err
+    for line, words in ((["--ranks", "3"], "--ranks 3, but unisono-run has started 2 ranks"),
+                        (["--nonsense"], "--nonsense"),
+                        (["--batch-size", "9"], "batch_size is 9")):
+        out, err, status = launched.by_unisono_run(unisono_run, 2, [program, *line])
+        told = [one for one in err.splitlines() if not one.startswith("unisono-run: ")]
+        assert status == 2 and out == "" and len(told) == 1 and words in told[0], out + err
+    contradiction = subprocess.run([program], capture_output=True, text=True, timeout=60,
+                                   env={**launched.environment(), "RANK": "2", "WORLD_SIZE": "2"})
+    assert contradiction.returncode == 2 and "RANK=2 and WORLD_SIZE=2 contradict" in contradiction.stderr, contradiction
+
+
+{"plain": plain, "reference": against_reference, "reducers": all_reducers, "options": options, "bad_input": bad_input,
+ "launched": by_launchers}[case]()

@@ -1,5 +1,7 @@
 // A published comparison in PyTorch: DistributedDataParallel on two GPUs, and gradient accumulation on one, train to equal
-// weights. Here with ranks that are threads, and to the bit.
+// weights. Here to the bit, with ranks that are threads, or the processes that a launcher started:
+//     data_parallel
+//     unisono-run -n 4 data_parallel --reducer ring
 
 #include "output.hpp"
 
@@ -26,8 +28,8 @@ struct LinearModel {
     }
 };
 
-/// The weights after the last epoch.
-std::vector<float> train(const Options& options, const Configuration& run) {
+/// The weights after the last epoch, where rank 0 is.
+std::vector<float> train(const Place& place, const Options& options, const Configuration& run) {
     const auto width = static_cast<std::size_t>(run.data_size);
     const std::vector<float> values = un::torch_rand(run.seed, width * width);
     const un::RowData data(values, width);
@@ -49,22 +51,24 @@ std::vector<float> train(const Options& options, const Configuration& run) {
         trainer.verify_replicas();
         if (world.rank() == 0) weights = model.weights;
     };
-    un::run<un::InProcess>(run.ranks, [&](auto& world) {
+    place.run("in_process", run.ranks, [&](auto& world) {
         std::visit([&](const auto& reducer) { on_each_rank(world, reducer); }, run.reducer_policy());
     });
     return weights;
 }
 
 int main(int argc, char** argv) {
-    const auto parsed = parse(argc, argv);
-    if (const int* status = std::get_if<int>(&parsed)) return *status;
-    const auto& options = std::get<Options>(parsed);
+    std::optional<Place> place;
     try {
+        place.emplace();
+        const auto parsed = parse(argc, argv, *place);
+        if (const int* status = std::get_if<int>(&parsed)) return *status;
+        const auto& options = std::get<Options>(parsed);
         std::vector<std::vector<float>> weights;
-        for (const Configuration& run : options.runs) weights.push_back(train(options, run));
-        return report(options, weights) ? 0 : 1;
+        for (const Configuration& run : options.runs) weights.push_back(train(*place, options, run));
+        return !place->prints() || report(options, weights) ? 0 : 1;
     } catch (const std::exception& failed) {
-        std::fprintf(stderr, "data_parallel: %s\n", failed.what());
+        tell(place, "data_parallel", failed);
         return 2;
     }
 }

@@ -1,7 +1,7 @@
 // The command line of the main job.
 #pragma once
 
-#include "unisono/unisono.hpp"
+#include "../launched.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -12,8 +12,6 @@
 #include <string>
 #include <variant>
 #include <vector>
-
-namespace un = unisono;
 
 using Reducer = std::variant<un::AutomaticReducer, un::HalvingDoublingReducer, un::NativeReducer,
                              un::ParameterServerReducer, un::RingReducer, un::TreeReducer>;
@@ -55,10 +53,11 @@ struct Options {
 };
 
 /// What the command line asks for, or the status to exit with.
-inline std::variant<Options, int> parse(int argc, char** argv) {
+inline std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     CLI::App app{
         "Trains a linear layer data-parallel on 2 ranks, then with gradient accumulation on 1, and compares the "
-        "weights.\nGiven --ranks or --acc-steps, it runs just that configuration.",
+        "weights.\nGiven --ranks or --acc-steps, or started by unisono-run, torchrun or mpirun, it runs just that "
+        "configuration.",
         "data_parallel"};
     app.footer("Exit status: 0, or 1 if the compared weights differ, or 2 after an error.");
     Configuration run;
@@ -69,7 +68,8 @@ inline std::variant<Options, int> parse(int argc, char** argv) {
             ->check(CLI::Range(1LL, most))
             ->option_text("N");
     };
-    const auto* ranks = number("--ranks", run.ranks, 1024, "Ranks, each a thread of this process");
+    const auto* ranks =
+        number("--ranks", run.ranks, 1024, "Ranks, each a thread of this process; a launcher decides itself");
     const auto* steps =
         number("--acc-steps,--acc_steps", run.acc_steps, 65536, "Micro-batches of a rank in each update");
     number("--epochs", run.epochs, 1'000'000, "Passes over the data (2)");
@@ -101,13 +101,17 @@ inline std::variant<Options, int> parse(int argc, char** argv) {
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help) {
-        return app.exit(help);
+        return place.prints() ? app.exit(help) : 0;
     } catch (const CLI::ParseError& wrong) {
-        std::fprintf(stderr, "data_parallel: %s (--help shows the options)\n", wrong.what());
+        if (place.prints()) std::fprintf(stderr, "data_parallel: %s (--help shows the options)\n", wrong.what());
         return 2;
     }
     if (distributed) run.sampler = "distributed";
-    if (ranks->count() + steps->count() != 0 || distributed) {
+    if (place.launched()) {
+        place.check(ranks->count() == 0 ? 0 : run.ranks);
+        run.ranks = place.ranks();
+        options.runs = {run};
+    } else if (ranks->count() + steps->count() != 0 || distributed) {
         if (ranks->count() == 0 && !distributed) run.ranks = 1;
         options.runs = {run};
     } else {

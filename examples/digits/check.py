@@ -1,7 +1,11 @@
-"""Checks what the digits example reaches: check.py PROGRAM DATA CASE."""
+"""Checks what the digits example reaches: check.py PROGRAM DATA UNISONO_RUN CASE."""
 import pathlib, re, subprocess, sys, tempfile
 
-program, data, case = sys.argv[1:4]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+import launched
+
+program, data, unisono_run, case = sys.argv[1:5]
 
 
 def run(*arguments, status=0):
@@ -35,6 +39,24 @@ def optimizers():
         judged("--optimizer", name, "--hidden", 32, "--batch-size", 48, "--ranks", 3)
 
 
+def processes():
+    """The same bits on processes, whoever started them, as on as many threads."""
+    for count in (2, 3):
+        asked = ["--quiet", "--bits", "--epochs", 3, "--batch-size", 24]
+        expected = without_time(run(*asked, "--ranks", count).stdout)
+        assert re.search("^bits [0-9a-f]{16}$", expected, re.M), expected
+        assert without_time(run(*asked, "--ranks", count, "--transport", "shared_memory").stdout) == expected
+        for launcher, out, err in launched.all(unisono_run, count, [program, *map(str, asked)]):
+            assert without_time(out) == expected, f"{launcher}:\n{out}\nexpected:\n{expected}{err}"
+    out, err, status = launched.by_unisono_run(unisono_run, 2, [program, "--ranks", "3", "--batch-size", "24"])
+    assert status == 2 and out == "" and "--ranks 3, but unisono-run has started 2 ranks" in err, err
+    assert launched.by_unisono_run(unisono_run, 2, [program, "--ranks", "2", "--quiet", "--epochs", "1"])[2] == 0
+
+
+def without_time(text):
+    return re.sub(r"in [\d.]+ s, [\d,]+ samples/s, ", "", text)
+
+
 def bad_input():
     def refused(part, *arguments):
         done = run("--quiet", *arguments, status=2)
@@ -60,4 +82,4 @@ def bad_input():
     assert "--optimizer" in run("--help").stdout
 
 
-{"ranks": ranks, "optimizers": optimizers, "bad_input": bad_input}[case]()
+{"ranks": ranks, "optimizers": optimizers, "processes": processes, "bad_input": bad_input}[case]()

@@ -1,14 +1,21 @@
 // Trains a small network on handwritten digits, data-parallel on as many ranks as asked for, and judges it on images that it
 // has not seen. With the same global batch, the number of ranks changes the time and next to nothing else.
+//     digits --ranks 2                              threads of this process
+//     digits --ranks 2 --transport shared_memory    processes that it forks
+//     unisono-run -n 2 digits                       processes of a launcher
 
+#include "../launched.hpp"
 #include "data.hpp"
 #include "network.hpp"
 
 #include <CLI/CLI.hpp>
 
+#include <bit>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -24,6 +31,7 @@ const std::map<std::string, Optimizer> optimizers = {
 
 struct Options {
     int ranks = 1;
+    std::string transport = "in_process";
     std::int64_t epochs = 20;
     std::int64_t batch_size = 32; ///< of all ranks together
     std::size_t hidden = 64;
@@ -31,16 +39,21 @@ struct Options {
     std::uint64_t seed = 0;
     std::string data = DIGITS_DATA;
     bool quiet = false;
+    bool bits = false;
 };
 
 /// What the command line asks for, or the status to exit with.
-std::variant<Options, int> parse(int argc, char** argv) {
+std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     CLI::App app{"Trains a small network on handwritten digits, on one rank or several.", "digits"};
     Options options;
     const auto number = [&](const char* name, auto& value, long long least, long long most, const char* text) {
-        app.add_option(name, value, text)->check(CLI::Range(least, most))->option_text("N");
+        return app.add_option(name, value, text)->check(CLI::Range(least, most))->option_text("N");
     };
-    number("--ranks", options.ranks, 1, 256, "Ranks, each a thread of this process (1)");
+    const auto* ranks = number("--ranks", options.ranks, 1, 256, "Ranks (1); a launcher decides itself");
+    app.add_option("--transport", options.transport,
+                   "in_process: ranks are threads (the default); shared_memory: processes, as a launcher's always are")
+        ->check(CLI::IsMember({"in_process", "shared_memory"}))
+        ->option_text("NAME");
     number("--epochs", options.epochs, 1, 100'000, "Passes over the data (20)");
     number("--batch-size", options.batch_size, 1, 100'000, "Samples of an update: a multiple of the ranks (32)");
     number("--hidden", options.hidden, 1, 65'536, "Width of the hidden layer (64)");
@@ -51,13 +64,18 @@ std::variant<Options, int> parse(int argc, char** argv) {
     app.add_option("--data", options.data, "The file of digits, by default that of this repository")
         ->option_text("FILE");
     app.add_flag("--quiet", options.quiet, "Neither plan nor progress");
+    app.add_flag("--bits", options.bits, "Print a hash of the trained weights, too: equal if all of their bits are");
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help) {
-        return app.exit(help);
+        return place.prints() ? app.exit(help) : 0;
     } catch (const CLI::ParseError& wrong) {
-        std::fprintf(stderr, "digits: %s (--help shows the options)\n", wrong.what());
+        if (place.prints()) std::fprintf(stderr, "digits: %s (--help shows the options)\n", wrong.what());
         return 2;
+    }
+    if (place.launched()) {
+        place.check(ranks->count() == 0 ? 0 : options.ranks);
+        options.ranks = place.ranks();
     }
     return options;
 }
@@ -67,6 +85,7 @@ struct Found {
     double loss = 0;
     double accuracy = 0;
     double seconds = 0;                         ///< of training
+    std::uint64_t hash = 14695981039346656037u; ///< of the weights' bits, FNV-1a
     std::vector<std::int32_t> predictions = {}; ///< of the test images, in their order
 };
 
@@ -86,6 +105,10 @@ Found train(World& world, const Options& options, const digits::Split& images, c
     trainer.fit(train_data, fit);
     Found found;
     found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    for (const auto& part : network.parameters()) {
+        for (const float weight : part)
+            found.hash = (found.hash ^ std::bit_cast<std::uint32_t>(weight)) * 1099511628211u;
+    }
     const auto [loss, accuracy] =
         trainer.evaluate(test_data, {.batch_size = 64}, un::MeanMetric{}, un::AccuracyMetric{});
     found.loss = loss.value();
@@ -100,6 +123,7 @@ void print(const Options& options, const digits::Images& test, double samples, c
                 un::count_text(static_cast<std::size_t>(samples)).c_str(), found.seconds,
                 un::count_text(static_cast<std::size_t>(samples / found.seconds)).c_str(), options.ranks,
                 options.ranks == 1 ? "" : "s");
+    if (options.bits) std::printf("bits %016llx\n", static_cast<unsigned long long>(found.hash));
     std::size_t wrong = 0;
     while (wrong < test.size() && found.predictions[wrong] == test.labels[wrong]) ++wrong;
     if (wrong == test.size()) return;
@@ -111,25 +135,25 @@ void print(const Options& options, const digits::Images& test, double samples, c
 } // namespace
 
 int main(int argc, char** argv) {
-    const auto parsed = parse(argc, argv);
-    if (const int* status = std::get_if<int>(&parsed)) return *status;
-    const auto& options = std::get<Options>(parsed);
+    std::optional<Place> place;
     try {
+        place.emplace();
+        const auto parsed = parse(argc, argv, *place);
+        if (const int* status = std::get_if<int>(&parsed)) return *status;
+        const auto& options = std::get<Options>(parsed);
         const auto images = digits::split(digits::read(options.data), 357);
-        Found found;
-        un::run<un::InProcess>(options.ranks, [&](auto& world) {
+        const double samples = static_cast<double>(options.epochs) * static_cast<double>(images.train.size());
+        place->run(options.transport, options.ranks, [&](auto& world) {
             std::visit(
                 [&](const auto& optimizer) {
-                    Found mine = train(world, options, images, optimizer);
-                    if (world.rank() == 0) found = std::move(mine);
+                    const Found found = train(world, options, images, optimizer);
+                    if (world.rank() == 0) print(options, images.test, samples, found);
                 },
                 optimizers.at(options.optimizer));
         });
-        print(options, images.test, static_cast<double>(options.epochs) * static_cast<double>(images.train.size()),
-              found);
         return 0;
     } catch (const std::exception& failed) {
-        std::fprintf(stderr, "digits: %s\n", failed.what());
+        tell(place, "digits", failed);
         return 2;
     }
 }

@@ -88,8 +88,13 @@ void work(Group& group, std::mt19937 random) {
     }
 }
 
-void check(unsigned seed, bool strangers) {
-    const std::string where = "seed " + std::to_string(seed) + (strangers ? ", strangers" : ", forked");
+enum class Ranks { forked, strangers, watched };
+
+void check(unsigned seed, Ranks who) {
+    const std::string where = "seed " + std::to_string(seed) +
+                              (who == Ranks::forked      ? ", forked"
+                               : who == Ranks::strangers ? ", strangers"
+                                                         : ", watched");
     std::mt19937 random(seed);
     const int ranks = 2 + static_cast<int>(random() % 3);
     const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
@@ -114,11 +119,10 @@ void check(unsigned seed, bool strangers) {
             throw;
         }
     };
-    if (strangers) {
-        test::run_strangers(ranks, body, options);
-    } else {
-        BOOST_CHECK_THROW(un::run<un::SharedMemory>(ranks, body, options), un::error);
-    }
+    if (who == Ranks::forked) BOOST_CHECK_THROW(un::run<un::SharedMemory>(ranks, body, options), un::error);
+    else
+        test::run_strangers(ranks, body, options,
+                            who == Ranks::watched ? test::Meeting::control : test::Meeting::noticeboard);
     BOOST_TEST(trial->wrong == 0, where << ": wrong results");
     const auto expected = fatal == SIGSTOP ? un::ErrorCode::timeout : un::ErrorCode::peer_lost;
     const Told* first = nullptr;
@@ -149,13 +153,19 @@ BOOST_AUTO_TEST_SUITE(shared_memory_deaths,
                       *boost::unit_test::label("slow") * boost::unit_test::enable_if<!test::under_thread_sanitizer>())
 
 BOOST_AUTO_TEST_CASE(forked_ranks) {
-    for (unsigned seed = 0; seed < trials(20); ++seed) check(seed, false);
+    for (unsigned seed = 0; seed < trials(20); ++seed) check(seed, Ranks::forked);
     BOOST_TEST_MESSAGE("killed ranks were noticed within " << slowest_notice / 1'000'000 << " ms");
 }
 
 BOOST_AUTO_TEST_CASE(strangers_notice_by_themselves) {
     slowest_notice = 0;
-    for (unsigned seed = 1000; seed < 1000 + trials(20); ++seed) check(seed, true);
+    for (unsigned seed = 1000; seed < 1000 + trials(20); ++seed) check(seed, Ranks::strangers);
+    BOOST_TEST_MESSAGE("killed ranks were noticed within " << slowest_notice / 1'000'000 << " ms");
+}
+
+BOOST_AUTO_TEST_CASE(a_control_plane_watches) { // kept by rank 0, which may be the victim
+    slowest_notice = 0;
+    for (unsigned seed = 2000; seed < 2000 + trials(20); ++seed) check(seed, Ranks::watched);
     BOOST_TEST_MESSAGE("killed ranks were noticed within " << slowest_notice / 1'000'000 << " ms");
 }
 

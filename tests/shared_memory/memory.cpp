@@ -208,13 +208,40 @@ BOOST_AUTO_TEST_CASE(nobody_else_can_open_it) {
     BOOST_TEST(status == 0);
 }
 
-BOOST_AUTO_TEST_CASE(groups_without_end_are_refused_at_last) {
-    un::detail::SharedMemoryWorld world(1, mebi);
-    std::size_t made = 0;
-    BOOST_CHECK_EXCEPTION(for (std::uint64_t context = 1; context < 20'000; ++context, ++made) static_cast<void>(
-                              world.mapped_board(context * 0x9e3779b97f4a7c15u, 1)),
-                          un::error, [](const un::error& failed) { return failed.code() == un::ErrorCode::refused; });
-    BOOST_TEST(made == 16384u);
+BOOST_AUTO_TEST_CASE(groups_come_and_go_without_end) {
+    test::Findings findings;
+    test::run(
+        3,
+        [&](Group& group) {
+            const int me = group.rank();
+            std::vector<Group> kept; // some live longer, so that boards come back in no order
+            for (int i = 0; i < 20'000; ++i) {
+                const bool alone = me == i % 3;
+                Group part = group.split(alone ? (i % 2 == 0 ? un::no_colour : 1) : 0, -me);
+                if (part.size() == 0) continue;
+                std::vector<int> sum(i % 50 == 0 ? 3000 : 1, me + 1);
+                un::all_reduce(part, sum); // on a board that is as new
+                findings.expect(part.size() == (alone ? 1 : 2) && sum.back() == (alone ? me + 1 : 6 - (i % 3 + 1)),
+                                "group " + std::to_string(i));
+                if (i % 7 == 0) kept.push_back(std::move(part));
+                if (kept.size() == 100) kept.erase(kept.begin(), kept.begin() + 60);
+            }
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(too_many_groups_at_a_time_are_refused) {
+    Group world(un::SharedMemory(std::make_shared<un::detail::SharedMemoryWorld>(1, mebi), 0));
+    std::vector<Group> groups;
+    BOOST_CHECK_EXCEPTION(for (int i = 0; i < 20'000; ++i) groups.push_back(world.split(0, 0)), un::error,
+                          [](const un::error& failed) { return failed.code() == un::ErrorCode::refused; });
+    BOOST_TEST(groups.size() == 16'383u);
+    groups.erase(groups.begin() + 77);
+    std::vector<int> data(10, 1);
+    groups.push_back(world.split(0, 0)); // there is room again
+    un::all_reduce(groups.back(), data);
+    BOOST_CHECK_THROW(static_cast<void>(world.split(0, 0)), un::error);
+    BOOST_TEST(world.endpoint().first_fault() == nullptr);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,6 +4,7 @@
 
 #include "../collective/findings.hpp"
 
+#include <unisono/join.hpp>
 #include <unisono/unisono.hpp>
 
 #include <array>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <dirent.h>
 #include <functional>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -25,28 +27,34 @@
 
 namespace test {
 
-/// Files there whose names have `part` in them.
-inline std::size_t entries_of(const char* folder, const char* part = "") {
-    std::size_t count = 0;
+using namespace std::chrono_literals;
+
+inline std::set<std::string> names_in(const char* folder) {
+    std::set<std::string> names;
     DIR* const opened = ::opendir(folder);
-    if (opened == nullptr) return 0;
-    while (const dirent* entry = ::readdir(opened)) count += std::strstr(entry->d_name, part) != nullptr;
+    if (opened == nullptr) return names;
+    while (const dirent* entry = ::readdir(opened)) names.insert(entry->d_name);
     ::closedir(opened);
-    return count;
+    return names;
 }
 
-/// Compares what is there now with what was there when it was made: open files and children; no file of shared memory has a name.
+/// Compares what is there now with what was there when it was made: open files and children, and files of shared memory, which
+/// would have the library's name in theirs. (Other programs may be at work there.)
 class Leftovers {
 public:
     ~Leftovers() {
-        BOOST_TEST(entries_of("/proc/self/fd") == files_);
-        BOOST_TEST(entries_of("/dev/shm", "unisono") == 0u); // other programs may be at work there
+        BOOST_TEST(names_in("/proc/self/fd").size() == files_);
+        for (const std::string& name : names_in("/dev/shm")) {
+            if (name.find("unisono") != std::string::npos)
+                BOOST_TEST(shared_.count(name) == 1u, "/dev/shm/" << name << " was left");
+        }
         int status = 0;
         BOOST_TEST((::waitpid(-1, &status, WNOHANG) == -1 && errno == ECHILD));
     }
 
 private:
-    std::size_t files_ = entries_of("/proc/self/fd");
+    std::size_t files_ = names_in("/proc/self/fd").size();
+    std::set<std::string> shared_ = names_in("/dev/shm");
 };
 
 /// Texts of all ranks for all ranks, in memory that their parent made.
@@ -81,11 +89,22 @@ private:
     Shared<std::array<Sheet, 2>> sheets_;
 };
 
+/// How strangers find each other.
+enum class Meeting {
+    noticeboard, ///< and then nobody watches over them but themselves
+    control      ///< by a control plane, whose star rank 0 keeps
+};
+
 /// Runs body(world) in processes that join a world by themselves, each with the segment at another address; returns when
 /// all have ended, or have been stopped while all others have ended. `status[rank]` is as of waitpid.
 template <class Body>
-std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options) {
+std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& options,
+                               Meeting meeting = Meeting::noticeboard) {
     Noticeboard board;
+    unisono::MeetingPoint point;
+    point.host = "127.0.0.1";
+    point.token = unisono::JobToken::random();
+    if (meeting == Meeting::control) point.port = unisono::detail::listen_at(true, 0).port; // free a moment ago
     std::fflush(nullptr);
     std::vector<pid_t> processes;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -106,9 +125,14 @@ std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& 
                                             round++);
                     }
                 } control{board, rank, ranks};
-                auto shared = unisono::join_shared_memory(control, unisono::never);
-                unisono::Group<unisono::SharedMemory> world(unisono::SharedMemory(shared, rank));
-                status = unisono::detail::run_rank(std::move(world), options, body) ? 1 : 0;
+                const auto join = [&] {
+                    if (meeting == Meeting::noticeboard)
+                        return unisono::Group<unisono::SharedMemory>(
+                            unisono::SharedMemory(unisono::join_shared_memory(control, unisono::never), rank));
+                    return unisono::join<unisono::SharedMemory>(
+                        unisono::rendezvous(unisono::identity_of(rank, ranks), point, {.timeout = 30s, .linger = 10s}));
+                };
+                status = unisono::detail::run_rank(join(), options, body) ? 1 : 0;
             } catch (const std::exception& failed) {
                 std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
             }

@@ -145,6 +145,21 @@ BOOST_AUTO_TEST_CASE(threads_are_not_forked) {
     BOOST_CHECK_NO_THROW(un::run<un::SharedMemory>(2, [](Group& group) { un::barrier(group); }));
 }
 
+BOOST_AUTO_TEST_CASE(programs_that_ignore_how_children_end) {
+    const auto before = std::signal(SIGCHLD, SIG_IGN); // then the system reaps them
+    BOOST_CHECK_NO_THROW(un::run<un::SharedMemory>(3, [](Group& group) { un::barrier(group); }));
+    const std::string text = message_of(
+        [] {
+            un::run<un::SharedMemory>(2, [](Group& group) {
+                if (group.rank() == 1) ::raise(SIGKILL);
+                un::barrier(group);
+            });
+        },
+        un::ErrorCode::peer_lost);
+    std::signal(SIGCHLD, before);
+    BOOST_TEST(text.find("rank 1") != std::string::npos, text);
+}
+
 BOOST_AUTO_TEST_CASE(joining_refuses_what_cannot_be) {
     const auto alone = [](const std::string& mine) { return std::vector<std::string>{mine}; };
     BOOST_CHECK_NO_THROW(static_cast<void>(un::join_shared_memory(0, 1, alone)));

@@ -8,6 +8,7 @@
 #include "unisono/group/plan.hpp"
 #include "unisono/transport/board.hpp"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,6 +34,8 @@ struct GroupContext {
     List<int> members;           ///< world ranks, by rank in the group; none: the world itself
     List<std::ptrdiff_t> shifts; ///< what makes each rank's addresses ours, where memory is mapped
     std::uint64_t sequence = 0;
+    std::uint64_t done = 0;         ///< all operations up to this are done on this rank
+    List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done, too
     std::uint64_t splits = 0;
     nanoseconds timeout = 600'000'000'000;
     Announcements announcements;
@@ -53,9 +56,35 @@ struct GroupContext {
         return members.empty() ? peer : members[static_cast<std::size_t>(peer)];
     }
 
+    /// An operation is done; up to which one all are.
+    std::uint64_t done_up_to(std::uint64_t operation) {
+        if (operation == done + 1 && done_ahead.empty()) [[likely]]
+            return ++done;
+        return done_out_of_order(operation);
+    }
+
     /// Messages between two ranks with equal tags are numbered, so that they keep their order on any transport.
     std::uint32_t number_of(int peer, std::uint32_t tag, bool sends) {
         return tags[(static_cast<std::uint64_t>(peer) << 33) | (std::uint64_t{tag} << 1) | (sends ? 1u : 0u)]++;
+    }
+
+private:
+    [[gnu::noinline]] std::uint64_t done_out_of_order(std::uint64_t operation) {
+        const std::uint64_t at = operation - done - 1;
+        if (at / 64 >= done_ahead.size()) done_ahead.resize(static_cast<std::size_t>(at / 64) + 1);
+        done_ahead[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+        while (!done_ahead.empty() && done_ahead[0] == ~std::uint64_t{0}) {
+            done += 64;
+            done_ahead.erase(0);
+        }
+        const int run = done_ahead.empty() ? 0 : std::countr_one(done_ahead[0]);
+        done += static_cast<std::uint64_t>(run);
+        for (std::size_t i = 0; run != 0 && i < done_ahead.size(); ++i) {
+            done_ahead[i] >>= run;
+            if (i + 1 < done_ahead.size()) done_ahead[i] |= done_ahead[i + 1] << (64 - run);
+        }
+        while (!done_ahead.empty() && done_ahead.back() == 0) done_ahead.pop_back();
+        return done;
     }
 };
 

@@ -91,7 +91,7 @@ public:
         operation.posts = 0;
         operation.slots[0].cursor = 0;
         number_mapped(group, operation);
-        if (run_straight(operation)) complete_mapped(operation);
+        if (run_straight(operation)) tell_finished(operation);
         else wait_for_repeated(operation);
         return true;
     }
@@ -151,7 +151,8 @@ public:
         if (is_done(index)) return true;
         fruitless_ = progress() ? 0 : fruitless_ + 1;
         throw_if_faulty();
-        if (!virtual_time && fruitless_ % 256 == 255) suspect(index, never);
+        if (fruitless_ == 0) teller_.move(transport_);
+        if (!virtual_time && fruitless_ % 256 == 255) suspect(index, never, never);
         return is_done(index);
     }
 
@@ -168,13 +169,12 @@ public:
         OperationState& operation = operations_[index];
         if (!is_done(index) && transport_.first_fault() == nullptr) {
             transport_.abort(
-                Fault{.code = ErrorCode::aborted,
-                      .rank = transport_.rank(),
-                      .peer = -1,
-                      .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
-                      .sequence = operation.sequence,
-                      .message = "rank " + std::to_string(transport_.rank()) +
-                                 " dropped the handle of an unfinished operation"});
+                {.code = ErrorCode::aborted,
+                 .rank = transport_.rank(),
+                 .peer = -1,
+                 .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
+                 .sequence = operation.sequence,
+                 .message = concat({"rank ", transport_.rank(), " dropped the handle of an unfinished operation"})});
         } else if (!operation.done) {
             transport_.abort(*transport_.first_fault());
         }
@@ -271,10 +271,11 @@ private:
             throw_if_faulty();
             if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
                 if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
-                suspect(index, until);
+                suspect(index, until, timeout);
             }
             transport_.idle(attempt++, until);
         }
+        teller_.move(transport_);
     }
 
     void wait_for_repeated(OperationState& operation) {
@@ -404,14 +405,14 @@ private:
     }
 
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
-    void suspect(std::uint32_t index, nanoseconds until) {
+    void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout) {
         const OperationState& operation = operations_[index];
-        Fault found;
-        if (find_culprit(transport_, operation, found)) {
+        teller_.wait(transport_, operation);
+        if (Fault found; find_culprit(transport_, operation, found)) {
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
-            transport_.abort(timed_out(transport_, *operation.group, operation.sequence, operation.signature,
+            transport_.abort(timed_out(*operation.group, timeout, operation.sequence, operation.signature,
                                        operation.point_to_point ? operation.single[0].peer : -1));
         }
         throw_if_faulty();
@@ -423,6 +424,7 @@ private:
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that
+    WaitTeller<Transport> teller_;
     bool moved_ = false;
     std::uint32_t fruitless_ = 0; ///< polls in a row that moved nothing
 };

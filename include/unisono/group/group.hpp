@@ -35,7 +35,7 @@ public:
     /// The world of an endpoint.
     explicit Group(Transport endpoint = Transport())
         : engine_(std::make_shared<detail::Engine<Transport>>(std::move(endpoint))) {
-        set_context(1, engine_->endpoint().rank(), engine_->endpoint().size(), {});
+        set_context(world_id, engine_->endpoint().rank(), engine_->endpoint().size(), {});
     }
     Group(Group&&) noexcept = default;
     Group& operator=(Group&&) noexcept = default;
@@ -55,7 +55,9 @@ public:
     [[nodiscard]] std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(context_->timeout); }
 
     /// New groups, one for each colour, their ranks ordered by (key, rank in this group). Collective. A colour is at least 0,
-    /// or `no_colour`. Cost: one all_gather of 8 bytes a rank. (MPI 4.0, section 7.4.2)
+    /// or `no_colour`. Cost: one all_gather of 12 bytes a rank. Errors: refused, on the ranks of a new group, where the
+    /// transport has room for no more groups; it has again when others have ended on all of their ranks. (MPI 4.0, section
+    /// 7.4.2)
     [[nodiscard]] Group split(int colour, int key) {
         if (colour < 0 && colour != no_colour) {
             refuse_input({"a colour must be at least 0, or no_colour; rank ", rank(), " gave ", colour});
@@ -63,8 +65,9 @@ public:
         struct Choice {
             int colour;
             int key;
+            int board; ///< that this rank's transport has to give
         };
-        const Choice mine{colour, key};
+        const Choice mine{colour, key, offer_board()};
         std::vector<Choice> all(static_cast<std::size_t>(size()));
         gather_words(&mine, all.data(), sizeof(Choice));
         detail::List<int> members;
@@ -76,11 +79,19 @@ public:
         });
         const auto me = std::find(members.begin(), members.end(), rank());
         const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
+        std::uint64_t id = mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
+        const int ranks = static_cast<int>(members.size());
+        if constexpr (gives_boards) {
+            const auto giver = std::find_if(members.begin(), members.end(), [&](int member) {
+                return all[static_cast<std::size_t>(member)].board != none_left;
+            });
+            if (ranks != 0 && giver == members.end())
+                throw error(ErrorCode::refused, "split: the world has room for no more groups");
+            if (ranks != 0) id = take_board(id, all[static_cast<std::size_t>(*giver)].board, *giver == rank(), ranks);
+        }
         for (int& member : members) member = world_rank(member);
         Group made(engine_);
-        const int ranks = static_cast<int>(members.size());
-        made.set_context(mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour)), new_rank,
-                         ranks, std::move(members));
+        made.set_context(id, new_rank, ranks, std::move(members));
         made.context_->timeout = context_->timeout;
         return made;
     }
@@ -88,8 +99,11 @@ public:
     /// Ends all communication of the world: every rank's pending and later calls throw this fault (or an earlier one).
     void abort(const Fault& fault) { engine_->endpoint().abort(fault); }
 
-    /// Throws the world's first fault if there is one. Cheap.
-    void check() { engine_->throw_if_faulty(); }
+    /// Throws the world's first fault if there is one, also one that only the job's control plane knows of yet. Cheap.
+    void check() {
+        if constexpr (requires { engine_->endpoint().look(); }) engine_->endpoint().look();
+        engine_->throw_if_faulty();
+    }
 
     /// Moves what can move, for programs that compute between starting and waiting.
     void progress() {
@@ -108,17 +122,7 @@ public:
         if constexpr (requires { transport.allocate(bytes); }) {
             return Memory<T>(transport.allocate(bytes), count);
         } else {
-            // Large ones stand a little apart from rank to rank: at distances of large powers of two the processor takes
-            // loads for aliases of stores, and all_reduce of 128 MiB takes three times as long.
-            constexpr std::align_val_t line{128};
-            const std::size_t apart = bytes < (std::size_t{1} << 20)
-                                          ? 0
-                                          : static_cast<std::size_t>(transport.rank() % 16) * (37 * 4096 + 384);
-            if (bytes > bytes + apart) refuse_input({"allocate: ", count, " elements are more than memory can hold"});
-            std::byte* const whole = static_cast<std::byte*>(::operator new(bytes + apart, line));
-            return Memory<T>(
-                std::shared_ptr<std::byte>(whole + apart, [whole](std::byte*) { ::operator delete(whole, line); }),
-                count);
+            return Memory<T>(detail::memory_for_rank(transport.rank(), bytes), count);
         }
     }
 
@@ -160,11 +164,11 @@ private:
     explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
 
     void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
-        context_ = std::make_shared<detail::GroupContext>();
-        context_->id = id;
+        context_ = new_context(id);
         context_->rank = rank;
         context_->ranks = ranks;
         context_->members = std::move(members);
+        context_->done_ahead.reserve(16); // so that a step does not allocate when operations first end out of order
         if (context_->size() == 0) return;
         Transport& endpoint = engine_->endpoint();
         if constexpr (requires { endpoint.announcements(id, 1); }) {
@@ -174,6 +178,33 @@ private:
             context_->board = endpoint.mapped_board(id, context_->size());
             for (int peer = 0; peer < ranks; ++peer) context_->shifts.push_back(endpoint.shift(world_rank(peer)));
         }
+    }
+
+    static constexpr std::uint64_t world_id = 1;
+    static constexpr bool gives_boards = requires(Transport& transport) { transport.offer_board(); };
+    static constexpr int none_left = -1;
+
+    [[nodiscard]] int offer_board() {
+        if constexpr (gives_boards) return engine_->endpoint().offer_board();
+        else return none_left;
+    }
+    [[nodiscard]] std::uint64_t take_board(std::uint64_t id, int board, bool mine, int ranks) {
+        if (mine) engine_->endpoint().give_board(ranks);
+        return engine_->endpoint().with_board(id, board);
+    }
+    /// Where boards are given, it gives this rank's part of one back in the end.
+    [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id) {
+        std::shared_ptr<detail::GroupContext> made;
+        if constexpr (gives_boards) {
+            made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
+                if (done->id != world_id && done->size() != 0) engine->endpoint().drop_board(done->id);
+                delete done;
+            });
+        } else {
+            made = std::make_shared<detail::GroupContext>();
+        }
+        made->id = id;
+        return made;
     }
 
     /// A plain all_gather of `bytes` a rank.

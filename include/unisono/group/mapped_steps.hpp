@@ -201,9 +201,9 @@ inline void complete_mapped(const OperationState& operation) {
 
 /// A collective is done on this rank.
 inline void tell_finished(const OperationState& operation) {
-    const GroupContext& group = *operation.group;
+    GroupContext& group = *operation.group;
     if (operation.request.plan->mapped()) complete_mapped(operation);
-    if (group.announcements) group.announcements.finish(group.rank, operation.sequence);
+    if (group.announcements) group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
 }
 
 } // namespace detail

@@ -6,10 +6,12 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/launch/launch.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -48,46 +50,16 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// For how long nothing was heard of a rank, in ms, where that is so long that it cannot be waiting in a call of ours; else
-/// 0. It may be stopped, or busy with something else. Transports say when they last heard of a rank, if they can.
-template <class Transport>
-std::int64_t silent_ms([[maybe_unused]] const Transport& transport, [[maybe_unused]] const GroupContext& group,
-                       [[maybe_unused]] int peer) {
-    if constexpr (requires { transport.last_seen(0); }) {
-        if (peer == group.rank) return 0;
-        const nanoseconds silent = transport.now() - transport.last_seen(group.world_rank(peer));
-        if (silent >= std::clamp<nanoseconds>(group.timeout / 2, 10'000'000, 1'000'000'000)) return silent / 1'000'000;
-    }
-    return 0;
-}
-
-/// The rank of the group that is silent and concerned, or else one that is silent; -1 if there is none.
-template <class Transport>
-int find_silent(const Transport& transport, const GroupContext& group, std::uint64_t sequence, int waits_for) {
-    int found = -1;
-    for (int peer = 0; peer < group.size(); ++peer) {
-        if (silent_ms(transport, group, peer) == 0) continue;
-        const bool concerned =
-            waits_for < 0 ? group.announcements && group.announcements.finished(peer) < sequence : peer == waits_for;
-        if (concerned) return peer;
-        if (found < 0) found = peer;
-    }
-    return found;
-}
-
-/// Names who holds up the operation: of the ranks that have not started it, or not finished it, first those of which nothing
-/// is heard, since the others wait for them.
-template <class Transport>
-Fault timed_out(const Transport& transport, const GroupContext& group, std::uint64_t sequence, const Signature& own,
-                int waits_for) {
+/// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first.
+inline Fault timed_out(const GroupContext& group, nanoseconds timeout, std::uint64_t sequence, const Signature& own,
+                       int waits_for) {
     const int me = group.world_rank(group.rank);
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
                 .peer = waits_for < 0 ? -1 : group.world_rank(waits_for),
                 .operation = std::string(name_of(static_cast<Collective>(own.collective))),
                 .sequence = sequence,
-                .message = concat({"rank ", me, " waited ", group.timeout / 1'000'000, " ms for ", describe(own)})};
-    const int silent = find_silent(transport, group, sequence, waits_for);
+                .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(own)})};
     if (waits_for >= 0) {
         fault.message += concat({" with rank ", fault.peer});
     } else if (group.announcements) {
@@ -101,10 +73,6 @@ Fault timed_out(const Transport& transport, const GroupContext& group, std::uint
         }
         fault.message +=
             missing.empty() ? ", which every rank has started" : concat({", which was never started by ", missing});
-    }
-    if (silent >= 0) {
-        fault.peer = group.world_rank(silent);
-        fault.message += concat({"; nothing was heard of rank ", fault.peer, " for a while"});
     }
     return fault;
 }
@@ -148,6 +116,57 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
     }
     return false;
 }
+
+/// What a rank waits for in an operation: every rank that has not finished it may be what holds it up.
+inline Wait wait_for(const OperationState& operation) {
+    const GroupContext& group = *operation.group;
+    Wait wait{
+        .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
+    for (int peer = 0; peer < group.size(); ++peer) {
+        const bool concerned = operation.point_to_point ? peer == operation.single[0].peer
+                               : group.announcements    ? group.announcements.finished(peer) < operation.sequence
+                                                        : true;
+        if (concerned && peer != group.rank) wait.peers.push_back(group.world_rank(peer));
+    }
+    return wait;
+}
+
+/// Tells the transport what this rank waits for, if that wants to know: not before it has waited for some milliseconds, so
+/// that it costs nothing where all is well.
+template <class Transport>
+class WaitTeller {
+public:
+    /// The operation is still not done.
+    void wait(Transport& transport, const OperationState& operation) {
+        if constexpr (tells) {
+            if constexpr (requires { transport.wants_waits(); }) {
+                if (!transport.wants_waits()) return;
+            }
+            if (told_) return;
+            const nanoseconds now = transport.now();
+            if (since_ == 0) since_ = now;
+            if (now - since_ < std::min<nanoseconds>(10'000'000, operation.group->timeout / 16)) return;
+            told_ = true;
+            transport.waits(wait_for(operation));
+        }
+    }
+    /// Something has moved, or the wait is over.
+    void move(Transport& transport) {
+        if constexpr (tells) {
+            if (since_ == 0) return;
+            since_ = 0;
+            if (std::exchange(told_, false)) transport.waits_no_more();
+        }
+    }
+
+private:
+    static constexpr bool tells = requires(Transport& transport, const Wait& wait) {
+        transport.waits(wait);
+        transport.waits_no_more();
+    };
+    nanoseconds since_ = 0; ///< 0: it does not wait
+    bool told_ = false;
+};
 
 } // namespace detail
 UNISONO_NAMESPACE_END

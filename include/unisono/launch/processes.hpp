@@ -3,8 +3,9 @@
 /// \file
 /// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind. Knows nothing of ranks.
 
+#include "unisono/core/list.hpp"
+#include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/host.hpp"
-#include "unisono/launch/socket.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -33,7 +34,8 @@ struct ProcessEnd {
     [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : status; }
     [[nodiscard]] std::string text() const {
         if (signal == 0) return concat({"exited with status ", status});
-        const char* name = ::strsignal(signal);
+        const char* name =
+            ::strsignal(signal); // NOLINT(concurrency-mt-unsafe): each thread has its own since glibc 2.32
         return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
     }
 };
@@ -54,7 +56,7 @@ public:
     /// too, and the terminal's do not reach it. Errors: refused if the system cannot fork.
     template <class Body>
     int start(Body body, bool own_group = false) {
-        std::fflush(nullptr); // else the child would write what is buffered here a second time
+        static_cast<void>(std::fflush(nullptr)); // else the child would write what is buffered here a second time
         const int parent = ::getpid();
         const int pid = ::fork();
         if (pid < 0) throw error(ErrorCode::refused, concat({"cannot fork: ", detail::errno_text(errno)}));
@@ -63,7 +65,7 @@ public:
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
             int status = 127;
             if (::getppid() == parent) status = body();
-            std::fflush(nullptr);
+            static_cast<void>(std::fflush(nullptr));
             ::_exit(status);
         }
         if (own_group) ::setpgid(pid, pid); // both do it: whoever comes first
@@ -91,15 +93,13 @@ public:
         for (std::size_t i = 0; i < children_.size(); ++i) {
             Child& each = children_[i];
             siginfo_t info = {};
-            if (!each.running ||
-                ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-                info.si_pid != each.pid) {
-                continue;
-            }
-            if (each.own_group)
+            if (!each.running) continue;
+            const bool waited = ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+            if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
+            if (waited && each.own_group)
                 ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
-            int status = 0;
-            ::waitpid(each.pid, &status, 0);
+            int status = 0;                 // where the program ignores SIGCHLD nobody knows how it ended
+            if (waited) ::waitpid(each.pid, &status, 0);
             each.running = false;
             --running_;
             ProcessEnd end{.index = static_cast<int>(i)};
@@ -116,7 +116,7 @@ public:
             if (auto end = poll_any()) return end;
             const nanoseconds now = steady_now();
             if (now >= deadline) return std::nullopt;
-            std::vector<pollfd> polled;
+            detail::List<pollfd> polled;
             bool all = true;
             for (const Child& each : children_) {
                 if (each.running) polled.push_back({each.process.get(), POLLIN, 0});

@@ -4,12 +4,13 @@
 /// Who is at the root of a timeout: not the neighbour that is late because it waits itself, but the rank that the
 /// neighbour's neighbour waits for. A pure function of what all ranks answered.
 
+#include "unisono/core/list.hpp"
 #include "unisono/launch/launch.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -42,7 +43,7 @@ struct Culprit {
 };
 
 inline std::string describe(int rank, const Answer& answer) {
-    const std::string who = concat({"rank ", rank});
+    std::string who = concat({"rank ", rank});
     switch (answer.standing) {
     case Standing::waits: {
         std::string text = concat({who, " waits in ", answer.wait.operation});
@@ -61,15 +62,14 @@ inline std::string describe(int rank, const Answer& answer) {
 /// blame; among equals the one reached first. Where all wait, one that waits for something else than the complaining
 /// rank is; else nobody, and the message says what each one waits for.
 inline Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
-    std::vector<bool> reached(answers.size());
-    std::vector<int> order{reporter};
-    reached[static_cast<std::size_t>(reporter)] = true;
+    List<std::uint8_t> reached(answers.size());
+    List<int> order{reporter};
+    reached[static_cast<std::size_t>(reporter)] = 1;
     for (std::size_t i = 0; i < order.size(); ++i) {
         const Answer& answer = answers[static_cast<std::size_t>(order[i])];
         if (answer.standing != Standing::waits) continue;
         for (const int peer : answer.wait.peers) {
-            if (reached[static_cast<std::size_t>(peer)]) continue;
-            reached[static_cast<std::size_t>(peer)] = true;
+            if (std::exchange(reached[static_cast<std::size_t>(peer)], std::uint8_t{1}) != 0) continue;
             order.push_back(peer);
         }
     }

@@ -5,6 +5,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/launch/descriptor.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,61 +15,15 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// Owns a file descriptor.
-class FileDescriptor {
-public:
-    FileDescriptor() = default;
-    explicit FileDescriptor(int fd) : fd_(fd) {}
-    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-        std::swap(fd_, other.fd_);
-        return *this;
-    }
-    ~FileDescriptor() {
-        if (fd_ >= 0) ::close(fd_);
-    }
-    [[nodiscard]] int get() const { return fd_; }
-    [[nodiscard]] bool valid() const { return fd_ >= 0; }
-    void close() { FileDescriptor(std::move(*this)); }
-
-private:
-    int fd_ = -1;
-};
-
-inline std::string errno_text(int number) {
-    char text[128];
-    return strerror_r(number, text, sizeof text); // the GNU one returns the text
-}
-
-/// What poll takes: the time left in milliseconds, rounded up, so that a deadline is never polled for in a busy loop.
-inline int poll_timeout(nanoseconds until) {
-    if (until == never) return -1;
-    const nanoseconds left = until - steady_now();
-    return left <= 0 ? 0 : static_cast<int>(std::min<nanoseconds>((left + 999'999) / 1'000'000, 3'600'000));
-}
-
-/// Waits for one descriptor; false at the deadline.
-inline bool wait_for(int fd, short events, nanoseconds until) {
-    for (;;) {
-        pollfd one{.fd = fd, .events = events, .revents = 0};
-        const int ready = ::poll(&one, 1, poll_timeout(until));
-        if (ready > 0) return true;
-        if (ready == 0 && steady_now() >= until) return false;
-        if (ready < 0 && errno != EINTR) return false;
-    }
-}
 
 /// One address of a name. Names are looked up by the system, which has a time limit of its own; numbers are not.
 struct SocketAddress {
@@ -237,15 +192,6 @@ public:
 private:
     FileDescriptor fd_;
 };
-
-/// Readable once the process has ended; invalid where the system has no such thing, or no such process.
-inline FileDescriptor open_process([[maybe_unused]] int pid) {
-#if defined(SYS_pidfd_open)
-    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-#else
-    return {};
-#endif
-}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -10,6 +10,7 @@
 #include "unisono/trainer/policy_fields.hpp"
 
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
@@ -42,8 +43,9 @@ std::string session_text(const Session& session) {
     for (const Slice& slice : exchange.owned()) owned += slice.count;
     const std::size_t model_bytes = exchange.flat().count() * sizeof(T);
     Table table;
-    table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ",
-                                std::remove_cvref_t<decltype(world)>::transport_type::name})});
+    std::string_view transport = std::remove_cvref_t<decltype(world)>::transport_type::name;
+    if constexpr (requires { world.endpoint().actual_name(); }) transport = world.endpoint().actual_name();
+    table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
     for (const PolicyFacts& one : session.policies().facts()) table.row({std::string(one.family), one.text()});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});

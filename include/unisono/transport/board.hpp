@@ -14,7 +14,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -82,10 +81,9 @@ public:
         return true;
     }
 
-    /// Done on this rank. Operations may end out of order: the latest of them counts.
+    /// All operations up to this one are done on this rank.
     void finish(int rank, std::uint64_t sequence) const noexcept {
-        auto& finished = ranks_[static_cast<std::size_t>(rank)].finished;
-        if (finished.load(std::memory_order_relaxed) < sequence) finished.store(sequence, std::memory_order_relaxed);
+        ranks_[static_cast<std::size_t>(rank)].finished.store(sequence, std::memory_order_relaxed);
     }
     [[nodiscard]] std::uint64_t finished(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].finished.load(std::memory_order_relaxed);
@@ -167,10 +165,6 @@ public:
 private:
     Rank* ranks_ = nullptr;
 };
-
-/// The memory of a board.
-template <class Board>
-using BoardMemory = std::unique_ptr<typename Board::Rank[]>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -12,6 +12,7 @@
 /// is stopped or slow never is, until the deadline that the program set has passed (timeout).
 
 #include "unisono/transport/memory_endpoint.hpp"
+#include "unisono/transport/shared_memory_boards.hpp"
 #include "unisono/transport/shared_memory_world.hpp"
 
 #include <algorithm>
@@ -23,10 +24,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), or by
-/// `join_shared_memory` (transport/shared_memory_join.hpp); alone, a world of one.
+/// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), by
+/// `join<SharedMemory>` (join.hpp) where a launcher has started the processes, or of a world that `join_shared_memory`
+/// (transport/shared_memory_join.hpp) has made; alone, a world of one.
 ///
-/// At most 1,024 ranks, and 16,384 groups in the life of a world. Errors: refused where memory, addresses or open files
+/// At most 1,024 ranks, and 16,384 groups at a time. Errors: refused where memory, addresses or open files
 /// run out.
 class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
 public:
@@ -35,7 +37,8 @@ public:
     using World = detail::SharedMemoryWorld;
 
     SharedMemory() : SharedMemory(std::make_shared<World>(1), 0) {}
-    SharedMemory(std::shared_ptr<World> shared, int rank) : MemoryEndpoint(std::move(shared), rank) {
+    SharedMemory(std::shared_ptr<World> shared, int rank)
+        : MemoryEndpoint(std::move(shared), rank), boards_(rank, size()) {
         world().attach(rank);
         died_.resize(static_cast<std::size_t>(size()));
     }
@@ -61,17 +64,36 @@ public:
         const nanoseconds time = now();
         if (time - looked_ >= std::max<nanoseconds>(1'000'000, 20'000 * static_cast<nanoseconds>(size()))) {
             looked_ = time;
-            world().see(rank(), time);
+            look();
             for (int other = 0; other < size(); ++other)
                 died_[static_cast<std::size_t>(other)] = world().has_died(other) ? 1 : 0;
         }
         return died_[static_cast<std::size_t>(peer)] != 0;
     }
-    /// When a rank last waited in a call of the library, on the clock of now(); 0: never.
-    [[nodiscard]] nanoseconds last_seen(int peer) const { return world().last_seen(peer); }
+    /// Whether the job has a fault that the world does not know yet; then it is the world's.
+    void look() { world().watch(rank()); }
+    /// What this rank waits for once that has lasted for a while, and that it no longer does: so the root of a timeout is found.
+    void waits(const Wait& wait) { world().waits(rank(), wait); }
+    void waits_no_more() { world().waits_no_more(rank()); }
+
+    /// The world of processes that have this control plane in common, which then belongs to it: the job's first fault becomes
+    /// the world's and the world's the job's, and a timeout is looked into. Collective. Defined in shared_memory_join.hpp.
+    template <control_plane Control>
+    [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
+
+    /// The number of a board that this rank can give to a new group, -1: none, and that it has given it to one of so many ranks.
+    [[nodiscard]] int offer_board() { return boards_.offer(world()); }
+    void give_board(int ranks) { boards_.give(ranks); }
+    /// A group's number with that of its board in it.
+    [[nodiscard]] static std::uint64_t with_board(std::uint64_t context, int board) {
+        constexpr std::uint64_t most = detail::SharedLayout::most_groups;
+        return context / most * most + static_cast<std::uint64_t>(board);
+    }
+    void drop_board(std::uint64_t context) noexcept { world().drop_board(context); }
 
 private:
     detail::List<std::uint8_t> died_;
+    detail::SharedBoards boards_;
     nanoseconds looked_ = 0;
 };
 

@@ -4,7 +4,7 @@
 /// A world in shared memory for processes without a common ancestor, which can already tell each other a few bytes: by a
 /// launcher's control plane, MPI, or anything else that gathers texts.
 
-#include "unisono/transport/shared_memory_world.hpp"
+#include "unisono/transport/shared_memory.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -164,6 +164,14 @@ template <class Control>
         return texts;
     };
     return join_shared_memory(control.rank(), control.size(), gather, arena_bytes);
+}
+
+template <control_plane Control>
+SharedMemory SharedMemory::join(Control control, nanoseconds deadline, std::size_t arena_bytes) {
+    const int rank = control.rank();
+    const auto world = join_shared_memory(control, deadline, arena_bytes);
+    world->set_overseer(std::make_unique<detail::ControlOverseer<Control>>(std::move(control)));
+    return {world, rank};
 }
 
 UNISONO_NAMESPACE_END

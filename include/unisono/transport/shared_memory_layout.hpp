@@ -4,9 +4,10 @@
 /// What lies where in the segment of a shared-memory world. Everything is found by offsets that follow from the number of
 /// ranks and the size of an arena; memory of zeros is a world in which nothing has happened.
 ///
-///     header | a record a rank, and one for who started them | numbers of groups | their boards | channels | arenas
+///     header | a record a rank, and one for who started them | who has let go of a board | boards | channels | arenas
 
 #include "unisono/core/error.hpp"
+#include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory_channel.hpp"
 
@@ -55,6 +56,58 @@ private:
     }
 };
 
+/// What a rank waits for, where all can read it at any time. Atomic words all over: a reader drops what it finds in the middle
+/// of a write.
+struct WaitRecord {
+    static constexpr std::size_t text_words = 16;
+    static constexpr std::size_t peer_words = 16; ///< a bit a rank: SharedLayout::most_ranks
+
+    void write(const Wait& wait) noexcept {
+        const std::uint32_t before = version.load(std::memory_order_relaxed);
+        version.store(before | 1, std::memory_order_release);
+        std::uint64_t words[text_words] = {};
+        std::memcpy(words, wait.operation.data(), std::min(wait.operation.size(), sizeof words - 1));
+        std::uint64_t bits[peer_words] = {};
+        for (const int peer : wait.peers)
+            bits[static_cast<std::size_t>(peer) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(peer) % 64);
+        for (std::size_t i = 0; i < text_words; ++i) text[i].store(words[i], std::memory_order_release);
+        for (std::size_t i = 0; i < peer_words; ++i) peers[i].store(bits[i], std::memory_order_release);
+        context.store(wait.context, std::memory_order_release);
+        sequence.store(wait.sequence, std::memory_order_release);
+        version.store((before | 1) + 1, std::memory_order_release);
+    }
+    void clear() noexcept { write({}); }
+
+    /// Without an operation: none, or not known.
+    [[nodiscard]] Wait read() const {
+        for (int attempt = 0; attempt < 100; ++attempt) {
+            const std::uint32_t before = version.load(std::memory_order_acquire);
+            Wait wait;
+            std::uint64_t words[text_words];
+            for (std::size_t i = 0; i < text_words; ++i) words[i] = text[i].load(std::memory_order_acquire);
+            for (std::size_t i = 0; i < 64 * peer_words; ++i) {
+                if ((peers[i / 64].load(std::memory_order_acquire) >> (i % 64) & 1) != 0)
+                    wait.peers.push_back(static_cast<int>(i));
+            }
+            wait.context = context.load(std::memory_order_acquire);
+            wait.sequence = sequence.load(std::memory_order_acquire);
+            if (before % 2 != 0 || version.load(std::memory_order_relaxed) != before) continue;
+            char letters[sizeof words];
+            std::memcpy(letters, words, sizeof words);
+            wait.operation.assign(letters, ::strnlen(letters, sizeof letters));
+            return wait;
+        }
+        return {};
+    }
+
+private:
+    std::atomic<std::uint32_t> version{0}; ///< odd while it is being written
+    std::atomic<std::uint64_t> text[text_words]{};
+    std::atomic<std::uint64_t> peers[peer_words]{};
+    std::atomic<std::uint64_t> context{0};
+    std::atomic<std::uint64_t> sequence{0};
+};
+
 /// What all know of one rank.
 struct alignas(128) SharedRank {
     enum State : std::uint32_t { absent, attached, left };
@@ -63,9 +116,9 @@ struct alignas(128) SharedRank {
     alignas(128) std::atomic<std::uint32_t> state{absent};
     std::atomic<std::int32_t> process{0};
     std::atomic<std::uint64_t> base{0}; ///< where it mapped the segment
-    std::atomic<std::int64_t> seen{0};  ///< when it last waited in a call of ours, by the host's steady clock
     std::atomic<std::uint32_t> fault_written{0};
     FaultRecord fault; ///< the first one that it found: the world's if it was the first of all
+    WaitRecord wait;
 };
 
 struct SharedHeader {
@@ -82,12 +135,12 @@ struct SharedHeader {
 /// Offsets in the segment.
 struct SharedLayout {
     static constexpr std::size_t page = 4096;
-    static constexpr std::size_t most_groups = 16384; ///< in the life of a world; a power of two
+    static constexpr std::size_t most_groups = 16384; ///< at a time; a power of two
     static constexpr int most_ranks = 1024;
 
     std::size_t ranks = 0;
     std::size_t records = 0;
-    std::size_t groups = 0;
+    std::size_t groups = 0; ///< of each board: how many ranks have let go of it
     std::size_t boards = 0;
     std::size_t board_stride = 0;
     std::size_t lines = 0; ///< of a group's announcements: its mapped lines lie behind
@@ -108,7 +161,7 @@ struct SharedLayout {
         };
         take(sizeof(SharedHeader));
         records = take((ranks + 1) * sizeof(SharedRank));
-        groups = take(most_groups * sizeof(std::uint64_t));
+        groups = take(most_groups * sizeof(std::atomic<std::uint32_t>));
         lines = (ranks * sizeof(Announcements::Rank) + 127) / 128 * 128;
         board_stride = (lines + ranks * sizeof(MappedBoard::Rank) + page - 1) / page * page;
         boards = take(most_groups * board_stride);
@@ -124,7 +177,8 @@ private:
     static constexpr std::size_t unit = 65536; ///< a multiple of any machine's pages
 };
 
-static_assert(std::atomic<std::int64_t>::is_always_lock_free && std::atomic<std::int32_t>::is_always_lock_free);
+static_assert(WaitRecord::peer_words * 64 >= SharedLayout::most_ranks);
+static_assert(std::atomic<std::int32_t>::is_always_lock_free);
 
 } // namespace detail
 UNISONO_NAMESPACE_END

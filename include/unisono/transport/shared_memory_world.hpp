@@ -8,6 +8,8 @@
 /// ends. There is no number of a process that could be used again, and nothing to clean up.
 
 #include "unisono/launch/host.hpp"
+#include "unisono/launch/root_cause.hpp"
+#include "unisono/transport/overseer.hpp"
 #include "unisono/transport/shared_memory_arena.hpp"
 #include "unisono/transport/shared_memory_layout.hpp"
 
@@ -17,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <string>
 #include <sys/random.h>
 #include <thread>
@@ -103,6 +106,19 @@ public:
         return MappedBoard(&place<MappedBoard::Rank>(board_of(context) + layout_.lines));
     }
 
+    /// A rank of a group needs its board no more. (A group's number, modulo those of boards, is its board's.)
+    void drop_board(std::uint64_t context) const noexcept {
+        let_go(context % SharedLayout::most_groups).fetch_add(1, std::memory_order_acq_rel);
+    }
+    [[nodiscard]] std::uint32_t dropped(std::size_t board) const {
+        return let_go(board).load(std::memory_order_acquire);
+    }
+    /// Once all have let go of a board it is as new.
+    void clear_board(std::size_t board) const noexcept {
+        segment_.give_back(layout_.boards + board * layout_.board_stride, layout_.board_stride);
+        let_go(board).store(0, std::memory_order_relaxed);
+    }
+
     // --- faults --------------------------------------------------------------------------------------------------------
 
     [[nodiscard]] const Fault* first_fault() const {
@@ -115,18 +131,26 @@ public:
     /// Records the first fault and waits until no other rank touches foreign memory: none begins after it. `rank` may also
     /// be size(): whoever started the ranks.
     void abort(int rank, const Fault& fault) {
-        SharedRank& mine = record(rank);
-        if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
-            mine.fault.write(
-                fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
-            std::uint32_t none = 0;
-            header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
-                                                         std::memory_order_seq_cst);
-        }
-        fence_.pay();
-        if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
-            arena(rank).withdraw();
+        if (first_fault() != nullptr) return record_fault(rank, fault);
+        if (overseer_ != nullptr) return record_fault(rank, overseer_->settle(fault));
+        record_fault(rank, fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault);
     }
+
+    /// Where a control plane watches, the job's first fault is the world's, too: whatever it was, and whoever found it.
+    void watch(int rank) {
+        if (overseer_ == nullptr || first_fault() != nullptr) return;
+        if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
+    }
+    /// What a rank that has waited for a while waits for, by which the root of a timeout is found.
+    void waits(int rank, const Wait& wait) {
+        if (overseer_ != nullptr) overseer_->waits(wait);
+        else record(rank).wait.write(wait);
+    }
+    void waits_no_more(int rank) {
+        if (overseer_ != nullptr) overseer_->waits_no_more();
+        else record(rank).wait.clear();
+    }
+    void set_overseer(std::unique_ptr<Overseer> overseer) { overseer_ = std::move(overseer); }
 
     bool begin_touching(int rank) {
         fence_.store_often(record(rank).touching, std::uint32_t{1});
@@ -138,7 +162,20 @@ public:
 
     // --- who is there --------------------------------------------------------------------------------------------------
 
-    void leave(int rank) { record(rank).state.store(SharedRank::left, std::memory_order_release); }
+    /// In a process that a rank has forked nothing happens: its life is its parent's.
+    void leave(int rank) {
+        if (process_ != ::getpid()) return;
+        if (overseer_ != nullptr && first_fault() == nullptr && overseer_->is_unwinding()) {
+            abort(rank, {.code = ErrorCode::aborted,
+                         .rank = rank,
+                         .peer = -1,
+                         .operation = {},
+                         .sequence = 0,
+                         .message = concat({"rank ", rank, " left its world because of an exception"})});
+        }
+        record(rank).state.store(SharedRank::left, std::memory_order_release);
+        if (overseer_ != nullptr) overseer_->leave();
+    }
     [[nodiscard]] bool has_left(int rank) const {
         return record(rank).state.load(std::memory_order_acquire) == SharedRank::left;
     }
@@ -151,10 +188,6 @@ public:
         if (::fcntl(segment_.file(), F_GETLK, &life) != 0 || life.l_type != F_UNLCK) return false;
         return other.state.load(std::memory_order_acquire) == SharedRank::attached; // else it left just now
     }
-    /// Waiting ranks say now and then that they do, so that one which is stopped can be told from them.
-    void see(int rank, nanoseconds now) { record(rank).seen.store(now, std::memory_order_relaxed); }
-    [[nodiscard]] nanoseconds last_seen(int rank) const { return record(rank).seen.load(std::memory_order_relaxed); }
-
     [[nodiscard]] const SharedSegment& segment() const { return segment_; }
 
 protected:
@@ -219,19 +252,68 @@ private:
         return lock;
     }
 
-    /// Whoever comes first with a number takes a place for it; a rank that dies meanwhile has done all or nothing.
     std::size_t board_of(std::uint64_t context) const {
-        for (std::size_t i = 0; i < SharedLayout::most_groups; ++i) {
-            const std::size_t at = (context + i) % SharedLayout::most_groups;
-            auto& number = place<std::atomic<std::uint64_t>>(layout_.groups + at * sizeof(std::uint64_t));
-            std::uint64_t known = number.load(std::memory_order_acquire);
-            if (known == 0) number.compare_exchange_strong(known, context, std::memory_order_acq_rel);
-            if (known != 0 && known != context) continue;
-            segment_.back(layout_.boards + at * layout_.board_stride, layout_.board_stride);
-            return layout_.boards + at * layout_.board_stride;
+        const std::size_t at = layout_.boards + context % SharedLayout::most_groups * layout_.board_stride;
+        segment_.back(at, layout_.board_stride);
+        return at;
+    }
+    [[nodiscard]] std::atomic<std::uint32_t>& let_go(std::size_t board) const {
+        return place<std::atomic<std::uint32_t>>(layout_.groups + board * sizeof(std::atomic<std::uint32_t>));
+    }
+
+    /// A timeout, with the rank at the root of it, as far as the ranks have said what they wait for.
+    [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
+        const auto answers = std::make_unique<Answer[]>(static_cast<std::size_t>(size_));
+        Culprit culprit;
+        for (int looks = 0; looks < 10; ++looks) {
+            const bool one_stopped = ask_all(rank, fault, answers.get());
+            culprit = find_root_cause(rank, std::span<const Answer>(answers.get(), static_cast<std::size_t>(size_)));
+            // One that does something else may be about to wait for the one that is stopped.
+            if (!one_stopped || culprit.rank < 0 ||
+                answers[static_cast<std::size_t>(culprit.rank)].standing != Standing::works)
+                break;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
         }
-        refuse_shared_memory(
-            concat({"a world has room for ", SharedLayout::most_groups, " groups, which split() has used up"}), 0);
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
+    }
+    /// Whether one is stopped.
+    bool ask_all(int rank, const Fault& fault, Answer* answers) const {
+        bool one_stopped = false;
+        for (int other = 0; other < size_; ++other) {
+            Answer& answer = answers[other];
+            const SharedRank& peer = record(other);
+            const std::int32_t process = peer.process.load(std::memory_order_relaxed);
+            answer.wait = peer.wait.read();
+            if (has_left(other)) answer.standing = Standing::left;
+            else if (process != process_ && is_stopped(process)) answer.standing = Standing::stopped;
+            else answer.standing = answer.wait.operation.empty() ? Standing::works : Standing::waits;
+            one_stopped = one_stopped || answer.standing == Standing::stopped;
+        }
+        Answer& own = answers[rank];
+        own.standing = Standing::waits;
+        if (own.wait.operation.empty()) { // it has not said so yet
+            own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
+            if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
+            for (int other = 0; other < size_; ++other) own.wait.peers.push_back(other);
+        }
+        return one_stopped;
+    }
+
+    void record_fault(int rank, const Fault& fault) {
+        SharedRank& mine = record(rank);
+        if (header().first_fault.load(std::memory_order_acquire) == 0 && mine.fault_written.exchange(1) == 0) {
+            mine.fault.write(
+                fault); // whole before it can be the first: a rank that dies meanwhile leaves nothing half done
+            std::uint32_t none = 0;
+            header().first_fault.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1,
+                                                         std::memory_order_seq_cst);
+        }
+        fence_.pay();
+        if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
+            arena(rank).withdraw();
     }
 
     const Fault* read_fault(std::uint32_t who) const {
@@ -268,6 +350,7 @@ private:
     SharedLayout layout_;
     SharedSegment segment_;
     AsymmetricFence fence_{AsymmetricFence::Reach::host};
+    std::unique_ptr<Overseer> overseer_;
     std::int32_t process_ = 0; ///< the one that the ranks of this process live in
     std::vector<std::unique_ptr<SharedArena>> arenas_;
     mutable std::mutex mutex_;

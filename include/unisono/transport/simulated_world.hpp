@@ -211,7 +211,7 @@ private:
     Drive drive_;
     SimulatedTurns turns_;
     std::uint32_t polls_in_vain_ = 0;
-    std::unordered_map<std::uint64_t, BoardMemory<Announcements>> announcements_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<Announcements::Rank[]>> announcements_;
 };
 
 } // namespace detail

@@ -25,10 +25,14 @@
 /// - A transport that maps peers' memory says by `shift(peer)` what to add to an address of that peer's. If it `stages`, peers
 ///   see some memory only: `reaches(data, bytes)` tells which, `allocate` gives some, and the group copies what is elsewhere.
 ///
+/// - A transport may want to know what its rank `waits(wait)` for, and that it `waits_no_more()`: then `abort` of a timeout looks
+///   for the root of it among all ranks, for some seconds if need be.
+///
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
 /// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
 /// - simulated: virtual time, one rank at a time.
+/// - any: one of those that map peers, chosen at run time.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"

@@ -1,0 +1,30 @@
+#pragma once
+
+/// \file
+/// Programs that choose their transport at run time: by a word on their threads or processes, or as a launcher has started
+/// them. See transport/any.hpp. Not part of the umbrella.
+
+#include "unisono/group/run_processes.hpp"
+#include "unisono/join.hpp"
+#include "unisono/transport/any.hpp"
+
+#include <concepts>
+#include <memory>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// `body(world)`, where `world` is a `Group<AnyTransport>&`, on ranks as the word says: threads of this process ("in_process") or
+/// processes forked from it ("shared_memory"). Otherwise as `run` of that transport. Errors: bad_input for another word.
+template <class Transport, class Body>
+    requires std::same_as<Transport, AnyTransport>
+void run(std::string_view transport, int ranks, Body body, const RunOptions& options = {}) {
+    detail::check_run(ranks, options);
+    const auto shared = std::make_shared<AnyWorld>(ranks, transport);
+    if (shared->spans_processes()) return detail::run_in_processes<AnyTransport>(shared, body, options);
+    detail::run_world<AnyTransport>(shared, body, options);
+}
+
+static_assert(thread_transport<AnyTransport> && joinable_transport<AnyTransport>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,100 @@
+#pragma once
+
+/// \file
+/// A world from wherever the program runs: processes that unisono-run, torchrun, mpirun or srun started find each other and
+/// become the ranks of one world; without a launcher the program is alone. See docs/launching.md. Not part of the umbrella:
+/// it brings in sockets and threads.
+
+#include "unisono/group/run.hpp"
+#include "unisono/launch/rendezvous.hpp"
+#include "unisono/transport/in_process.hpp"
+#include "unisono/transport/shared_memory.hpp"
+#include "unisono/transport/shared_memory_join.hpp"
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct JoinOptions {
+    std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
+    RendezvousOptions rendezvous = {}; ///< how long to wait for the others, in the beginning and the end
+    std::size_t arena_bytes = 0;       ///< the most that a rank may allocate; 0: what the machine has
+
+    friend bool operator==(const JoinOptions&, const JoinOptions&) = default;
+};
+
+/// A transport whose ranks may be processes that have nothing in common but a control plane.
+template <class T>
+concept joinable_transport = transport<T> && requires(ControlPlane control, nanoseconds deadline, std::size_t bytes) {
+    { T::join(std::move(control), deadline, bytes) } -> std::same_as<T>;
+};
+
+namespace detail {
+
+template <class Transport>
+Group<Transport> begin_world(Transport endpoint, const JoinOptions& options) {
+    Group<Transport> world(std::move(endpoint));
+    world.set_timeout(options.timeout);
+    return world;
+}
+
+inline void check_join(const JoinOptions& options) {
+    if (options.timeout.count() <= 0) refuse_input("JoinOptions::timeout must be positive");
+}
+
+} // namespace detail
+
+/// The world of the processes that have met by this control plane, which then belongs to the world: the world's first fault is
+/// the job's, a death is known on all ranks at once, and a timeout names the rank at the root of it. Collective.
+///
+/// The world ends with its last `Group` and the last memory that it allocated. Errors, the same on all ranks: what
+/// `Transport::join` refuses (processes of several hosts or users, no memory); the job's first fault.
+template <joinable_transport Transport>
+[[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {}) {
+    detail::check_join(options);
+    const nanoseconds deadline = deadline_after(steady_now(), options.rendezvous.timeout);
+    return detail::begin_world(Transport::join(std::move(control), deadline, options.arena_bytes), options);
+}
+
+/// The world that this process belongs to, as its environment says: see `identify` for who it is and `meeting_point` for where
+/// the others are; a world of one where no launcher speaks. Collective over the job. A process may join several jobs.
+///
+///     auto world = un::join<un::SharedMemory>();
+///
+/// A rank that leaves its world by an exception is the world's fault (`aborted`); what it threw is told by `run_joined` alone.
+///
+/// Errors: those of `identify`, `meeting_point` and `rendezvous`, and as above. refused for a transport whose ranks are threads
+/// (InProcess) where the launcher has started several processes.
+template <transport Transport>
+    requires joinable_transport<Transport> || thread_transport<Transport>
+[[nodiscard]] Group<Transport> join(const JoinOptions& options = {}) {
+    detail::check_join(options);
+    if constexpr (joinable_transport<Transport>) {
+        return join<Transport>(rendezvous(options.rendezvous), options);
+    } else {
+        const Identity me = identify();
+        if (me.world != 1) {
+            throw error(ErrorCode::refused,
+                        concat({"ranks of ", Transport::name, " are threads of one process, but this process is rank ",
+                                me.rank, " of ", me.world, " that ", name_of(me.launcher),
+                                " started: join<SharedMemory>, or start one process"}));
+        }
+        return detail::begin_world(Transport(std::make_shared<typename Transport::World>(1), 0), options);
+    }
+}
+
+/// `body(world)` on the world that this process belongs to. What it throws becomes the world's fault, so that no rank waits for
+/// this one, and goes on to the caller. Errors: as `join`.
+template <transport Transport, class Body>
+void run_joined(Body body, const JoinOptions& options = {}) {
+    if (const std::exception_ptr failed =
+            detail::run_rank(join<Transport>(options), RunOptions{.timeout = options.timeout}, body))
+        std::rethrow_exception(failed);
+}
+
+UNISONO_NAMESPACE_END

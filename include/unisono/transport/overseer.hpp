@@ -1,0 +1,62 @@
+#pragma once
+
+/// \file
+/// Who watches over a world whose ranks are strangers to one another: a job's control plane (launch/), behind a few virtual
+/// functions, so that transports need not include sockets and threads. They are called rarely: when a rank has waited for a
+/// while, at the first fault, and at the end.
+
+#include "unisono/launch/launch.hpp"
+
+#include <exception>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class Overseer {
+public:
+    Overseer() = default;
+    Overseer(const Overseer&) = delete;
+    Overseer& operator=(const Overseer&) = delete;
+    virtual ~Overseer() = default;
+
+    /// Of the job; nullptr while all is well.
+    [[nodiscard]] virtual const Fault* first_fault() const noexcept = 0;
+    /// Makes this the job's first fault unless there is one, and returns that. Of a timeout the root is looked for first.
+    [[nodiscard]] virtual Fault settle(const Fault& mine) = 0;
+    virtual void waits(const Wait& wait) = 0;
+    virtual void waits_no_more() = 0;
+    /// A goodbye.
+    virtual void leave() noexcept = 0;
+    /// Whether an exception is on its way that was not when the world began.
+    [[nodiscard]] virtual bool is_unwinding() const noexcept = 0;
+};
+
+template <control_plane Control>
+class ControlOverseer final : public Overseer {
+public:
+    explicit ControlOverseer(Control control) : control_(std::move(control)) {}
+
+    [[nodiscard]] const Fault* first_fault() const noexcept override { return control_.first_fault(); }
+    [[nodiscard]] Fault settle(const Fault& mine) override {
+        control_.abort(mine);
+        const Fault* const first = control_.first_fault();
+        return first != nullptr ? *first : mine;
+    }
+    void waits(const Wait& wait) override { control_.waits(wait); }
+    void waits_no_more() override { control_.waits_no_more(); }
+    void leave() noexcept override {
+        try {
+            control_.leave();
+        } catch (...) { // the connection's end says it, too
+        }
+    }
+    [[nodiscard]] bool is_unwinding() const noexcept override { return std::uncaught_exceptions() > exceptions_; }
+
+private:
+    Control control_;
+    int exceptions_ = std::uncaught_exceptions();
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

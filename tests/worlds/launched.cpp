@@ -1,0 +1,250 @@
+// Processes that have nothing in common but a launcher, or variables set by hand, become one world: they use it, and each of
+// its misfortunes is told by the same words on all ranks.
+
+#include "../launch/command.hpp"
+
+#include <unisono/launch/socket.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+
+namespace un = unisono;
+using test::Command;
+using test::Result;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string rank_program = UNISONO_WORLD_RANK;
+
+Result launched(int ranks, std::vector<std::string> command) {
+    command.insert(command.begin(), {UNISONO_RUN, "-n", std::to_string(ranks), "--timeout", "120", rank_program});
+    return test::run_command(command);
+}
+
+/// Each rank a process that somebody started by hand, with variables that make them a job. A rank that is stopped is killed
+/// once the others have ended.
+std::vector<Result> by_hand(int ranks, const std::vector<std::string>& mode,
+                            const std::function<std::map<std::string, std::string>(int rank)>& variables,
+                            int stopped = -1) {
+    std::vector<std::unique_ptr<Command>> commands;
+    for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<std::string> line = mode;
+        line.insert(line.begin(), rank_program);
+        commands.push_back(std::make_unique<Command>(line, variables(rank)));
+    }
+    std::vector<Result> results(commands.size());
+    for (std::size_t rank = 0; rank < commands.size(); ++rank) {
+        if (static_cast<int>(rank) != stopped) results[rank] = commands[rank]->end();
+    }
+    if (stopped >= 0) results[static_cast<std::size_t>(stopped)] = commands[static_cast<std::size_t>(stopped)]->end(0s);
+    for (const auto& command : commands) BOOST_TEST(command->left_behind() == 0);
+    return results;
+}
+
+/// They meet by a file.
+class Folder {
+public:
+    Folder() {
+        char path[] = "/tmp/test-worlds-XXXXXX";
+        if (::mkdtemp(path) == nullptr) throw std::runtime_error("no folder");
+        path_ = path;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { BOOST_TEST(::rmdir(path_.c_str()) == 0, "something is left in " << path_); }
+
+    [[nodiscard]] auto variables(int ranks) const {
+        return [this, ranks](int rank) {
+            return std::map<std::string, std::string>{{"UNISONO_FOLDER", path_},
+                                                      {"UNISONO_RANK", std::to_string(rank)},
+                                                      {"UNISONO_WORLD_SIZE", std::to_string(ranks)}};
+        };
+    }
+
+private:
+    std::string path_;
+};
+
+std::size_t count_of(const std::string& text, const std::string& part) {
+    std::size_t count = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+    return count;
+}
+
+/// All survivors say the same, which has these words.
+void expect_told(const Result& result, int survivors, const std::vector<std::string>& words) {
+    std::vector<std::string> told; // from "unisono: " on
+    for (std::size_t at = result.out.find("unisono: "); at != std::string::npos;
+         at = result.out.find("unisono: ", at + 1))
+        told.push_back(result.out.substr(at, result.out.find('\n', at) - at));
+    BOOST_TEST(told.size() == static_cast<std::size_t>(survivors), result.all());
+    for (const std::string& one : told) {
+        BOOST_TEST(one == told.front(), result.all());
+        for (const std::string& word : words)
+            BOOST_TEST(one.find(word) != std::string::npos, "'" << word << "' not in: " << one);
+    }
+}
+
+Result together(const std::vector<Result>& results) {
+    Result all{.status = 0};
+    for (const Result& one : results) {
+        all.status = std::max(all.status, one.status);
+        all.out += one.out;
+        all.err += one.err;
+    }
+    return all;
+}
+
+/// From "killed at T" to "peer_lost ... at T" on each survivor: far from the 20 s of the world's deadline.
+void expect_soon(const Result& result) {
+    const auto number = [&](std::size_t at) { return std::atoll(result.out.c_str() + at); };
+    const std::size_t killed = result.out.find("killed at ");
+    BOOST_REQUIRE(killed != std::string::npos);
+    for (std::size_t at = result.out.find("peer_lost rank "); at != std::string::npos;
+         at = result.out.find("peer_lost rank ", at + 1))
+        BOOST_TEST(number(result.out.find(" at ", at) + 4) - number(killed + 10) < 10'000, result.all());
+}
+
+bool installed(const std::string& program) {
+    const bool found = test::run_command({"sh", "-c", "command -v " + program}).status == 0;
+    if (!found) BOOST_TEST_MESSAGE("skipped: there is no " << program);
+    return found;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(worlds_launched)
+
+BOOST_AUTO_TEST_CASE(unisono_run_makes_a_world) {
+    for (const int ranks : {1, 2, 3, 5}) {
+        const Result result = launched(ranks, {"use"});
+        BOOST_TEST(result.status == 0, result.all());
+        BOOST_TEST(count_of(result.out, ": all is well") == static_cast<std::size_t>(ranks), result.all());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(alone_without_a_launcher) {
+    BOOST_TEST(test::run_command({rank_program, "use"}).has("rank 0 of 1: all is well"));
+    BOOST_TEST(test::run_command({rank_program, "alone"}).has("rank 0 of 1"));
+    const Result result = launched(2, {"alone"}); // its ranks are threads
+    BOOST_TEST(result.status == 1, result.all());
+    BOOST_TEST(result.has("refused: ranks of in_process are threads of one process"), result.all());
+    BOOST_TEST(result.has("this process is rank 1 of 2 that unisono-run started"), result.all());
+}
+
+BOOST_AUTO_TEST_CASE(mpirun_makes_a_world) {
+    const std::vector<std::vector<std::string>> launchers{
+        {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3"}, {"mpirun.mpich", "-n", "3"}};
+    for (std::vector<std::string> line : launchers) {
+        if (!installed(line.front())) continue;
+        line.insert(line.end(), {rank_program, "use"});
+        const Result result = test::run_command(line);
+        BOOST_TEST(result.status == 0, result.all());
+        for (const char* rank : {"0", "1", "2"})
+            BOOST_TEST(result.has(un::concat({"rank ", rank, " of 3: all is well"})), result.all());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(torchruns_variables_make_a_world) {
+    // Where torchrun's store has the port, ranks of one parent meet by a file; else rank 0 listens there.
+    for (const bool store : {false, true}) {
+        const std::string port = std::to_string(un::detail::listen_at(true, 0).port);
+        const Result result = together(by_hand(3, {"use"}, [&](int rank) {
+            const std::string number = std::to_string(rank);
+            std::map<std::string, std::string> all{
+                {"RANK", number},    {"WORLD_SIZE", "3"},       {"LOCAL_RANK", number}, {"LOCAL_WORLD_SIZE", "3"},
+                {"GROUP_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"}, {"MASTER_PORT", port},  {"MASTER_ADDR", "127.0.0.1"}};
+            if (store) all["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+            return all;
+        }));
+        BOOST_TEST(result.status == 0, result.all());
+        BOOST_TEST(count_of(result.out, "of 3: all is well") == 3u, result.all());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_death_is_known_to_all) {
+    for (const int victim : {0, 2}) {
+        const Result result = launched(3, {"kill", std::to_string(victim)});
+        BOOST_TEST(result.status == 137, result.all());
+        expect_told(result, 2, {un::concat({"peer_lost: rank ", victim, " (pid "})});
+        expect_soon(result);
+        // Where no launcher outlives the ranks, rank 0 keeps the star.
+        const Folder folder;
+        const Result alone = together(by_hand(3, {"kill", std::to_string(victim)}, folder.variables(3)));
+        expect_told(alone, 2, {"peer_lost", un::concat({"rank ", victim})});
+        expect_soon(alone);
+    }
+    expect_told(launched(3, {"check", "1"}), 2, {"peer_lost: rank 1 (pid "});
+    // A process that ends as if all were well, but says no goodbye.
+    expect_told(launched(3, {"exit", "1", "0"}), 2, {"peer_lost: rank 1 (pid "});
+}
+
+BOOST_AUTO_TEST_CASE(who_leaves_early_is_named) {
+    expect_told(launched(3, {"return", "1"}), 2, {"peer_lost in barrier #2: rank 1 has left"});
+}
+
+BOOST_AUTO_TEST_CASE(who_is_done_may_go) {
+    for (const int first : {0, 1}) { // rank 0, where the others meet, waits for their goodbyes
+        const Folder folder;
+        const Result result = together(by_hand(3, {"early", std::to_string(first)}, folder.variables(3)));
+        BOOST_TEST(result.status == 0, result.all());
+        BOOST_TEST(count_of(result.out, "all is well") == 2u, result.all());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(children_of_ranks_are_no_ranks) {
+    const Result result = launched(3, {"forks"});
+    BOOST_TEST(result.status == 0, result.all());
+    BOOST_TEST(count_of(result.out, ": all is well") == 3u, result.all());
+}
+
+BOOST_AUTO_TEST_CASE(what_a_rank_throws_is_everyones) {
+    const Result told = launched(3, {"throw", "1"});
+    BOOST_TEST(told.status == 5, told.all());
+    expect_told(told, 2, {"aborted: rank 1 threw: its own reason"});
+    const Result untold = launched(3, {"unwind", "2"});
+    BOOST_TEST(untold.status == 5, untold.all());
+    expect_told(untold, 2, {"aborted: rank 2 left its world because of an exception"});
+}
+
+BOOST_AUTO_TEST_CASE(a_timeout_names_the_rank_at_the_root) {
+    for (const int victim : {0, 1, 3}) {
+        const std::string who = un::concat({"rank ", victim});
+        const Result stopped = launched(4, {"chain", std::to_string(victim)});
+        expect_told(stopped, 3, {"timeout in send/receive", who + " is stopped"});
+        BOOST_TEST(count_of(stopped.out, "timeout rank ") == 3u, stopped.all());
+        BOOST_TEST(count_of(stopped.out, un::concat({" peer ", victim, " at "})) == 3u, stopped.all());
+    }
+    const Result computes = launched(4, {"chain", "1", "2000"});
+    BOOST_TEST(count_of(computes.out, " peer 1 at ") >= 3u, computes.all());
+    BOOST_TEST(computes.has("rank 1 is in no call of the library"), computes.all());
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named) {
+    for (const int victim : {0, 2}) {
+        const Result result = launched(3, {"stop", std::to_string(victim)});
+        expect_told(result, 2, {"timeout in all_reduce #2", un::concat({"rank ", victim, " is stopped"})});
+        BOOST_TEST(count_of(result.out, un::concat({" peer ", victim, " at "})) == 2u, result.all());
+    }
+    expect_told(launched(3, {"poll", "1"}), 2, {"timeout in all_reduce #2", "waited 500 ms", "rank 1 is stopped"});
+    const Folder folder;
+    expect_told(together(by_hand(3, {"stop", "1"}, folder.variables(3), 1)), 2, {"timeout", "rank 1 is stopped"});
+}
+
+BOOST_AUTO_TEST_CASE(a_slow_rank_is_waited_for) {
+    const Result result = launched(3, {"slow", "1", "2500"}); // longer than anybody would wait for an answer
+    BOOST_TEST(result.status == 0, result.all());
+    BOOST_TEST(count_of(result.out, "all came") == 3u, result.all());
+}
+
+BOOST_AUTO_TEST_CASE(a_mismatch_says_what_each_had) {
+    const Result result = launched(3, {"mismatch", "1"});
+    expect_told(result, 3, {"mismatch in all_reduce #2", "of 100 float32 elements", "of 200 float32 elements"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
