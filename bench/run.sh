@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the benchmarks and runs them all; tables on the terminal, JSON in build/bench/results: bash bench/run.sh [--quick]
+# Builds the benchmarks and runs them; tables on the terminal, JSON in build/bench/results: bash bench/run.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh
@@ -11,7 +11,7 @@ quick=()
     cmake --build --preset bench --parallel "$(nproc)"
 } >&2
 mkdir -p build/bench/results
-for name in all_reduce executor oversubscribed update; do
+for name in all_reduce executor oversubscribed update ways_to_train; do
     printf '\n== %s\n' "$name"
     build/bench/bench/bench_"$name" "${quick[@]}" --json "build/bench/results/$name.json"
 done

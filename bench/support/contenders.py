@@ -1,8 +1,8 @@
 """Programs that live as long as a comparison and take turns: each rank of one sleeps in a read between its turns.
 
-A program is started with a directory and a number of ranks. In the directory is a socket, `driver`: each rank connects, says
-"hello RANK", and then answers each line with one line of JSON, until the connection ends. And a page of zeros, `meeting`,
-where its ranks may meet (driver.hpp has the other end).
+A program is started with a directory and a number of ranks. In the directory is a socket, `driver`: each rank connects,
+says "hello RANK", and then answers each line with one line of JSON, until the connection ends. And a page of zeros,
+`meeting`, where its ranks may meet (driver.hpp has the other end).
 """
 
 import json

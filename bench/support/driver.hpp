@@ -1,6 +1,6 @@
 #pragma once
 
-// A program whose ranks are given their turns by a script (contenders.py): how it is started, and the line between them.
+// A program whose ranks are given their turns by a script (contenders.py): how it starts, and the line between them.
 
 #include "meeting.hpp"
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A training step on two processes against one, with the same batch a rank; run.sh builds it and starts it.
 
-Three ways take turns, in one run and in the same processes: *one* rank alone while the other process sleeps; the *floor*,
-in which both train alone at once and exchange nothing; and both *together* as ranks of one training. Where python3 has torch,
-DistributedDataParallel over Gloo does the same beside it.
+Three ways take turns, in one run and in the same processes: *one* rank alone while the other process sleeps; the
+*floor*, in which both train alone at once and exchange nothing; and both *together* as ranks of one training. Where
+python3 has torch, DistributedDataParallel over Gloo does the same beside it.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TITLES = {"unisono": "unisono", "torch": "PyTorch DDP, Gloo"}
 
 def torch_or_why():
     """None where python3 has torch with Gloo, else why it is left out."""
-    probe = "import torch.distributed as d; import sys; sys.exit(0 if d.is_available() and d.is_gloo_available() else 3)"
+    probe = "import sys, torch.distributed as d; sys.exit(0 if d.is_available() and d.is_gloo_available() else 3)"
     try:
         done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=120)
     except (OSError, subprocess.TimeoutExpired) as failed:

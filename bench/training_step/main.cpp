@@ -93,7 +93,7 @@ public:
 
 private:
     [[nodiscard]] int me() const { return world_.rank(); }
-    /// The same on all ranks in the same step: how long it takes depends on its zeros, and lockstep waits for the slowest.
+    /// The same on all ranks in a step: how long it takes depends on its zeros, and lockstep waits for the slowest.
     [[nodiscard]] const digits::Batch& batch() { return batches_[0][next_++ % cycle]; }
 
     nlohmann::json prepare(std::size_t hidden) {

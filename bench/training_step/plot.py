@@ -50,7 +50,7 @@ def draw(results, titles, ways, machine):
             at += BAR
         one = result["contenders"]["unisono"]["one"]["median_us"]
         parts += [text((begin + at) / 2, TOP + HEIGHT + 18, f"{result['parameters']:,} parameters", size=11),
-                  text((begin + at) / 2, TOP + HEIGHT + 34, f"one rank {one / 1000:.2f} ms; {result['round_trip_ns']:.0f} ns",
-                       size=10)]
+                  text((begin + at) / 2, TOP + HEIGHT + 34,
+                       f"one rank {one / 1000:.2f} ms; {result['round_trip_ns']:.0f} ns", size=10)]
         at += GROUP
     return "\n".join(parts + ["</svg>\n"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and runs the comparison of training steps: bash bench/training_step/run.sh [--quick] [what compare.py takes, see --help]
+# Builds and runs the comparison of training steps: bash bench/training_step/run.sh [--quick] [compare.py's options]
 # JSON and a plot in build/bench/results. PyTorch is beside it where python3 has torch (Debian: python3-torch).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
