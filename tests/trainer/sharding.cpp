@@ -25,10 +25,44 @@
 #include <unistd.h>
 #include <vector>
 
+namespace unisono_sharding {
+
+namespace un = unisono;
+
+/// Does harm to rank 1 in its third update, between the optimizer and the publication.
+struct HarmedUpdate {
+    bool kills = false;
+
+    static constexpr std::string_view name = "harmed";
+    static constexpr un::Family family = un::Family::update;
+    static constexpr bool agrees = true;
+    static constexpr bool needs_owner = false;
+    friend bool operator==(const HarmedUpdate&, const HarmedUpdate&) = default;
+    inline static thread_local int updates = 0;
+    inline static thread_local bool harmed = false;
+
+    template <un::update_exchange Exchange>
+    un::Verdict run(Exchange& exchange) const {
+        exchange.start();
+        const un::Verdict verdict = exchange.agree();
+        exchange.finish();
+        exchange.apply();
+        if (++updates == 3 && harmed) {
+            if (kills) ::kill(::getpid(), SIGKILL);
+            throw std::runtime_error("no more");
+        }
+        exchange.publish();
+        return verdict;
+    }
+};
+
+} // namespace unisono_sharding
+
 namespace {
 
 namespace un = unisono;
 using namespace unisono_test;
+using unisono_sharding::HarmedUpdate;
 
 constexpr std::size_t most = 1200; // parameters
 
@@ -190,7 +224,7 @@ BOOST_AUTO_TEST_CASE(every_optimizer) {
 
 BOOST_AUTO_TEST_CASE(wherever_the_model_lies) {
     for (const int ranks : {2, 4})
-        for (const std::size_t gap : {0, 3})
+        for (const std::size_t gap : {0u, 3u})
             for (const bool in_group : {false, true})
                 for (const int micro_batches : {1, 3}) {
                     const Case what{.gap = gap, .in_group = in_group, .micro_batches = micro_batches};
@@ -271,37 +305,6 @@ BOOST_AUTO_TEST_CASE(shapes_that_differ_are_named) { // before anything is measu
         BOOST_TEST(one.says("parameter 1 has 8 elements on rank 1 and 7 on rank 0"), one.what);
 }
 
-namespace {
-
-/// Does `harm` on rank 1 in its third update, between the optimizer and the publication.
-struct HarmedUpdate {
-    bool kills = false;
-
-    static constexpr std::string_view name = "harmed";
-    static constexpr un::Family family = un::Family::update;
-    static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
-    friend bool operator==(const HarmedUpdate&, const HarmedUpdate&) = default;
-    inline static thread_local int updates = 0;
-    inline static thread_local bool harmed = false;
-
-    template <un::update_exchange Exchange>
-    un::Verdict run(Exchange& exchange) const {
-        exchange.start();
-        const un::Verdict verdict = exchange.agree();
-        exchange.finish();
-        exchange.apply();
-        if (++updates == 3 && harmed) {
-            if (kills) ::kill(::getpid(), SIGKILL);
-            throw std::runtime_error("no more");
-        }
-        exchange.publish();
-        return verdict;
-    }
-};
-
-} // namespace
-
 BOOST_AUTO_TEST_CASE(a_rank_that_throws_before_it_publishes) {
     const auto all = outcomes(3, [](auto& world) {
         HarmedUpdate::updates = 0;
@@ -347,7 +350,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_before_it_publishes) {
         } catch (const un::error& failed) {
             BOOST_TEST((failed.code() == un::ErrorCode::peer_lost), failed.what());
         }
-        for (const std::size_t rank : {0, 2}) {
+        for (const std::size_t rank : {0u, 2u}) {
             BOOST_TEST(told->at(rank).lost);
             BOOST_TEST(told->at(rank).who == 1);
         }

@@ -72,6 +72,11 @@ concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& poli
 
 namespace detail {
 
+template <class Schedules>
+concept scatters_sums =
+    std::same_as<Schedules, NativeSchedule> ||
+    requires(const Schedules& family, const schedule::Shape& shape) { family.reduce_scatter(shape); };
+
 /// The run of a reducer that follows one family of schedules for sums over all ranks, and one for sums to an owner.
 template <class ToAll, class ToOwner = ToAll>
 struct ScheduledReduction {
@@ -91,7 +96,7 @@ struct ScheduledReduction {
         return unisono::start_broadcast(group, values, owner, to_owner);
     }
     template <transport Transport, class T>
-        requires std::same_as<ToAll, NativeSchedule> || schedule::offers<ToAll, Collective::reduce_scatter>
+        requires scatters_sums<ToAll>
     Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
         const auto me = static_cast<std::size_t>(group.rank());
         std::size_t first = 0;
