@@ -3,7 +3,8 @@
 
 Three ways take turns, in one run and in the same processes: *one* rank alone while the other process sleeps; the
 *floor*, in which both train alone at once and exchange nothing; and both *together* as ranks of one training. Where
-python3 has torch, DistributedDataParallel over Gloo does the same beside it.
+python3 has torch, DistributedDataParallel over Gloo does the same beside it. Ranks train together in two ways, each
+rank updating all parameters or its slices of them; * marks what AutomaticSharding chooses.
 """
 
 import argparse
@@ -51,6 +52,7 @@ class Case:
             answers = contender.order(f"prepare {self.hidden}")
             self.refuse_wrong(contender, answers)
             self.parameters = answers[0]["parameters"]
+            self.chosen = answers[0].get("chosen", getattr(self, "chosen", None))
             for way in answers[0]["ways"]:
                 once = self.turn(contender, way, 2)
                 self.entries.append((contender, way, max(2, min(2000, int(self.settings["turn_s"] / once))), []))
@@ -77,7 +79,8 @@ class Case:
             self.refuse_wrong(contender, contender.order("check"))
 
     def result(self, round_trip_ns):
-        result = {"hidden": self.hidden, "parameters": self.parameters, "round_trip_ns": round_trip_ns,
+        result = {"hidden": self.hidden, "parameters": self.parameters, "chosen": self.chosen,
+                  "round_trip_ns": round_trip_ns,
                   "goal_at_most": GOALS[self.hidden][0 if round_trip_ns <= NEAR_NS else 1], "contenders": {}}
         for contender in self.contenders:
             ways = {way: series for other, way, _, series in self.entries if other is contender}
@@ -105,14 +108,14 @@ def print_result(result):
         print_row(["way", "median", "spread", "of one", "paired", "best quarter", "over floor", "goal"])
         for way, one in ways.items():
             goal = f"{result['goal_at_most']:.2f} x" if name == "unisono" and way not in ("one", "floor") else ""
-            print_row([WAYS[way], f"{one['median_us']:.1f}", f"{one['spread'] * 100:.0f} %"] +
+            chosen = " *" if name == "unisono" and way == result["chosen"] else ""
+            print_row([WAYS[way] + chosen, f"{one['median_us']:.1f}", f"{one['spread'] * 100:.0f} %"] +
                       ([f"{one[key]:.3f} x" for key in ("ratio", "paired_ratio", "best_quarter_ratio")]
                        if way != "one" else ["", "", ""]) +
                       ([f"{one['paired_over_floor_us']:+.1f} us"] if way not in ("one", "floor") else [""]) + [goal])
 
 
-WAYS = {"one": "one rank", "floor": "floor: two alone", "together": "two ranks", "sharded": "two, state sharded",
-        "automatic": "two, automatic"}
+WAYS = {"one": "one rank", "floor": "floor: two alone", "together": "two ranks", "sharded": "two, state sharded"}
 
 
 def compare(arguments, place):

@@ -32,7 +32,7 @@ constexpr un::Sgd sgd{.learning_rate = 1e-4, .momentum = 0.9}; // slow, so that 
 template <class Group, class... Policies>
 struct Training {
     Training(Group& group, std::size_t hidden, const Policies&... policies)
-        : network({digits::pixels, hidden, hidden, digits::kinds}), trainer{group, network, sgd, policies...} {}
+        : network({digits::pixels, hidden, hidden, digits::kinds}), trainer(group, network, sgd, policies...) {}
 
     digits::Network network;
     un::Trainer<Group, digits::Network, un::Sgd, Policies...> trainer;
@@ -97,14 +97,21 @@ private:
     [[nodiscard]] const digits::Batch& batch() { return batches_[0][next_++ % cycle]; }
 
     nlohmann::json prepare(std::size_t hidden) {
+        sharded_.reset();
         together_.reset();
         alone_.reset();
+        next_ = 0;
         alone_.emplace(none_, hidden);
         together_.emplace(world_, hidden);
-        next_ = 0;
-        return {{"parameters", together_->network.values().size()},
-                {"ways", {"one", "floor", "together"}},
-                {"wrong", compare(*together_, hidden)}};
+        sharded_.emplace(world_, hidden, un::StateSharding{});
+        Training<World, un::AutomaticSharding> automatic(world_, hidden, {}); // to know what it chooses
+        const std::string wrong = compare(*together_, hidden) + compare(*sharded_, hidden) + compare(automatic, hidden);
+        const std::size_t parameters = alone_->network.values().size();
+        const bool whole = automatic.trainer.optimizer_state().count() == parameters;
+        return {{"parameters", parameters},
+                {"ways", {"one", "floor", "together", "sharded"}},
+                {"chosen", whole ? "together" : "sharded"},
+                {"wrong", wrong}};
     }
 
     /// A few updates on all ranks are those of one rank that has all their batches, to the bit.
@@ -128,6 +135,7 @@ private:
         if (way == "one") return me() == 0 ? time(alone_->trainer, steps, false) : 0;
         if (way == "floor") return time(alone_->trainer, steps, true);
         if (way == "together") return time(together_->trainer, steps, true);
+        if (way == "sharded") return time(sharded_->trainer, steps, true);
         bench::give_up("does not know the way '" + way + "'");
     }
 
@@ -144,6 +152,7 @@ private:
 
     std::string check() {
         together_->trainer.verify_replicas();
+        sharded_->trainer.verify_replicas();
         return wrong_;
     }
 
@@ -155,6 +164,7 @@ private:
     std::size_t next_ = 0;
     std::optional<Training<World>> alone_;
     std::optional<Training<World>> together_;
+    std::optional<Training<World, un::StateSharding>> sharded_;
     std::string wrong_;
 };
 

@@ -2,7 +2,7 @@
 
 from svg import line, text
 
-COLOURS = {"floor": "#7f8c8d", "together": "#c0392b", "sharded": "#d68910", "automatic": "#e59866", "torch": "#1f618d"}
+COLOURS = {"floor": "#7f8c8d", "together": "#c0392b", "sharded": "#d68910", "torch": "#1f618d"}
 LEFT, TOP, BAR, GROUP, HEIGHT = 60, 70, 34, 60, 300
 
 

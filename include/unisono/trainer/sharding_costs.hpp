@@ -3,6 +3,7 @@
 /// \file
 /// How long an update takes if each rank updates everything, and if each updates its slices: tried out before training.
 
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/model/model.hpp"
@@ -18,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of a model's shape, and nothing to compute. In one piece, or a piece a parameter, and in the group's memory, as that is.
+/// Memory of a model's shape, and all zeros. In one piece, or a piece a parameter, and in the group's memory, as that is.
 template <class World, class T>
 class StandIn {
 public:
@@ -41,7 +42,10 @@ public:
 
     std::span<const std::span<T>> parameters() { return {parameters_.data(), parameters_.size()}; }
     std::span<const std::span<T>> gradients() { return {gradients_.data(), gradients_.size()}; }
+    /// What every model does to the caches: its parameters are read and its gradients written, all of them.
     double operator()(int, Pass& pass) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i)
+            accumulate(gradients_[i], std::span<const T>(parameters_[i]), 1.0);
         pass.count_tokens(1);
         return 0;
     }
