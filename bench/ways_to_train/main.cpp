@@ -62,10 +62,10 @@ void drive(const World& world, DataParallel& parallel, const un::RowData<float>&
 }
 
 template <class World, class... Policies>
-void fit(World& world, digits::Network& network, const un::RowData<float>& data, std::int64_t epochs, Outcome& outcome,
+void fit(World& world, bench::TwoWayModel& model, const un::RowData<float>& data, std::int64_t epochs, Outcome& outcome,
          Policies... policies) {
-    un::Trainer trainer{world,           network, un::DistributedSampler{.shuffle = true, .seed = 0},
-                        un::BySamples{}, sgd,     policies...};
+    un::Trainer trainer{world,           model, un::DistributedSampler{.shuffle = true, .seed = 0},
+                        un::BySamples{}, sgd,   policies...};
     trainer.fit(data, {.epochs = epochs, .global_batch_size = global_batch, .progress = false});
     if (world.rank() != 0) return;
     outcome.updates = trainer.updates();
@@ -81,6 +81,7 @@ void train(World& world, const Candidate& candidate, const std::vector<std::size
            const digits::Split& images, std::int64_t epochs, Outcome& outcome) {
     const bench::Growth growth;
     digits::Network network(widths);
+    bench::TwoWayModel model(network, {});
     const auto data = images.train.data();
     un::barrier(world);
     const auto traffic = world.traffic();
@@ -88,10 +89,10 @@ void train(World& world, const Candidate& candidate, const std::vector<std::size
     Outcome own;
     switch (candidate.way) {
     case Way::one: [[fallthrough]];
-    case Way::parallel: fit(world, network, data, epochs, own); break;
-    case Way::accumulate: fit(world, network, data, epochs, own, un::Accumulate{.steps = micro_batches}); break;
+    case Way::parallel: fit(world, model, data, epochs, own); break;
+    case Way::accumulate: fit(world, model, data, epochs, own, un::Accumulate{.steps = micro_batches}); break;
     case Way::replica_loss: {
-        un::DataParallel parallel{world, network, digits::Batch{}, sgd};
+        un::DataParallel parallel{world, model, digits::Batch{}, sgd};
         drive(world, parallel, data, epochs, own);
         break;
     }

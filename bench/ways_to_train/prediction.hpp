@@ -15,6 +15,9 @@
 
 namespace bench {
 
+/// How all ways but one run the network, so that all run the same machine code: forward, loss, backward.
+using TwoWayModel = un::WithLoss<digits::Network, digits::CrossEntropyLoss>;
+
 /// Seconds of the parts on so many ranks.
 struct Parts {
     double compute[9] = {}; ///< of a batch of 1/1, 1/2, ... 1/8 of the global one, on one rank alone; [0] is not used
@@ -23,7 +26,6 @@ struct Parts {
     double all_reduce[9] = {}, reduce[9] = {}, broadcast[9] = {}; ///< of all parameters, by ranks
     double small[9] = {};                                         ///< of 48 bytes, by ranks: what all agree on
     double batch_sent[9] = {};                                    ///< the other ranks' parts of a batch scattered
-    double turns[9] = {}; ///< more ranks than cores: how much longer than its parts one of compute and small takes
 };
 
 enum class Way { one, accumulate, replica_loss, master_loss, parallel };
@@ -33,8 +35,8 @@ struct Prediction {
     double exchange = 0; ///< of these, between ranks
 };
 
-/// Compute is divided by the ranks, as long as there is a core for each; the exchange, and what each rank does for itself, is
-/// added.
+/// Compute is divided by the ranks, as long as there is a core for each; the exchange, and what each rank does for itself,
+/// is added. It knows nothing of ranks that wait for a core.
 inline Prediction predict(const Parts& parts, Way way, std::size_t ranks, double rounds) {
     const double crowd = std::max(1.0, static_cast<double>(ranks) / static_cast<double>(cores().size()));
     Prediction made;
@@ -44,22 +46,22 @@ inline Prediction predict(const Parts& parts, Way way, std::size_t ranks, double
         made.seconds = rounds * (parts.compute[static_cast<std::size_t>(rounds)] + parts.add) + parts.apply;
         break;
     case Way::parallel:
-        made.exchange = parts.all_reduce[ranks] + parts.small[ranks] + parts.turns[ranks];
+        made.exchange = parts.all_reduce[ranks] + parts.small[ranks];
         made.seconds = (parts.compute[ranks] + parts.add + parts.apply) * crowd + made.exchange;
         break;
     case Way::master_loss:
-        made.exchange = 3 * parts.small[ranks] + parts.turns[ranks]; // widths and outputs, and their gradients back
+        made.exchange = 3 * parts.small[ranks]; // widths and outputs, and their gradients back
         [[fallthrough]];
     case Way::replica_loss:
-        made.exchange += parts.batch_sent[ranks] + parts.reduce[ranks] + parts.broadcast[ranks] +
-                         2 * (parts.small[ranks] + parts.turns[ranks]);
+        made.exchange +=
+            parts.batch_sent[ranks] + parts.reduce[ranks] + parts.broadcast[ranks] + 2 * parts.small[ranks];
         made.seconds = (parts.compute[ranks] + parts.add) * crowd + parts.apply + made.exchange;
         break;
     }
     return made;
 }
 
-/// The median of some tries: ranks that share a core wait for their turns, now shorter, now longer.
+/// The median of some tries.
 template <class Work>
 double seconds_of(Work work, int tries = 15) {
     work();
@@ -79,6 +81,7 @@ bool measure_parts(Parts& parts, const Data& data, const std::vector<std::size_t
     return in_child([&] {
         bind_to(cores(), 0);
         digits::Network network(widths);
+        TwoWayModel model(network, {});
         un::Pass pass;
         for (std::size_t share = 1; share <= 8; ++share) {
             const std::size_t rows = std::max<std::size_t>(1, global_batch / share);
@@ -88,7 +91,7 @@ bool measure_parts(Parts& parts, const Data& data, const std::vector<std::size_t
                                            std::vector<std::size_t> indices(rows);
                                            for (std::size_t row = 0; row < rows; ++row)
                                                indices[row] = first++ % data.size();
-                                           network(data.batch(indices), pass);
+                                           model(data.batch(indices), pass);
                                        }
                                    }) /
                                    4;
@@ -105,38 +108,27 @@ bool measure_parts(Parts& parts, const Data& data, const std::vector<std::size_t
         for (const int ranks : worlds) {
             if (ranks == 1) continue;
             const auto p = static_cast<std::size_t>(ranks);
-            un::run<un::SharedMemory>(
-                ranks,
-                [&](auto& world) {
-                    auto values = world.template allocate<float>(count);
-                    std::vector<double> words(6);
-                    const std::size_t rows = (global_batch + p - 1) / p;
-                    std::vector<float> whole(world.rank() == 0 ? p * rows * digits::pixels : 0);
-                    std::vector<float> part(rows * digits::pixels);
-                    const auto time = [&](double& to, auto work) {
-                        un::barrier(world);
-                        const double once = seconds_of(work);
-                        if (world.rank() == 0) to = once;
-                    };
-                    time(parts.all_reduce[p], [&] { un::all_reduce(world, values); });
-                    time(parts.reduce[p],
-                         [&] { un::reduce(world, std::span<const float>(values), std::span(values), 0); });
-                    time(parts.broadcast[p], [&] { un::broadcast(world, values, 0); });
-                    time(parts.small[p], [&] { un::all_reduce(world, words); });
-                    time(parts.batch_sent[p], [&] { un::scatter(world, whole, part, 0); });
-                    if (p <= cores().size()) return;
-                    std::vector<std::size_t> indices(rows);
-                    for (std::size_t i = 0; i < rows; ++i) indices[i] = i;
-                    double both = 0;
-                    time(both, [&] {
-                        network(data.batch(indices), pass);
-                        un::all_reduce(world, words);
-                    });
-                    const double crowd = static_cast<double>(p) / static_cast<double>(cores().size());
-                    if (world.rank() == 0)
-                        parts.turns[p] = std::max(0.0, both - parts.compute[p] * crowd - parts.small[p]);
-                },
-                {.bind_to_cores = true});
+            un::run<un::SharedMemory>(ranks,
+                                      [&](auto& world) {
+                                          auto values = world.template allocate<float>(count);
+                                          std::vector<double> words(6);
+                                          const std::size_t rows = (global_batch + p - 1) / p;
+                                          std::vector<float> whole(world.rank() == 0 ? p * rows * digits::pixels : 0);
+                                          std::vector<float> part(rows * digits::pixels);
+                                          const auto time = [&](double& to, auto work) {
+                                              un::barrier(world);
+                                              const double once = seconds_of(work);
+                                              if (world.rank() == 0) to = once;
+                                          };
+                                          time(parts.all_reduce[p], [&] { un::all_reduce(world, values); });
+                                          time(parts.reduce[p], [&] {
+                                              un::reduce(world, std::span<const float>(values), std::span(values), 0);
+                                          });
+                                          time(parts.broadcast[p], [&] { un::broadcast(world, values, 0); });
+                                          time(parts.small[p], [&] { un::all_reduce(world, words); });
+                                          time(parts.batch_sent[p], [&] { un::scatter(world, whole, part, 0); });
+                                      },
+                                      {.bind_to_cores = true});
         }
     });
 }
