@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the benchmarks and runs them all; tables on the terminal, JSON in build/bench/results: bash bench/run.sh [--quick]
+# Builds the benchmarks and runs them; tables on the terminal, JSON in build/bench/results: bash bench/run.sh [--quick]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh
-install_missing compiler build json cli11
+install_missing compiler build json cli11 python
 quick=()
 [ "${1:-}" != --quick ] || quick=(--quick)
 {
@@ -11,10 +11,13 @@ quick=()
     cmake --build --preset bench --parallel "$(nproc)"
 } >&2
 mkdir -p build/bench/results
-for name in all_reduce executor oversubscribed update; do
+for name in all_reduce executor oversubscribed update ways_to_train; do
     printf '\n== %s\n' "$name"
     build/bench/bench/bench_"$name" "${quick[@]}" --json "build/bench/results/$name.json"
 done
+printf '\n== training_step\n'
+python3 bench/training_step/compare.py build/bench/bench/bench_training_step "${quick[@]}" \
+    --json build/bench/results/training_step.json --plot build/bench/results/training_step.svg
 [ ${#quick[@]} = 0 ] || exit 0
 printf '\n== simulated\n'
 build/bench/bench/bench_simulated

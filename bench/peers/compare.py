@@ -10,16 +10,16 @@ import argparse
 import json
 import math
 import os
-import selectors
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import plot
+from contenders import Contender, Failed, median, quantile
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
 SIZES = [8 * 4**k for k in range(13)] + [256 << 20]
@@ -33,112 +33,11 @@ LEARN_AT = 512 << 10
 COPY_FROM = 512 << 10  # below, a copy is no floor: nothing is exchanged
 
 
-def quantile(values, part):
-    values = sorted(values)
-    at = part * (len(values) - 1)
-    low = int(at)
-    high = min(low + 1, len(values) - 1)
-    return values[low] + (values[high] - values[low]) * (at - low)
-
-
-def median(values):
-    return quantile(values, 0.5)
-
-
 def in_words(size):
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size // unit} {name}"
     return f"{size} B"
-
-
-class Failed(Exception):
-    """A contender's end, or nothing to compare."""
-
-    def __init__(self, why, contender=None):
-        super().__init__(why)
-        self.contender = contender
-
-
-class Contender:
-    """The processes of one contender in a world of `ranks`."""
-
-    def __init__(self, name, command, environment, ranks, place):
-        self.name, self.ranks, self.place = name, ranks, place
-        place.mkdir()
-        (place / "meeting").write_bytes(bytes(4096))
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(place / "driver"))
-        listener.listen(ranks)
-        listener.settimeout(1)
-        self.log = open(place / "log", "wb")
-        self.process = subprocess.Popen(command + [str(place), str(ranks)] + environment.get("arguments", []),
-                                        env=os.environ | environment.get("variables", {}), stdin=subprocess.DEVNULL,
-                                        stdout=self.log, stderr=self.log)
-        self.lines = [None] * ranks
-        self.buffers = [b""] * ranks
-        self.learned = set()
-        until = time.monotonic() + 60
-        while None in self.lines:
-            try:
-                line = listener.accept()[0]
-                rank = int(line.makefile("r").readline().split()[1])  # nothing else comes before it is asked
-                self.lines[rank] = line
-            except TimeoutError:
-                if self.process.poll() is not None or time.monotonic() > until:
-                    self.fail("did not start")
-        listener.close()
-
-    def order(self, text, limit_s=200):
-        """Sends a line to all ranks and waits until all have answered; their answers, by rank."""
-        for line in self.lines:
-            try:
-                line.sendall((text + "\n").encode())
-            except OSError:
-                self.fail(f"ended at '{text}'")
-        waiting = selectors.DefaultSelector()
-        for rank, line in enumerate(self.lines):
-            waiting.register(line, selectors.EVENT_READ, rank)
-        answers = {}
-        until = time.monotonic() + limit_s
-        while len(answers) < self.ranks:
-            ready = waiting.select(until - time.monotonic())
-            if not ready:
-                self.fail(f"gave no answer to '{text}' in {limit_s} s")
-            for key, _ in ready:
-                some = key.fileobj.recv(1 << 16)
-                if not some:
-                    self.fail(f"ended at '{text}'")
-                self.buffers[key.data] += some
-                if self.buffers[key.data].endswith(b"\n"):
-                    answers[key.data] = json.loads(self.buffers[key.data])
-                    self.buffers[key.data] = b""
-        waiting.close()
-        return [answers[rank] for rank in range(self.ranks)]
-
-    def fail(self, why):
-        time.sleep(0.2)  # for its last words
-        self.stop(at_once=True)
-        words = (self.place / "log").read_text(errors="replace").strip()
-        words = f"; it says:\n{words[-2000:]}" if words else ""
-        raise Failed(f"{NAMES[self.name]}, {self.ranks} ranks: {why}{words}", self)
-
-    def stop(self, at_once=False):
-        for line in self.lines:
-            if line is not None:
-                line.close()  # that is "quit"
-        if at_once:
-            self.process.terminate()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.terminate()
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-        self.log.close()
 
 
 def launcher(names, word):
@@ -371,7 +270,8 @@ def compare(arguments, place):
                     print(f"{NAMES[name]} is left out with {ranks} ranks: {environment}")
                     continue
                 try:
-                    world.append(Contender(name, command, environment, ranks, place / f"{name}_{ranks}"))
+                    world.append(Contender(name, NAMES[name], command, environment, ranks,
+                                           place / f"{name}_{ranks}"))
                 except Failed as failed:
                     if name in ("unisono", "floor"):
                         raise

@@ -1,7 +1,8 @@
 """Draws the comparison as SVG, with the standard library alone: times over sizes, a panel a collective and world."""
 
 import math
-from html import escape
+
+from svg import line, text
 
 COLOURS = {"unisono": "#c0392b", "unisono_own_memory": "#e59866", "openmpi": "#1f618d", "openmpi_malloc": "#5dade2",
            "mpich": "#7d3c98", "gloo": "#1e8449", "floor": "#7f8c8d"}
@@ -17,15 +18,6 @@ def in_words(size):
 
 def time_in_words(us):
     return f"{us:g} us" if us < 1000 else f"{us / 1000:g} ms"
-
-
-def text(x, y, words, anchor="middle", size=12, colour="#222"):
-    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" '
-            f'font-family="sans-serif">{escape(words)}</text>')
-
-
-def line(x1, y1, x2, y2, colour="#ddd"):
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}"/>'
 
 
 def panel(results, left, top, title):

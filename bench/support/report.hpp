@@ -11,6 +11,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace bench {
@@ -81,6 +82,9 @@ public:
         std::printf("\n");
         std::fflush(stdout);
     }
+
+    /// A case of another form, for the file.
+    void add(nlohmann::json entry) { json_["cases"].push_back(std::move(entry)); }
 
     /// One case: ours against the best of the others, with the goal that the project set itself.
     void compare(const std::string& what, const Series& ours, const std::vector<Series>& others, double goal,

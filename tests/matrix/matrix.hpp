@@ -19,6 +19,7 @@
 #include "unisono/sampler/interleaved.hpp"
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/sampler/sequential.hpp"
+#include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -261,6 +262,10 @@ void check_full(const Reducer& reducer) {
     const auto with_update = [&](const auto& update) {
         with_sharding(update, un::Replicated{});
         with_sharding(update, EqualShards{});
+        if constexpr (std::is_same_v<Reducer, un::NativeReducer>) {
+            with_sharding(update, un::StateSharding{});
+            with_sharding(update, un::AutomaticSharding{});
+        }
     };
     with_update(un::Synchronous{});
     with_update(AgreeFirst{});

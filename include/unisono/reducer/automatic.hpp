@@ -51,6 +51,10 @@ struct AutomaticReducer {
         Operation publish(Group<Transport>& group, std::span<T> values, int owner) const {
             return native_.publish(group, values, owner);
         }
+        template <transport Transport, class T>
+        Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
+            return native_.sum_slices(group, values, counts);
+        }
 
     private:
         ReducerCosts costs_;

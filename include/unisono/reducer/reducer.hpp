@@ -7,7 +7,10 @@
 ///  - `sum(group, values)`: values = the sum of all ranks' values, on all ranks;
 ///  - `sum_to(group, values, owner)`: the same on the owner only; elsewhere the values are undefined afterwards;
 ///  - `publish(group, values, owner)`: values = the owner's values, on all ranks.
-/// The latter two are asked of reducers that declare `reduces_to_owners`, and `sum` of those that do not give owners.
+///  - `sum_slices(group, values, counts)`: the ranks' slices of values, one after the other, each = its sum on its rank only;
+///    counts are equal on all ranks and live until the operation starts.
+/// `sum_to` and `publish` are asked of reducers that declare `reduces_to_owners`, and `sum` of those that do not give owners.
+/// `sum_slices` is for speed: without it each slice is summed to its owner.
 ///
 /// Laws
 /// - All ranks start the same verbs in the same order; the slices are the same everywhere (the trainer sees to both).
@@ -27,10 +30,12 @@
 /// Deliberately absent: averaging (the trainer divides by the sum of the weights, once, in the optimizer's pass).
 
 #include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/policy.hpp"
 
 #include <concepts>
+#include <cstddef>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -50,6 +55,13 @@ concept sums_to_owners = requires(R& run, World& group, std::span<float> values,
 };
 
 template <class R, class World>
+concept sums_slices = requires(R& run, World& group, std::span<float> values, std::span<double> wide,
+                               std::span<const std::size_t> counts) {
+    { run.sum_slices(group, values, counts) } -> std::same_as<Operation>;
+    { run.sum_slices(group, wide, counts) } -> std::same_as<Operation>;
+};
+
+template <class R, class World>
 concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& policy, World& group) {
     policy.start(group);
     { R::gives_owners } -> std::convertible_to<bool>;
@@ -59,6 +71,11 @@ concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& poli
 };
 
 namespace detail {
+
+template <class Schedules>
+concept scatters_sums =
+    std::same_as<Schedules, NativeSchedule> ||
+    requires(const Schedules& family, const schedule::Shape& shape) { family.reduce_scatter(shape); };
 
 /// The run of a reducer that follows one family of schedules for sums over all ranks, and one for sums to an owner.
 template <class ToAll, class ToOwner = ToAll>
@@ -77,6 +94,15 @@ struct ScheduledReduction {
     template <transport Transport, class T>
     Operation publish(Group<Transport>& group, std::span<T> values, int owner) const {
         return unisono::start_broadcast(group, values, owner, to_owner);
+    }
+    template <transport Transport, class T>
+        requires scatters_sums<ToAll>
+    Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
+        const auto me = static_cast<std::size_t>(group.rank());
+        std::size_t first = 0;
+        for (std::size_t rank = 0; rank < me; ++rank) first += counts[rank];
+        return unisono::start_reduce_scatter(group, std::span<const T>(values), values.subspan(first, counts[me]),
+                                             Sum{}, counts, to_all);
     }
 };
 

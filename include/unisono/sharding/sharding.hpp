@@ -8,13 +8,15 @@
 /// each bucket exactly once (class Owners sees to it).
 ///
 /// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners too (a parameter server
-/// does); the trainer refuses two policies that both do.
+/// does); the trainer refuses two policies that both do. `may_give_owners`: it depends on what is found when training begins.
 ///
-/// | policy       | parameters | gradients | optimizer state | who runs the optimizer           |
-/// |--------------|------------|-----------|-----------------|----------------------------------|
-/// | `Replicated` | all ranks  | all ranks | who updates     | all ranks, unless the reducer gives owners |
+/// | policy              | parameters | gradients | optimizer state | who runs the optimizer           |
+/// |---------------------|------------|-----------|-----------------|----------------------------------|
+/// | `Replicated`        | all ranks  | all ranks | who updates     | all ranks, unless the reducer gives owners |
+/// | `StateSharding`     | all ranks  | summed at owners | owners   | each rank on its slices          |
+/// | `AutomaticSharding` | all ranks  | as one of these two | as one of these two | whichever is faster, as measured |
 ///
-/// To come: the stages of ZeRO, which give each rank an equal slice (`Owners::equal`).
+/// To come: the further stages of ZeRO, in which gradients and parameters, too, are held by owners alone.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/bucket_facts.hpp"

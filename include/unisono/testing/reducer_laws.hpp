@@ -140,6 +140,7 @@ private:
             }
             if constexpr (Policy::reduces_to_owners)
                 for (int owner = 0; owner < ranks_; ++owner) to_owner<T>(world, verbs, count, owner);
+            if constexpr (sums_slices<Verbs, Group<InProcess>>) to_slices<T>(world, verbs, count);
         }
         several_in_flight<T>(world, verbs);
     }
@@ -176,6 +177,26 @@ private:
         else values.assign(count, T(-1)); // undefined there
         verbs.publish(world, std::span<T>(values), owner).wait();
         expect_sums(values, world.rank(), concat({"publish from", whose}));
+    }
+
+    /// Slices of uneven sizes, some of them empty.
+    template <class T, class Verbs>
+    void to_slices(Group<InProcess>& world, Verbs& verbs, std::size_t count) {
+        std::vector<std::size_t> counts(static_cast<std::size_t>(ranks_));
+        std::size_t left = count;
+        for (std::size_t rank = 0; rank + 1 < counts.size(); ++rank) {
+            counts[rank] = rank % 2 == 1 ? 0 : left / 2;
+            left -= counts[rank];
+        }
+        counts.back() = left;
+        auto values = terms<T>(world.rank(), count);
+        verbs.sum_slices(world, std::span<T>(values), std::span<const std::size_t>(counts)).wait();
+        std::size_t first = 0;
+        for (int rank = 0; rank < world.rank(); ++rank) first += counts[static_cast<std::size_t>(rank)];
+        for (std::size_t i = first; i < first + counts[static_cast<std::size_t>(world.rank())]; ++i)
+            if (values[i] != sum<T>(i))
+                return add(concat({"sum_slices: element ", i, " of ", count, ", of the slice of rank ", world.rank(),
+                                   ", is ", values[i], "; the sum of all ranks' is ", sum<T>(i)}));
     }
 
     /// As a trainer has them: several buckets, waited for in another order than they were started in.
@@ -227,7 +248,7 @@ void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& fou
 
 } // namespace detail
 
-/// Sums for all ranks and for each owner, what owners publish, the same bits on all ranks, several operations in flight; in
+/// Sums for all ranks, for each owner and of the ranks' slices, what owners publish, the same bits on all ranks, several operations in flight; in
 /// float and double, on each number of ranks. A reducer that gives owners must do so purely.
 template <reducer_policy<Group<InProcess>> Policy>
 Violations reducer_laws(const Policy& policy, const ReducerTrial& trial = {}) {

@@ -14,6 +14,7 @@
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/gradient_image.hpp"
+#include "unisono/trainer/publication.hpp"
 #include "unisono/update/update.hpp"
 
 #include <algorithm>
@@ -55,15 +56,6 @@ struct Offence {
     bool loss = false; ///< the loss, not a parameter
 };
 
-/// As an owner: all ranks own the slice.
-inline constexpr int every_rank = -1;
-
-/// A part of a bucket and its owner.
-struct OwnedExtent {
-    Slice slice = {};
-    int owner = every_rank;
-};
-
 /// What the update policy drives; see update/update.hpp for the verbs.
 /// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Optimizer, Weighing; `owned`: slices have owners.
 template <class Context>
@@ -75,7 +67,7 @@ public:
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_),
-          run_(policies_.reducer.start(world)) {
+          publication_(world, flat_), run_(policies_.reducer.start(world)) {
         const std::size_t bucket_count = flat_.layout().buckets().size();
         std::size_t state_count = 0;
         for (std::size_t b = 0; b < bucket_count; ++b) {
@@ -86,6 +78,7 @@ public:
                 else return policies_.sharding.owners(facts);
             }();
             extents_begin_.push_back(extents_.size());
+            note_slices(owners);
             if (owners.replicated()) {
                 extents_.push_back({bucket, every_rank});
             } else {
@@ -97,6 +90,7 @@ public:
         }
         extents_begin_.push_back(extents_.size());
         for (const OwnedExtent& extent : extents_) {
+            cut_ = cut_ || (extent.owner != every_rank && world.size() > 1);
             if (extent.owner != every_rank && extent.owner != world.rank()) continue;
             owned_.push_back(extent.slice);
         }
@@ -181,21 +175,28 @@ public:
 
     void apply() {
         const bool in_place = gradient_.in_place();
+        if constexpr (Context::owned) {
+            if (cut_) publication_.begin(gradient_.image_in_use());
+        }
+        const bool zero_all = in_place && cut_; // others' slices hold what nobody needs
         const OptimizerStep step{learning_rate_, ++applied_, gradient_.left_over() / sums_.divisor};
         std::size_t state = 0;
         for (const Slice& slice : owned_) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
-                apply_to(stretch, state, in_place, step);
+                apply_to(stretch, state, in_place && !zero_all, step);
                 state += stretch.count;
             });
         }
-        if (in_place && Context::owned) flat_.zero_gradients();
+        if (zero_all) flat_.zero_gradients();
         gradient_.clean();
     }
 
     void publish() {
         if constexpr (Context::owned) {
-            if (world_->size() > 1) publish_extents();
+            if (!cut_) return;
+            publication_.start(run_, extents_, operations_);
+            finish();
+            publication_.finish(extents_);
         }
     }
 
@@ -211,7 +212,7 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
     [[nodiscard]] const Context& policies() const { return policies_; }
     /// Bytes beside the model's own and the optimizer's: images of gradients and parameters.
-    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + parameter_image_.size() * sizeof(T); }
+    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes(); }
 
 private:
     void join_owned() {
@@ -229,9 +230,16 @@ private:
         return static_cast<double>(model(batch, pass));
     }
 
-    T* parameter_image() {
-        if (parameter_image_.empty()) parameter_image_ = world_->template allocate<T>(flat_.count());
-        return parameter_image_.data();
+    /// Where every rank owns a slice, in the order of ranks, one operation sums a bucket.
+    void note_slices(const Owners& owners) {
+        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
+            const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_->size());
+            bool all = ranks != 0 && owners.ranks().size() == ranks;
+            for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
+            for (std::size_t r = 0; all && r < ranks; ++r)
+                slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
+            slices_end_.push_back(slice_counts_.size());
+        }
     }
 
     Share share_of(const MicroBatchFacts& micro) const {
@@ -250,27 +258,6 @@ private:
                       static_cast<std::uint64_t>(sums_.micro_batches), " micro-batches add up to ", sums_.divisor,
                       "; expected more than 0",
                       (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
-    }
-
-    void publish_extents() {
-        const bool direct = flat_.contiguous();
-        T* const values = direct ? flat_.stretches().front().parameters : parameter_image();
-        for (const OwnedExtent& extent : extents_) {
-            if (extent.owner == every_rank) continue;
-            if (!direct && extent.owner == world_->rank())
-                flat_.visit(extent.slice, [&](const Stretch<T>& from) {
-                    std::copy_n(from.parameters, from.count, values + from.flat);
-                });
-            operations_.push_back(
-                run_.publish(*world_, std::span<T>(values + extent.slice.first, extent.slice.count), extent.owner));
-        }
-        finish();
-        if (direct) return;
-        for (const OwnedExtent& extent : extents_) {
-            if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
-            flat_.visit(extent.slice,
-                        [&](const Stretch<T>& to) { std::copy_n(values + to.flat, to.count, to.parameters); });
-        }
     }
 
     Operation sum(std::span<T> values, int owner) {
@@ -321,6 +308,15 @@ private:
             else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
         if (world_->size() == 1) return;
+        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
+            const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
+            if (slices_end_[b] != begin) {
+                operations_.push_back(run_.sum_slices(
+                    *world_, std::span<T>(values + bucket.first, bucket.count),
+                    std::span<const std::size_t>(slice_counts_.data() + begin, slices_end_[b] - begin)));
+                return;
+            }
+        }
         for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e) {
             const Slice& slice = extents_[e].slice;
             operations_.push_back(sum(std::span<T>(values + slice.first, slice.count), extents_[e].owner));
@@ -355,7 +351,7 @@ private:
 
     /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
     /// line of the parameters, and so mostly of the other arrays: wide loads across lines would cost a fifth.
-    void apply_to(const Stretch<T>& stretch, std::size_t state, bool in_place, const OptimizerStep& step) {
+    void apply_to(const Stretch<T>& stretch, std::size_t state, bool zeroes, const OptimizerStep& step) {
         constexpr std::size_t chunk = GradientImage<World, T>::chunk;
         T* const gradients = gradient_.at(stretch);
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(stretch.parameters) % 64 / sizeof(T);
@@ -363,7 +359,8 @@ private:
         for (std::size_t at = 0; at < stretch.count; at += n, n = std::min(chunk, stretch.count - at)) {
             policies_.optimizer.update(state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
                                        std::span<const T>(gradients + at, n), step);
-            if (in_place) zero(gradients + at, n);
+            if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
+            if (zeroes) zero(gradients + at, n);
         }
     }
 
@@ -371,12 +368,15 @@ private:
     Context policies_;
     FlatModel<T> flat_;
     GradientImage<World, T> gradient_;
+    Publication<World, T> publication_;
     decltype(std::declval<const Context&>().reducer.start(std::declval<World&>())) run_;
     List<OwnedExtent> extents_;       ///< by bucket
     List<std::size_t> extents_begin_; ///< of each bucket, and the end
+    bool cut_ = false;                ///< a rank owns what others do not
     List<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
     OptimizerState<T> state_;
-    Memory<T> parameter_image_;
+    List<std::size_t> slice_counts_; ///< of the buckets that one operation sums, a slice a rank
+    List<std::size_t> slices_end_;   ///< of each bucket
     std::vector<Operation> operations_;
 
     UpdateSums sums_;

@@ -81,6 +81,9 @@ public:
         return in_place() ? stretch.gradients : image_.data() + stretch.flat;
     }
 
+    /// The image where the gradient of this update lies in it, else null.
+    [[nodiscard]] T* image_in_use() { return in_image_ ? image_.data() : nullptr; }
+
     /// The model's gradients are zero, or not known to be.
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }

@@ -10,6 +10,7 @@
 /// | declared property     | by                 | meaning                                                             |
 /// |-----------------------|--------------------|---------------------------------------------------------------------|
 /// | `gives_owners`        | sharding, reducer  | names exactly one owner for each slice                               |
+/// | `may_give_owners`     | sharding           | does so, or names all ranks, as it turns out                         |
 /// | `reduces_to_owners`   | reducer            | can bring a sum to one rank only, and publish from there             |
 /// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
 /// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
@@ -38,6 +39,8 @@ namespace detail {
 
 template <class P>
 inline constexpr bool gives_owners = requires { requires P::gives_owners; };
+template <class P>
+inline constexpr bool may_give_owners = gives_owners<P> || requires { requires P::may_give_owners; };
 template <class P>
 inline constexpr bool reduces_to_owners = requires { requires P::reduces_to_owners; };
 template <class P>
@@ -130,10 +133,10 @@ struct TrainerArguments {
 /// The rules as values, for those who want to ask (the policy matrix of the tests does).
 template <class Reducer, class Update, class Sharding, class Guard, class Optimizer>
 struct Compatibility {
-    static constexpr bool one_names_owners = !(gives_owners<Sharding> && gives_owners<Reducer>);
-    static constexpr bool owned = gives_owners<Sharding> || gives_owners<Reducer>;
+    static constexpr bool one_names_owners = !(may_give_owners<Sharding> && gives_owners<Reducer>);
+    static constexpr bool owned = may_give_owners<Sharding> || gives_owners<Reducer>;
     static constexpr bool sums_reach_owners = !owned || reduces_to_owners<Reducer>;
-    static constexpr bool owner_where_needed = !needs_owner<Update> || owned;
+    static constexpr bool owner_where_needed = !needs_owner<Update> || gives_owners<Sharding> || gives_owners<Reducer>;
     static constexpr bool agreement_where_needed =
         agrees<Update> || !(needs_agreement<Guard> || needs_agreement<Reducer> || needs_agreement<Sharding>);
     static constexpr bool parameters_stay_whole = !whole_parameters<Optimizer> || !owned;

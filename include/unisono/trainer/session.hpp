@@ -13,6 +13,7 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/sharding_costs.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,7 @@ struct ExchangeContext {
     using Optimizer = OptimizerType;
     using Weighing = WeighingType;
 
-    static constexpr bool owned = gives_owners<Reducer> || gives_owners<Sharding>;
+    static constexpr bool owned = gives_owners<Reducer> || may_give_owners<Sharding>;
 
     Reducer reducer;
     Sharding sharding;
@@ -60,11 +61,14 @@ public:
             policies_.optimizer.check();
             policies_.learning_rate.check();
             agree_on_policies();
-            exchange_ =
-                std::make_unique<Exchange<Context>>(world, model,
-                                                    Context{policies_.reducer, policies_.sharding, policies_.guard,
-                                                            policies_.optimizer, policies_.weighing_policy},
-                                                    policies_.buckets);
+            Context context{policies_.reducer, policies_.sharding, policies_.guard, policies_.optimizer,
+                            policies_.weighing_policy};
+            if constexpr (measured_sharding<typename Policies::Sharding>) {
+                if (!policies_.sharding.costs.measured())
+                    policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
+                context.sharding = policies_.sharding;
+            }
+            exchange_ = std::make_unique<Exchange<Context>>(world, model, context, policies_.buckets);
             agree_on_shapes(world, model, exchange_->flat());
             broadcast_parameters(world, exchange_->flat());
             broadcast_buffers(world, model);

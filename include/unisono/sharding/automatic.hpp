@@ -1,0 +1,56 @@
+#pragma once
+
+/// \file
+/// Replicated or sharded, whichever is faster.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/sharding/state.hpp"
+
+#include <concepts>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Seconds of an update, without the model's part, in which each rank updates all parameters or its slices. A plain value, so
+/// that it can be kept.
+struct ShardingCosts {
+    double replicated = 0; ///< 0: not measured
+    double sharded = 0;
+    friend bool operator==(const ShardingCosts&, const ShardingCosts&) = default;
+
+    [[nodiscard]] bool measured() const { return replicated > 0 && sharded > 0; }
+};
+
+/// A sharding that depends on what updates cost: the trainer measures that before it asks for owners, unless it is given.
+template <class S>
+concept measured_sharding = sharding_policy<S> && requires(S& policy) {
+    { policy.costs } -> std::same_as<ShardingCosts&>;
+};
+
+/// StateSharding where that makes updates faster on these ranks, else Replicated. Unless costs are given, the trainer measures
+/// when it is made: a few updates each way with its own reducer, guard and optimizer on memory of the model's shape; rank 0's
+/// times count on all ranks. Takes some tens of updates, and for that time as much memory as two more trainers.
+///
+/// The bits of training do not depend on the choice where those of StateSharding equal those of Replicated; what
+/// `trainer.optimizer_state()` holds does: `trainer.owned()` tells.
+struct AutomaticSharding {
+    ShardingCosts costs = {}; ///< not measured: the trainer does
+
+    static constexpr std::string_view name = "automatic sharding";
+    static constexpr Family family = Family::sharding;
+    static constexpr bool gives_owners = false; ///< not always
+    static constexpr bool may_give_owners = true;
+    friend bool operator==(const AutomaticSharding&, const AutomaticSharding&) = default;
+
+    /// \throws error bad_input: costs that are no times
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
+        if (!(costs.replicated >= 0) || !(costs.sharded >= 0) || !(costs.replicated + costs.sharded < 1e9))
+            refuse_input({"AutomaticSharding.costs are ", costs.replicated, " and ", costs.sharded,
+                          "; expected seconds of an update"});
+        if (costs.sharded < costs.replicated) return StateSharding{}.owners(facts);
+        return Owners::everyone(facts.count, facts.world);
+    }
+};
+static_assert(measured_sharding<AutomaticSharding>);
+
+UNISONO_NAMESPACE_END
