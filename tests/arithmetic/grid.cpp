@@ -172,7 +172,8 @@ void check_straight() {
                 std::vector<std::byte*> out;
                 for (const auto& one : copy) in.push_back(reinterpret_cast<const std::byte*>(one.data()));
                 for (std::size_t t = 0; t < targets; ++t)
-                    out.push_back(reinterpret_cast<std::byte*>(in_place && t < sources ? copy[t].data() : sums[t].data()));
+                    out.push_back(
+                        reinterpret_cast<std::byte*>(in_place && t < sources ? copy[t].data() : sums[t].data()));
                 un::detail::combine_on_grid<T>(set, map, in.data(), sources, out.data(), targets, count, position);
                 for (std::size_t t = 0; t < targets; ++t)
                     for (std::size_t i = 0; i < count; ++i)
@@ -195,7 +196,8 @@ struct Addends {
     }
     /// In this order, in groups that end at random, the groups by a random tree.
     template <class Random>
-    [[nodiscard]] std::int64_t grouped(const std::vector<std::size_t>& order, const un::Grid& grid, Random&& random) const {
+    [[nodiscard]] std::int64_t grouped(const std::vector<std::size_t>& order, const un::Grid& grid,
+                                       Random&& random) const {
         std::vector<std::int64_t> sums;
         for (std::size_t at = 0; at < order.size();) {
             std::int64_t sum = 0;
@@ -252,8 +254,7 @@ void check_vectors(std::uint64_t seed, int vectors) {
             else BOOST_REQUIRE(un::detail::is_marked(other));
         }
         T result{};
-        const std::size_t first =
-            un::from_grid(std::span(&result, 1), std::span<const std::int64_t>(&sum, 1), grid);
+        const std::size_t first = un::from_grid(std::span(&result, 1), std::span<const std::int64_t>(&sum, 1), grid);
         if (!fits) {
             ++marked;
             BOOST_REQUIRE(first == 0);
@@ -383,7 +384,8 @@ BOOST_AUTO_TEST_CASE(bad_arguments_are_refused_by_name) {
         return false;
     };
     const std::span to(image);
-    BOOST_TEST(refused([&] { un::to_grid(to, std::span(x), 1.0, un::Grid{-75}); }, "Grid.exponent is -75; expected -74"));
+    BOOST_TEST(
+        refused([&] { un::to_grid(to, std::span(x), 1.0, un::Grid{-75}); }, "Grid.exponent is -75; expected -74"));
     BOOST_TEST(refused([&] { un::to_grid(to, std::span(x), 1.0, un::Grid{961}); }, "Grid.exponent"));
     BOOST_TEST(refused([&] { un::to_grid(to, std::span(short_one), 1.0, un::Grid{1}); }, "2 elements; expected 3"));
     BOOST_TEST(refused([&] { un::add_to_grid(to, std::span(x), std::nan(""), un::Grid{1}); }, "weight"));

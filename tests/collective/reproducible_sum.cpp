@@ -69,9 +69,10 @@ void check_one_each(int world, std::size_t count, const Family& family, const st
                 auto shared = group.template allocate<T>(count); // memory that peers read without a copy
                 const auto own = addend<T>(group.rank(), count);
                 std::copy(own.begin(), own.end(), shared.data());
-                un::reproducible_sum(group, std::span<T>(shared.data(), count), weighted ? weight_of(group.rank()) : 2.0,
-                                     family);
-                findings.expect(same_bits(std::vector<T>(shared.data(), shared.data() + count), data), where + " shared");
+                un::reproducible_sum(group, std::span<T>(shared.data(), count),
+                                     weighted ? weight_of(group.rank()) : 2.0, family);
+                findings.expect(same_bits(std::vector<T>(shared.data(), shared.data() + count), data),
+                                where + " shared");
             }
         },
         test::limit);
@@ -105,7 +106,8 @@ void check_hosted(int world, int addends, std::size_t count, const Family& famil
             un::from_grid(std::span(sum), std::span<const std::int64_t>(all), grid);
             findings.expect(same_bits(sum, expected), where + " all_reduce");
             std::vector<std::int64_t> rooted(count);
-            if constexpr (std::same_as<Family, un::NativeSchedule> || un::schedule::offers<Family, un::Collective::reduce>) {
+            if constexpr (std::same_as<Family, un::NativeSchedule> ||
+                          un::schedule::offers<Family, un::Collective::reduce>) {
                 un::reduce(group, image, rooted, world - 1, un::GridSum{}, family);
                 if (group.rank() == world - 1) findings.expect(rooted == all, where + " reduce");
             }
@@ -130,7 +132,8 @@ BOOST_AUTO_TEST_SUITE(collective_reproducible_sum)
 BOOST_AUTO_TEST_CASE(every_schedule_and_world_gives_the_sum_of_one_rank) {
     for (const int world : {1, 2, 3, 5})
         for (const std::size_t count : {1, 58, 3001})
-            every_family([&](const auto& family, const char* what) { check_one_each<float>(world, count, family, what); });
+            every_family(
+                [&](const auto& family, const char* what) { check_one_each<float>(world, count, family, what); });
     every_family([&](const auto& family, const char* what) { check_one_each<double>(3, 777, family, what); });
     check_one_each<un::bfloat16>(4, 333, un::NativeSchedule{}, "bf16");
     check_one_each<un::float16>(4, 333, un::NativeSchedule{}, "fp16");

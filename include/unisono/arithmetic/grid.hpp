@@ -37,7 +37,7 @@ UNISONO_NAMESPACE_BEGIN
 struct Grid {
     std::int32_t exponent = 0;
 
-    static constexpr int bits = 51;                 ///< an addend's image is at most 2^51
+    static constexpr int bits = 51;                    ///< an addend's image is at most 2^51
     static constexpr std::int64_t most_addends = 2047; ///< of one element: their sum is below 2^62
     static constexpr std::int32_t greatest = 960;
     static constexpr std::int32_t nothing = -5000;   ///< the exponent that zeros need
@@ -115,8 +115,8 @@ std::int32_t to_grid(std::span<std::int64_t> image, std::span<T> x, double weigh
     using E = std::remove_const_t<T>;
     detail::check_grid<E>("to_grid", grid, x.size(), image.size());
     detail::check_grid_weight("to_grid", weight);
-    const double largest = detail::image_on<E, false>(best_instruction_set(), image.data(), x.data(), x.size(), weight,
-                                                      grid.exponent);
+    const double largest =
+        detail::image_on<E, false>(best_instruction_set(), image.data(), x.data(), x.size(), weight, grid.exponent);
     const std::int32_t needed = detail::needed_by(largest, weight);
     if (!fits(needed, grid)) [[unlikely]] {
         for (std::size_t i = 0; i < x.size(); ++i)
@@ -178,8 +178,7 @@ std::int32_t round_to_grid(std::span<T> values, double weight, const Grid& grid)
     std::int32_t needed = Grid::nothing;
     for (std::size_t at = 0; at < values.size(); at += 256) {
         const std::size_t n = values.size() - at < 256 ? values.size() - at : 256;
-        const std::int32_t here =
-            to_grid(std::span(image, n), std::span<const T>(values.subspan(at, n)), weight, grid);
+        const std::int32_t here = to_grid(std::span(image, n), std::span<const T>(values.subspan(at, n)), weight, grid);
         needed = here > needed ? here : needed;
         from_grid(values.subspan(at, n), std::span<const std::int64_t>(image, n), grid);
     }

@@ -69,8 +69,8 @@ T quiet_nan() {
 }
 
 template <class T>
-using GridBits = std::conditional_t<sizeof(T) == 8, std::uint64_t,
-                                    std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+using GridBits =
+    std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
 
 template <class T>
 UNISONO_INLINE T grid_load(const T* from, std::size_t i) {
@@ -172,7 +172,8 @@ struct ImageMaker {
         : weight(w), bits(magic_bits(e)), magic(std::bit_cast<double>(bits)), exponent(e) {}
 
     UNISONO_INLINE std::uint64_t operator()(double x) const {
-        if constexpr (How == Imaging::fused) return std::bit_cast<std::uint64_t>(__builtin_fma(weight, x, magic)) - bits;
+        if constexpr (How == Imaging::fused)
+            return std::bit_cast<std::uint64_t>(__builtin_fma(weight, x, magic)) - bits;
         else if constexpr (How == Imaging::exact) return std::bit_cast<std::uint64_t>(weight * x + magic) - bits;
         else return image_by_integers(x, weight, exponent);
     }

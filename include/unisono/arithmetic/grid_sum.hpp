@@ -45,6 +45,7 @@ struct GridMap {
         const GridStretch* one = stretches;
         const std::size_t begin = first + position;
         const std::size_t end = begin + count;
+        if (count == 0) return;
         while (one->end <= begin) ++one;
         for (std::size_t at = begin; at < end; ++one) {
             const std::size_t until = one->end < end ? one->end : end;
@@ -81,8 +82,8 @@ struct CombineOnGrid {
         T* const second = target(target_count - 1);
         UNISONO_ELEMENTWISE
         for (std::size_t i = 0; i < count; ++i) {
-            const T sum = grid_narrow<T>(number(image_of(grid_wide(grid_load(a, i))) +
-                                                image_of(grid_wide(grid_load(b, i)))));
+            const T sum =
+                grid_narrow<T>(number(image_of(grid_wide(grid_load(a, i))) + image_of(grid_wide(grid_load(b, i)))));
             first[i] = sum;
             second[i] = sum;
         }
@@ -102,8 +103,7 @@ struct CombineOnGrid {
                 const T* const b = source(s + 1) + begin;
                 UNISONO_ELEMENTWISE
                 for (std::size_t i = 0; i < n; ++i)
-                    sums[i] += image_of(grid_wide(grid_load(a, i))) +
-                               image_of(grid_wide(grid_load(b, i)));
+                    sums[i] += image_of(grid_wide(grid_load(a, i))) + image_of(grid_wide(grid_load(b, i)));
             }
             if (s < source_count) {
                 const T* const a = source(s) + begin;
@@ -139,8 +139,8 @@ template <class T>
 void combine_on_grid(InstructionSet set, const GridMap& map, const std::byte* const* sources, std::size_t source_count,
                      std::byte* const* targets, std::size_t target_count, std::size_t count, std::size_t position) {
     map.visit(position, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
-        make_images<CombineBody<T>::template Body, T>(set, map.weight, sources, source_count, targets, target_count, at, n,
-                                                      map.weight, exponent);
+        make_images<CombineBody<T>::template Body, T>(set, map.weight, sources, source_count, targets, target_count, at,
+                                                      n, map.weight, exponent);
     });
 }
 

@@ -13,8 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user, grid };
 
 constexpr std::string_view name_of(ReductionKind kind) {
-    constexpr std::string_view names[] = {"none", "sum", "product", "min", "max", "weighted mean", "user's operation",
-                                          "sum on a grid"};
+    constexpr std::string_view names[] = {"none", "sum",           "product",          "min",
+                                          "max",  "weighted mean", "user's operation", "sum on a grid"};
     return names[static_cast<std::size_t>(kind)];
 }
 

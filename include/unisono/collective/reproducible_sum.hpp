@@ -66,7 +66,8 @@ struct GridNeeds {
 
 template <transport Transport>
 GridNeeds agree_on_needs(Group<Transport>& group, std::int32_t needed, double weight) {
-    const std::array<std::uint64_t, 2> mine = {static_cast<std::uint32_t>(needed), std::bit_cast<std::uint64_t>(weight)};
+    const std::array<std::uint64_t, 2> mine = {static_cast<std::uint32_t>(needed),
+                                               std::bit_cast<std::uint64_t>(weight)};
     List<std::uint64_t> all(2 * static_cast<std::size_t>(group.size()));
     all_gather(group, mine, all);
     GridNeeds found;

@@ -49,7 +49,8 @@ T any(int low, int spread, bool special) {
     if constexpr (std::is_same_v<T, double>)
         return std::bit_cast<double>(make(52, static_cast<std::uint64_t>(exponent + 1022), 0x7ff, 64));
     else if constexpr (std::is_same_v<T, float>)
-        return std::bit_cast<float>(static_cast<std::uint32_t>(make(23, static_cast<std::uint64_t>(exponent + 126), 0xff, 32)));
+        return std::bit_cast<float>(
+            static_cast<std::uint32_t>(make(23, static_cast<std::uint64_t>(exponent + 126), 0xff, 32)));
     else {
         T value;
         if constexpr (std::is_same_v<T, un::bfloat16>)
