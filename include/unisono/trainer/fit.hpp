@@ -178,7 +178,8 @@ private:
                 .update = session_.exchange().applied(),
                 .replica = static_cast<std::uint64_t>(rounds * plan_.shape.replicas + micro.replica),
                 .replicas = static_cast<std::uint64_t>(plan_.shape.replicas *
-                                                       std::max<std::int64_t>(1, plan_.rounds_per_update))};
+                                                       std::max<std::int64_t>(1, plan_.rounds_per_update)),
+                .samples = micro.samples};
     }
 
     Session& session_;

@@ -284,6 +284,28 @@ public:
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
     /// The optimizer's state of the elements that this rank updates, in flat order.
     [[nodiscard]] OptimizerState<Element>& optimizer_state() { return session_.exchange().state(); }
+    /// Every rank holds the optimizer's whole state; else each holds that of the elements it updates.
+    static constexpr bool state_is_replicated =
+        !detail::gives_owners<typename Policies::Reducer> && !detail::gives_owners<typename Policies::Sharding>;
+    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
+    /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
+    [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
+        if constexpr (Policies::Summation::reproducible) return session_.exchange().gradients().range().exponents();
+        else return {};
+    }
+    /// The same on all ranks. \throws error bad_input: another number of parameters, exponents out of range
+    void restore_grid_exponents(std::span<const std::int32_t> exponents)
+        requires(Policies::Summation::reproducible)
+    {
+        session_.exchange().gradients().range().restore(exponents);
+    }
+    /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters.
+    template <class Visit>
+    void visit_parameters(const Slice& slice, Visit&& visit) const {
+        session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
+            visit(one.flat, std::span<const Element>(one.parameters, one.count));
+        });
+    }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
