@@ -26,16 +26,19 @@ BOOST_AUTO_TEST_CASE(the_first_difference_is_named) {
     BOOST_TEST(parameters.compared == 1u);
     BOOST_TEST(parameters.what == "update 2 differs: parameters 0000000000000003 and 0000000000000005");
     const auto all = compare(one, un::hash_line(1, -0.5, {1, 9}));
-    BOOST_TEST(all.what == "update 1 differs: loss 0x1p-1 and -0x1p-1; optimizer 0000000000000002 and 0000000000000009");
+    BOOST_TEST(all.what ==
+               "update 1 differs: loss 0x1p-1 and -0x1p-1; optimizer 0000000000000002 and 0000000000000009");
     BOOST_TEST(compare(one, one + two).what == "the second log goes on at update 2, where the other ends");
-    BOOST_TEST(compare(one, two).what == "update 1 in the first log and 2 in the second: the logs are of other updates");
+    BOOST_TEST(compare(one, two).what ==
+               "update 1 in the first log and 2 in the second: the logs are of other updates");
 }
 
 BOOST_AUTO_TEST_CASE(an_element_hash_depends_on_place_and_bits) {
     BOOST_TEST(un::hash_of_element(0, 0) != un::hash_of_element(1, 0));
     BOOST_TEST(un::hash_of_element(0, 1) != un::hash_of_element(0, 0));
     // Exchanged elements, or -0 for 0, are other arrays.
-    BOOST_TEST(un::hash_of_element(0, 5) + un::hash_of_element(1, 7) != un::hash_of_element(0, 7) + un::hash_of_element(1, 5));
+    BOOST_TEST(un::hash_of_element(0, 5) + un::hash_of_element(1, 7) !=
+               un::hash_of_element(0, 7) + un::hash_of_element(1, 5));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -24,7 +24,7 @@ using namespace unisono_test;
 
 constexpr std::size_t columns = 7;
 constexpr std::size_t samples = 40;
-const std::vector<float> inputs = un::torch_rand(3, samples * columns);
+const std::vector<float> inputs = un::torch_rand(3, samples* columns);
 const std::vector<float> targets = un::torch_rand(4, samples);
 un::RowData<float, float> data() { return {inputs, columns, targets}; }
 using Model = LeastSquares<float>;
@@ -47,8 +47,8 @@ std::string log_of(int ranks, std::int64_t every, std::uint64_t data_seed, Polic
     const std::string path = "hashes_" + std::to_string(::getpid()) + ".log";
     check_clean(outcomes(ranks, [&](auto& world) {
         Model model(columns, 3);
-        un::Trainer trainer(world, model, un::Replicas{4}, un::Reproducible{}, un::DistributedSampler{.seed = data_seed},
-                            policies...);
+        un::Trainer trainer(world, model, un::Replicas{4}, un::Reproducible{},
+                            un::DistributedSampler{.seed = data_seed}, policies...);
         un::HashLog log(trainer, {.every = every, .path = path});
         auto set = data();
         trainer.fit(set, {.epochs = 2, .batch_size = 2, .progress = false}, std::ref(log));
@@ -173,7 +173,8 @@ BOOST_AUTO_TEST_CASE(a_model_is_deterministic_or_it_is_said_what_differs) {
         return found.what;
     };
     BOOST_TEST(verdict(Suspect::Fault::none) == "");
-    BOOST_TEST(verdict(Suspect::Fault::counts) == "the gradient of parameter 1 differs when a micro-batch is run twice");
+    BOOST_TEST(verdict(Suspect::Fault::counts) ==
+               "the gradient of parameter 1 differs when a micro-batch is run twice");
     BOOST_TEST(verdict(Suspect::Fault::thread) == "the gradient of parameter 2 differs on another thread");
     BOOST_TEST(verdict(Suspect::Fault::loss) == "the loss differs when a micro-batch is run twice");
     BOOST_TEST(verdict(Suspect::Fault::changes).find("differs") != std::string::npos);

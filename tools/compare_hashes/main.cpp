@@ -32,6 +32,8 @@ int main(int argc, char** argv) {
     }
     const unisono::LogComparison found = unisono::compare_hash_logs(logs[0], logs[1]);
     if (found.equal) std::printf("equal: %llu updates\n", static_cast<unsigned long long>(found.compared));
-    else std::printf("%llu equal updates, then: %s\n", static_cast<unsigned long long>(found.compared), found.what.c_str());
+    else
+        std::printf("%llu equal updates, then: %s\n", static_cast<unsigned long long>(found.compared),
+                    found.what.c_str());
     return found.equal ? 0 : 1;
 }

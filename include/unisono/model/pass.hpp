@@ -18,7 +18,7 @@ struct PassFacts {
     std::uint64_t update = 0;  ///< updates since the trainer was made
     std::uint64_t replica = 0; ///< logical: which of the `replicas` micro-batches of this update
     std::uint64_t replicas = 1;
-    double weight = 1; ///< by which the trainer will multiply this micro-batch's gradient
+    double weight = 1;                         ///< by which the trainer will multiply this micro-batch's gradient
     std::span<const std::size_t> samples = {}; ///< indices in the data set, in the batch's order; empty: not known
 };
 

@@ -55,9 +55,9 @@ inline std::string hash_line(std::uint64_t update, double loss, const StateHash&
 
 /// Where two logs part.
 struct LogComparison {
-    bool equal = true;            ///< in the lines that both have, and both have as many
-    std::uint64_t compared = 0;   ///< equal lines
-    std::string what = {};        ///< of the first difference: a sentence for people; empty where there is none
+    bool equal = true;          ///< in the lines that both have, and both have as many
+    std::uint64_t compared = 0; ///< equal lines
+    std::string what = {};      ///< of the first difference: a sentence for people; empty where there is none
 };
 
 /// Compares line by line. Comments (lines that begin with #) and empty lines do not count.
@@ -95,7 +95,8 @@ inline LogComparison compare_hash_logs(std::string_view first, std::string_view 
         all.equal = false;
         const std::string_view update = word(a);
         if (const std::string_view other = word(b); other != update) {
-            all.what = concat({"update ", update, " in the first log and ", other, " in the second: the logs are of other updates"});
+            all.what = concat(
+                {"update ", update, " in the first log and ", other, " in the second: the logs are of other updates"});
             return all;
         }
         all.what = concat({"update ", update, " differs"});

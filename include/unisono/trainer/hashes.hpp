@@ -121,8 +121,7 @@ public:
         if (options_.every < 1) refuse_input({"HashLogOptions.every is ", options_.every, "; expected at least 1"});
         if (options_.path.empty() || trainer.world().rank() != 0) return;
         file_ = std::fopen(options_.path.c_str(), "w");
-        if (file_ == nullptr)
-            throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
+        if (file_ == nullptr) throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
     }
     HashLog(const HashLog&) = delete;
     HashLog& operator=(const HashLog&) = delete;
