@@ -36,8 +36,8 @@ constexpr std::string_view name_of(OnMisfit what) {
 /// Gradients are summed on a grid (arithmetic/grid.hpp), losses and weights exactly. Each parameter's grid follows its
 /// gradients: after an update E = max(needed + headroom_bits, E - 1), where 2^needed is above the greatest |weight * g| of any
 /// micro-batch. So a gradient may grow 2^headroom_bits-fold from one update to the next. The error of an element is at
-/// most L 2^(E - 52) and half an ulp: elements above 2^-(28 - headroom_bits - log2 L) of their parameter's
-/// greatest are at least as exact as in a sum of floats.
+/// most L 2^(E - 52) and half an ulp: a better bound than a float sum's where the addends are above 2^(headroom_bits - 27) /
+/// (L - 1) of the parameter's greatest.
 ///
 /// Cost: beside mapped memory 8 bytes an element on the wire; memory 8 bytes an element where a rank hosts more than one
 /// replica, or the reducer is none of the native ones; one all_reduce of 4 bytes a parameter and one of 1 KiB an update.
