@@ -187,6 +187,42 @@ BOOST_AUTO_TEST_CASE(replicas_host_each_micro_batch_once_and_name_their_randomne
     for (const int ranks : {2, 3, 4, 5}) BOOST_TEST((seen_by(ranks) == one));
 }
 
+BOOST_AUTO_TEST_CASE(evaluation_and_predictions_are_cut_for_the_replicas) {
+    // The metric adds a batch's mean in float: it would show other batches, or another order.
+    struct Judged : Contiguous {
+        using Contiguous::Contiguous;
+        void evaluate(const un::RowBatch<float, float>& batch, un::MeanMetric& metric) {
+            float sum = 0;
+            for (std::size_t i = 0; i < batch.rows(); ++i)
+                sum += batch.labels[i] * static_cast<float>(output(batch.row(i)));
+            metric.add(static_cast<double>(sum / static_cast<float>(batch.rows())), static_cast<double>(batch.rows()));
+        }
+    };
+    const auto judge = [](int ranks, auto... policies) {
+        double value = 0;
+        std::vector<float> outputs;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Judged model(columns);
+            for (std::size_t i = 0; i < columns; ++i) model.contiguous[i] = 0.1f + 0.3f * static_cast<float>(i);
+            un::Trainer trainer(world, model, policies...);
+            auto set = data();
+            const auto [mean] = trainer.evaluate(set, {.batch_size = 4}, un::MeanMetric{});
+            const auto predicted = trainer.predict(set, {.batch_size = 4});
+            if (world.rank() == 0) value = mean.value();
+            if (world.rank() == 0) outputs = predicted;
+        }));
+        return std::pair(value, outputs);
+    };
+    const auto one = judge(1, un::Replicas{7});
+    BOOST_TEST(one.second.size() == samples);
+    for (const int ranks : {2, 3, 5, 7}) {
+        const auto other = judge(ranks, un::Replicas{7});
+        BOOST_TEST(std::memcmp(&other.first, &one.first, sizeof(double)) == 0);
+        BOOST_TEST((other.second == one.second));
+    }
+    BOOST_TEST((judge(3).second == one.second));
+}
+
 BOOST_AUTO_TEST_CASE(fewer_replicas_than_ranks_and_two_who_say_how_many_are_refused) {
     for (const Outcome& one : outcomes(3, [&](auto& world) {
              Contiguous model(columns);
