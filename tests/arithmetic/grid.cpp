@@ -4,6 +4,7 @@
 
 #include <unisono/arithmetic/grid.hpp>
 #include <unisono/arithmetic/grid_sum.hpp>
+#include <unisono/arithmetic/narrow_grid.hpp>
 #include <unisono/core/error.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -370,6 +371,55 @@ BOOST_AUTO_TEST_CASE(a_mark_outlives_any_additions) {
     for (std::size_t i = 0; i < sum.size(); ++i) BOOST_TEST(std::isnan(sum[i]) == (i == 17 || i == 400 || i == 999));
     BOOST_TEST(un::needed_exponent(std::span<const float>(values).subspan(999), 1.0) == 4);
     BOOST_TEST(un::needed_exponent(std::span<const float>(values).subspan(999), 0.99) == 3);
+}
+
+BOOST_AUTO_TEST_CASE(four_bytes_an_image_any_order_within_their_bound) {
+    Wild<float> wild(21);
+    int marked = 0;
+    for (int round = 0; round < 20000; ++round) {
+        const std::size_t count = 1 + wild.bits() % 20;
+        const int top = static_cast<int>(wild.bits() % 100) - 50;
+        const double weight = round % 2 == 0 ? 1.0 : wild.next(2, 3) + 0.25;
+        std::vector<float> values(count);
+        for (float& x : values) x = static_cast<float>(wild.next(top, 30));
+        if (round % 50 == 0) values[0] = std::numeric_limits<float>::quiet_NaN();
+        const std::int32_t needed = un::needed_exponent(std::span<const float>(values), weight);
+        const bool finite = needed != un::Grid::not_finite;
+        const auto grid = un::NarrowGrid::above<float>(finite ? needed : top + 4, static_cast<std::int64_t>(count));
+        std::int32_t sum = 0;
+        std::int32_t other = 0;
+        double exact =
+            0; // of at most 20 products within 30 binades of each other: not exact, but far closer than the bound
+        for (std::size_t i = 0; i < count; ++i) {
+            un::add_to_grid(std::span(&sum, 1), std::span<const float>(&values[i], 1), weight, grid);
+            exact += static_cast<double>(values[i]) * weight;
+        }
+        std::int32_t half = 0;
+        for (std::size_t i = count; i-- > count / 2;)
+            un::add_to_grid(std::span(&half, 1), std::span<const float>(&values[i], 1), weight, grid);
+        for (std::size_t i = count / 2; i-- > 0;)
+            un::add_to_grid(std::span(&other, 1), std::span<const float>(&values[i], 1), weight, grid);
+        other = un::GridSum{}(half, other);
+        float result = 0;
+        const std::size_t good = un::from_grid(std::span(&result, 1), std::span<const std::int32_t>(&sum, 1), grid);
+        if (!finite) {
+            ++marked;
+            BOOST_REQUIRE(good == 0);
+            BOOST_REQUIRE(std::isnan(result));
+            BOOST_REQUIRE(un::detail::is_marked(other));
+            continue;
+        }
+        BOOST_REQUIRE(good == 1);
+        BOOST_REQUIRE(sum == other);
+        const double bound =
+            static_cast<double>(count) * std::ldexp(1.0, grid.exponent - grid.bits - 1) + std::abs(exact) * 0x1p-24;
+        BOOST_REQUIRE(std::abs(static_cast<double>(result) - exact) <= bound * (1 + 1e-9));
+    }
+    BOOST_TEST(marked == 400);
+    BOOST_TEST(un::NarrowGrid::above(0, 1).bits == 29);
+    BOOST_TEST(un::NarrowGrid::above(0, 8).bits == 26);
+    BOOST_TEST(un::NarrowGrid::above(0, 15).bits == 26);
+    BOOST_TEST(un::NarrowGrid::above(0, 16).bits == 25);
 }
 
 BOOST_AUTO_TEST_CASE(bad_arguments_are_refused_by_name) {

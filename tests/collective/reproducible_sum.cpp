@@ -3,6 +3,7 @@
 #include "findings.hpp"
 #include "oracle.hpp"
 
+#include <unisono/arithmetic/narrow_grid.hpp>
 #include <unisono/collective/reproducible_sum.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -105,6 +106,20 @@ void check_hosted(int world, int addends, std::size_t count, const Family& famil
             std::vector<T> sum(count);
             un::from_grid(std::span(sum), std::span<const std::int64_t>(all), grid);
             findings.expect(same_bits(sum, expected), where + " all_reduce");
+            const un::NarrowGrid narrow = un::NarrowGrid::above<T>(grid.exponent, addends);
+            std::vector<std::int32_t> small(count);
+            for (int i = begin; i < end; ++i) {
+                const auto x = addend<T>(i, count);
+                un::add_to_grid(std::span(small), std::span<const T>(x), weight_of(i), narrow);
+            }
+            un::all_reduce(group, small, un::GridSum{}, family);
+            bool near = true;
+            for (std::size_t i = 0; i < count; ++i) { // within half a step an addend of the finer one
+                const double wide = std::ldexp(static_cast<double>(all[i]), grid.exponent - 51);
+                const double found = std::ldexp(static_cast<double>(small[i]), narrow.exponent - narrow.bits);
+                near = near && std::abs(found - wide) <= addends * std::ldexp(1.01, narrow.exponent - narrow.bits - 1);
+            }
+            findings.expect(near, where + " 4 bytes");
             std::vector<std::int64_t> rooted(count);
             if constexpr (std::same_as<Family, un::NativeSchedule> ||
                           un::schedule::offers<Family, un::Collective::reduce>) {

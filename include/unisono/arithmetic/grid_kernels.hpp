@@ -10,27 +10,35 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline constexpr std::int64_t grid_mark = INT64_MIN;
+/// An image is an integer of 64 bits, or of 32 (narrow_grid.hpp).
+template <class I>
+inline constexpr I image_mark = std::numeric_limits<I>::min();
+inline constexpr std::int64_t grid_mark = image_mark<std::int64_t>;
 
-/// Images and their sums lie in [-2^62, 2^62), where the upper two bits are equal; anything else is a mark, or an overflow.
-constexpr bool is_marked(std::int64_t image) {
-    const auto bits = static_cast<std::uint64_t>(image);
-    return ((bits ^ (bits << 1)) >> 63) != 0;
+/// Images and their sums lie in [-2^62, 2^62) (or 2^30), where the upper two bits are equal; anything else is a mark, or an
+/// overflow.
+template <class I>
+constexpr bool is_marked(I image) {
+    const auto bits = static_cast<std::make_unsigned_t<I>>(image);
+    return ((bits ^ (bits << 1)) >> (8 * sizeof(I) - 1)) != 0;
 }
 /// The sum of two images; a mark stays a mark, and what leaves the range becomes one.
-UNISONO_INLINE constexpr std::int64_t add_images(std::int64_t a, std::int64_t b) {
-    const std::uint64_t x = static_cast<std::uint64_t>(a);
-    const std::uint64_t y = static_cast<std::uint64_t>(b);
-    const std::uint64_t sum = x + y;
-    const std::uint64_t bad = ((x ^ (x << 1)) | (y ^ (y << 1)) | (sum ^ (sum << 1))) >> 63;
-    const std::uint64_t mask = 0 - bad; // all ones where it is bad
-    return static_cast<std::int64_t>((sum & ~mask) | (static_cast<std::uint64_t>(grid_mark) & mask));
+template <class I>
+UNISONO_INLINE constexpr I add_images(I a, I b) {
+    using Bits = std::make_unsigned_t<I>;
+    const Bits x = static_cast<Bits>(a);
+    const Bits y = static_cast<Bits>(b);
+    const Bits sum = x + y;
+    const Bits bad = ((x ^ (x << 1)) | (y ^ (y << 1)) | (sum ^ (sum << 1))) >> (8 * sizeof(I) - 1);
+    const Bits mask = Bits{0} - bad; // all ones where it is bad
+    return static_cast<I>((sum & ~mask) | (static_cast<Bits>(image_mark<I>) & mask));
 }
 
 /// The bits of M = 1.5 * 2^(exponent + 1).
@@ -180,11 +188,11 @@ struct ImageMaker {
 };
 
 /// image[i] = or += weight * x[i] on the grid; finds the greatest magnitude on the way.
-template <class T, bool Add, Imaging How>
+template <class T, class I, bool Add, Imaging How>
 struct MakeImage {
     using Bits = GridBits<T>;
     static constexpr Bits magnitude = FindLargest<T>::magnitude;
-    std::int64_t* image;
+    I* image;
     const T* from;
     std::size_t count;
     double weight;
@@ -199,12 +207,14 @@ struct MakeImage {
         for (std::size_t begin = 0; begin < count; begin += block) {
             const std::size_t n = count - begin < block ? count - begin : block;
             const T* const x = from + begin;
-            std::int64_t* const to = image + begin;
+            I* const to = image + begin;
             UNISONO_ELEMENTWISE
             for (std::size_t i = 0; i < n; ++i) {
                 const std::uint64_t one = image_of(grid_wide(grid_load(x, i)));
-                if constexpr (Add) to[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(to[i]) + one);
-                else to[i] = static_cast<std::int64_t>(one);
+                if constexpr (Add)
+                    to[i] = static_cast<I>(static_cast<std::make_unsigned_t<I>>(to[i]) +
+                                           static_cast<std::make_unsigned_t<I>>(one));
+                else to[i] = static_cast<I>(one);
             }
             for (std::size_t i = 0; i < n; ++i) {
                 Bits own;
@@ -245,26 +255,26 @@ UNISONO_INLINE T grid_narrow(double value) {
     else return static_cast<T>(value);
 }
 
-template <class T, bool Fused>
+template <class T, class I, bool Fused>
 struct ReadImage {
     T* out;
-    const std::int64_t* image;
+    const I* image;
     std::size_t count;
     std::int32_t exponent;
     bool* clean;
 
     UNISONO_INLINE void operator()() const {
         const ImageScale<Fused> number(exponent);
-        const std::int64_t* const from = image;
+        const I* const from = image;
         T* const to = out;
-        std::uint64_t any = 0;
+        std::make_unsigned_t<I> any = 0;
         UNISONO_ELEMENTWISE
         for (std::size_t i = 0; i < count; ++i) {
-            const auto bits = static_cast<std::uint64_t>(from[i]);
+            const auto bits = static_cast<std::make_unsigned_t<I>>(from[i]);
             any |= bits ^ (bits << 1);
-            to[i] = grid_narrow<T>(number(bits));
+            to[i] = grid_narrow<T>(number(static_cast<std::uint64_t>(std::int64_t{from[i]})));
         }
-        *clean = any >> 63 == 0;
+        *clean = any >> (8 * sizeof(I) - 1) == 0;
     }
 };
 
@@ -303,31 +313,30 @@ double largest_on(InstructionSet set, std::span<const T> x) {
     return magnitude_of<T>(found);
 }
 
-template <class T, bool Add>
+template <class T, class I, bool Add>
 struct ImageBody {
     template <Imaging How>
-    using Body = MakeImage<T, Add, How>;
+    using Body = MakeImage<T, I, Add, How>;
 };
 
-template <class T, bool Add>
-double image_on(InstructionSet set, std::int64_t* image, const T* from, std::size_t count, double weight,
-                std::int32_t exponent) {
+template <class T, bool Add, class I>
+double image_on(InstructionSet set, I* image, const T* from, std::size_t count, double weight, std::int32_t exponent) {
     GridBits<T> found = 0;
-    make_images<ImageBody<T, Add>::template Body, T>(set, weight, image, from, count, weight, exponent, &found);
+    make_images<ImageBody<T, I, Add>::template Body, T>(set, weight, image, from, count, weight, exponent, &found);
     return magnitude_of<T>(found);
 }
 
 /// False where an image is marked.
-template <class T>
-bool from_image_on(InstructionSet set, T* out, const std::int64_t* image, std::size_t count, std::int32_t exponent) {
+template <class T, class I>
+bool from_image_on(InstructionSet set, T* out, const I* image, std::size_t count, std::int32_t exponent) {
     bool clean = true;
 #if defined(__x86_64__)
     if (set == InstructionSet::portable) {
-        run_portable(ReadImage<T, false>{out, image, count, exponent, &clean});
+        run_portable(ReadImage<T, I, false>{out, image, count, exponent, &clean});
         return clean;
     }
 #endif
-    vectorised(set, ReadImage<T, true>{out, image, count, exponent, &clean});
+    vectorised(set, ReadImage<T, I, true>{out, image, count, exponent, &clean});
     return clean;
 }
 

@@ -13,12 +13,15 @@
 UNISONO_NAMESPACE_BEGIN
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Adds images (grid.hpp): for all_reduce, reduce and reduce_scatter of std::int64_t, by any schedule, with the same bits. A
+/// Adds images (grid.hpp, narrow_grid.hpp): for all_reduce, reduce and reduce_scatter of std::int64_t or std::int32_t, by any schedule, with the same bits. A
 /// mark stays, on all ranks. Costs two thirds more than `Sum` in the first cache, and nothing in memory; where it is known
 /// that nothing is marked, `Sum` does.
 struct GridSum {
     static constexpr std::string_view name = "sum on a grid";
     UNISONO_INLINE constexpr std::int64_t operator()(std::int64_t a, std::int64_t b) const {
+        return detail::add_images(a, b);
+    }
+    UNISONO_INLINE constexpr std::int32_t operator()(std::int32_t a, std::int32_t b) const {
         return detail::add_images(a, b);
     }
     friend bool operator==(const GridSum&, const GridSum&) = default;
