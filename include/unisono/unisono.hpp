@@ -64,6 +64,7 @@
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/sampler/evaluation.hpp"
 #include "unisono/sampler/interleaved.hpp"
+#include "unisono/sampler/replicas.hpp"
 #include "unisono/sampler/sampler.hpp"
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/sampler/sequential.hpp"

@@ -24,3 +24,27 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
         message(STATUS "No clang++ found: its contraction is not tested")
     endif()
 endif()
+
+# Sums on a grid have the same bits under -ffast-math, on each compiler, with FMA instructions and without.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT UNISONO_SANITIZED)
+    set(fast_math_flags_plain -O2)
+    set(fast_math_flags_fast -O2 -ffast-math -DUNISONO_TEST_FAST_MATH)
+    set(fast_math_flags_faster -O3 -ffast-math -mavx2 -mfma -DUNISONO_TEST_FAST_MATH)
+    foreach(compiler IN LISTS snippet_compilers)
+        get_filename_component(compiler_name ${compiler} NAME)
+        foreach(variant plain fast faster)
+            set(probe fast_math_${variant}_${compiler_name})
+            add_custom_command(
+                OUTPUT ${probe}
+                COMMAND ${compiler} -std=c++20 ${fast_math_flags_${variant}} -I${PROJECT_SOURCE_DIR}/include -MD -MF
+                        ${probe}.d -MT ${probe} -o ${probe} ${CMAKE_CURRENT_LIST_DIR}/fast_math/probe.cpp
+                DEPENDS ${CMAKE_CURRENT_LIST_DIR}/fast_math/probe.cpp
+                DEPFILE ${probe}.d
+                COMMENT "Compiling ${probe}"
+                COMMAND_EXPAND_LISTS VERBATIM)
+            add_custom_target(${probe}_probe ALL DEPENDS ${probe})
+            add_test(NAME arithmetic/${probe} COMMAND ${CMAKE_CURRENT_BINARY_DIR}/${probe})
+            set_tests_properties(arithmetic/${probe} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 60)
+        endforeach()
+    endforeach()
+endif()

@@ -113,8 +113,9 @@ std::string call_any(Group& group, int call, std::mt19937& same) {
     }
     default: un::barrier(group);
     }
-    return good ? "" : "kind " + std::to_string(kind) + " count " + std::to_string(count) + " call " +
-                           std::to_string(call) + " rank " + std::to_string(me);
+    return good ? ""
+                : "kind " + std::to_string(kind) + " count " + std::to_string(count) + " call " + std::to_string(call) +
+                      " rank " + std::to_string(me);
 }
 
 } // namespace

@@ -7,6 +7,7 @@
 #include <unisono/reducer/ring.hpp>
 #include <unisono/reducer/tree.hpp>
 #include <unisono/simulate.hpp>
+#include <unisono/trainer/reproducible.hpp>
 #include <unisono/trainer/trainer.hpp>
 #include <unisono/transport/in_process.hpp>
 
@@ -83,6 +84,37 @@ BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_a_tree_with_accumulation) {
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_halving_and_doubling) { check(3, un::HalvingDoublingReducer{}); }
 
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_parameter_servers) { check(4, un::ParameterServerReducer{}); }
+
+BOOST_AUTO_TEST_CASE(with_logical_replicas_and_sums_on_a_grid_one_rank_has_the_bits_of_sixty_four) {
+    const std::vector<float> values = un::torch_rand(0, width * rows);
+    std::vector<float> one;
+    const auto on = [&](int count, const auto& reducer) {
+        std::vector<float> weights;
+        un::run<un::InProcess>(count, [&](auto& world) {
+            auto found = train(world, values, un::Replicas{64}, un::Reproducible{}, reducer);
+            if (world.rank() == 0) weights = std::move(found);
+        });
+        return weights;
+    };
+    one = on(1, un::NativeReducer{});
+    BOOST_TEST((on(5, un::ParameterServerReducer{2}) == one));
+    un::SimulationOptions options;
+    options.seed = 5;
+    options.jitter_ns = 20'000;
+    options.reorder = true;
+    const auto simulated = [&](int count, const auto& reducer) {
+        std::vector<float> weights;
+        un::simulate(count, options, [&](auto& world) {
+            auto found = train(world, values, un::Replicas{64}, un::Reproducible{}, reducer);
+            if (world.rank() == 0) weights = std::move(found);
+        });
+        return weights;
+    };
+    BOOST_TEST((simulated(64, un::RingReducer{}) == one));
+    BOOST_TEST((simulated(48, un::TreeReducer{}) == one));
+    BOOST_TEST((simulated(7, un::HalvingDoublingReducer{}) == one));
+    BOOST_TEST((simulated(64, un::NativeReducer{}) == one));
+}
 
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
     const std::vector<float> values = un::torch_rand(0, width * rows);

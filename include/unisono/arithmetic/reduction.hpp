@@ -10,10 +10,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user };
+enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user, grid };
 
 constexpr std::string_view name_of(ReductionKind kind) {
-    constexpr std::string_view names[] = {"none", "sum", "product", "min", "max", "weighted mean", "user's operation"};
+    constexpr std::string_view names[] = {"none", "sum",           "product",          "min",
+                                          "max",  "weighted mean", "user's operation", "sum on a grid"};
     return names[static_cast<std::size_t>(kind)];
 }
 
@@ -24,11 +25,18 @@ constexpr std::string_view name_of(ReductionKind kind) {
 using CombineKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                std::byte* const* targets, std::size_t target_count, std::size_t count);
 
+/// The same for a reduction that is not alike for all elements: sources begin at element `position` of the whole.
+using PositionedKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
+                                  std::byte* const* targets, std::size_t target_count, std::size_t count,
+                                  std::size_t position);
+
 struct Reduction {
     ReductionKind kind = ReductionKind::none;
     ElementType type = ElementType::opaque;
     CombineKernel combine = nullptr;
     const void* state = nullptr; ///< the user's operation; must outlive the collective (the group keeps a copy)
+    /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped ones) and no others.
+    PositionedKernel combine_at = nullptr;
 };
 
 UNISONO_NAMESPACE_END

@@ -28,11 +28,14 @@ enum class Family : std::uint8_t {
     learning_rate,
     weighing,
     observer,
+    replicas,
+    summation,
 };
 
 constexpr std::string_view name_of(Family which) {
-    constexpr std::string_view names[] = {"sampler",  "accumulation", "compression",   "reducer",  "guard",   "update",
-                                          "sharding", "optimizer",    "learning rate", "weighing", "observer"};
+    constexpr std::string_view names[] = {"sampler",  "accumulation", "compression", "reducer",       "guard",
+                                          "update",   "sharding",     "optimizer",   "learning rate", "weighing",
+                                          "observer", "replicas",     "summation"};
     return names[static_cast<std::size_t>(which)];
 }
 

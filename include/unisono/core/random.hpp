@@ -160,4 +160,16 @@ private:
     std::size_t next_ = 4;
 };
 
+/// Random numbers of one sample in one use of it (a layer's dropout, an augmentation): a function of the training's seed,
+/// the epoch, the sample's index in the data set and the use alone, so that it does not matter in which micro-batch, on
+/// which replica or rank the sample is seen.
+constexpr CounterRandom sample_random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample,
+                                      std::uint32_t use = 0) {
+    std::uint64_t key =
+        seed ^ (epoch * 0x9e3779b97f4a7c15u) ^ 0x73616d706c650000u; // apart from other streams of the seed
+    key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9u;
+    key = (key ^ (key >> 27)) * 0x94d049bb133111ebu;
+    return CounterRandom(key ^ (key >> 31), use, sample);
+}
+
 UNISONO_NAMESPACE_END

@@ -140,7 +140,11 @@ inline void combine_peers(OperationState& operation, const LaneState& lane, std:
     group.traffic.bytes_sent += to_all ? bytes * (ranks - 1) : step.peer != group.rank ? bytes : 0;
     const Reduction& reduction = operation.request.reduction;
     std::byte* const* targets = room.targets.data() + (to_all ? 0 : step.peer);
-    reduction.combine(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, extent.source_count);
+    const std::size_t count = extent.source_count;
+    if (reduction.combine_at != nullptr)
+        return reduction.combine_at(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, count,
+                                    extent.source / operation.request.element_bytes);
+    reduction.combine(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, count);
 }
 
 inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint32_t index) {

@@ -16,6 +16,7 @@ struct FiniteGuard {
     static constexpr Family family = Family::guard;
     static constexpr bool inspects = true;
     static constexpr bool needs_agreement = true;
+    static constexpr bool only_finite = true;
     friend bool operator==(const FiniteGuard&, const FiniteGuard&) = default;
 
     template <floating_element T>

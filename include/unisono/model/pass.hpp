@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -17,7 +18,8 @@ struct PassFacts {
     std::uint64_t update = 0;  ///< updates since the trainer was made
     std::uint64_t replica = 0; ///< logical: which of the `replicas` micro-batches of this update
     std::uint64_t replicas = 1;
-    double weight = 1; ///< by which the trainer will multiply this micro-batch's gradient
+    double weight = 1;                         ///< by which the trainer will multiply this micro-batch's gradient
+    std::span<const std::size_t> samples = {}; ///< indices in the data set, in the batch's order; empty: not known
 };
 
 /// Given to the model with each micro-batch: `model(batch, pass)`. Not copied, not kept.
@@ -46,6 +48,17 @@ public:
         return CounterRandom(facts_.seed ^ (facts_.epoch * 0x9e3779b97f4a7c15u),
                              static_cast<std::uint32_t>(facts_.replica), facts_.update);
     }
+
+    /// Random numbers of the micro-batch's `row`-th sample in one use of it (a number of your own: a layer, say): a function of
+    /// the training's seed, the epoch, the sample and the use, whatever else is in the micro-batch. In a loop of the
+    /// user's own, where samples are not known, the replica and the row stand for it.
+    [[nodiscard]] CounterRandom random(std::size_t row, std::uint32_t use = 0) const {
+        if (row < facts_.samples.size()) return sample_random(facts_.seed, facts_.epoch, facts_.samples[row], use);
+        const std::uint64_t key = facts_.seed ^ (facts_.update + 1) * 0xd6e8feb86659fd93u;
+        return sample_random(key, facts_.epoch, (facts_.replica << 32) + row, use);
+    }
+    /// The samples' indices in the data set; empty in a loop of the user's own. Valid during the call.
+    [[nodiscard]] std::span<const std::size_t> samples() const { return facts_.samples; }
 
     /// Adds to the tokens of this micro-batch: the unit in which ByTokens weighs. Before the first `ready`.
     void count_tokens(double tokens) { tokens_ += tokens; }

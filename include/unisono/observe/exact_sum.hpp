@@ -60,7 +60,8 @@ public:
     }
 
     [[nodiscard]] double value() const {
-        if (special_ != 0 || special_ != special_) return special_;
+        if (special_ != special_) return std::numeric_limits<double>::quiet_NaN(); // whichever it was
+        if (special_ != 0) return special_;
         ExactSum magnitude = *this;
         magnitude.carry();
         const bool negative = magnitude.limbs_[limb_count - 1] < 0; // after the carry all others are not
@@ -70,6 +71,27 @@ public:
         }
         const double rounded = magnitude.round();
         return negative ? -rounded : rounded;
+    }
+
+    /// The state as integers whose sums over ranks are the state of the sum: what an all_reduce needs. For up to 2^30 ranks.
+    static constexpr std::size_t words = 69 + 3;
+    void save(std::int64_t* out) const {
+        ExactSum carried = *this;
+        carried.carry();
+        for (std::size_t i = 0; i < limb_count; ++i) out[i] = carried.limbs_[i];
+        out[limb_count] = special_ > 0 ? 1 : 0;
+        out[limb_count + 1] = special_ < 0 ? 1 : 0;
+        out[limb_count + 2] = special_ != special_ ? 1 : 0;
+    }
+    [[nodiscard]] static ExactSum load(const std::int64_t* in) {
+        ExactSum sum;
+        for (std::size_t i = 0; i < limb_count; ++i) sum.limbs_[i] = in[i];
+        sum.carry();
+        constexpr double infinity = std::numeric_limits<double>::infinity();
+        if (in[limb_count] != 0) sum.special_ += infinity;
+        if (in[limb_count + 1] != 0) sum.special_ -= infinity;
+        if (in[limb_count + 2] != 0) sum.special_ = std::numeric_limits<double>::quiet_NaN();
+        return sum;
     }
 
 private:

@@ -26,7 +26,9 @@
 /// | `ParameterServerReducer` | servers that own slices                   | updates without lockstep; optimizer state on servers only |
 /// | `AutomaticReducer`       | whichever of these a cost model prefers   | sizes that differ much; unknown networks                |
 ///
-/// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy), `reduces_to_owners`.
+/// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy), `reduces_to_owners`; of the run:
+/// `combines_at_once` (its verbs are the native ones, which over mapped memory combine all ranks' elements at once). With
+/// `Reproducible` the verbs are called with std::int64_t, too.
 /// Deliberately absent: averaging (the trainer divides by the sum of the weights, once, in the optimizer's pass).
 
 #include "unisono/collective/all_reduce.hpp"
@@ -82,6 +84,9 @@ template <class ToAll, class ToOwner = ToAll>
 struct ScheduledReduction {
     ToAll to_all;
     ToOwner to_owner;
+    /// Over mapped memory one rank combines all ranks' elements at once: nothing is rounded on the way.
+    static constexpr bool combines_at_once =
+        std::same_as<ToAll, NativeSchedule> && std::same_as<ToOwner, NativeSchedule>;
 
     template <transport Transport, class T>
     Operation sum(Group<Transport>& group, std::span<T> values) const {

@@ -19,12 +19,15 @@ namespace detail {
 inline std::string plan_text(const TrainingPlan& plan) {
     Table table;
     const auto text = [](std::int64_t value) { return count_text(static_cast<std::size_t>(value)); };
-    table.row({"replicas",
-               concat({text(plan.shape.replicas), " a round, ", text(plan.shape.hosted), " hosted by each rank"})});
+    const bool even = plan.shape.hosted * plan.world == plan.shape.replicas;
+    table.row({"replicas", concat({text(plan.shape.replicas), " a round, ", text(plan.shape.hosted),
+                                   (even ? " hosted by each rank" : " hosted by this rank")})});
     if (plan.rounds_per_update != 0) {
-        table.row({"update", concat({text(plan.world), " ranks x ", text(plan.hosted()), " micro-batches x ",
-                                     text(plan.samples_per_update / plan.world / plan.hosted()),
-                                     " samples = ", text(plan.samples_per_update), " samples"})});
+        table.row(
+            {"update", concat({text(even ? plan.world : plan.shape.replicas), (even ? " ranks x " : " replicas x "),
+                               text(even ? plan.hosted() : plan.rounds_per_update), " micro-batches x ",
+                               text(plan.samples_per_update / plan.micro_batches()),
+                               " samples = ", text(plan.samples_per_update), " samples"})});
         table.row(
             {"epoch", concat({text(plan.shape.data_size), " samples, ", text(plan.updates_per_epoch), " updates"})});
     } else {

@@ -75,14 +75,14 @@ void merge_over_ranks(World& world, M& metric) {
 
 namespace detail {
 
-template <class World>
-SamplerShape evaluation_shape(const World& world, std::size_t data_size, const EvaluateOptions& options,
-                              const char* who) {
+template <class World, class Hosting>
+SamplerShape evaluation_shape(const World& world, const Hosting& hosting, std::size_t data_size,
+                              const EvaluateOptions& options, const char* who) {
     if (data_size == 0) refuse_input({who, ": the data set is empty (size() is 0)"});
     if (options.batch_size < 1)
         refuse_input({"EvaluateOptions.batch_size is ", options.batch_size, "; expected at least 1"});
     const auto size = static_cast<std::int64_t>(data_size);
-    return shape_of_rank(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
+    return hosting.shape(EvaluationSampler{}, size, std::min(options.batch_size, size), world.size(), world.rank());
 }
 
 /// Calls visit(batch, samples) for each of this rank's batches.
@@ -113,10 +113,15 @@ struct Outputs {
 template <class World, class E>
 std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& shape) {
     if (world.size() == 1) return std::move(mine.values);
-    const std::array<std::uint64_t, 1> width = {mine.width};
-    std::vector<std::uint64_t> widths(static_cast<std::size_t>(world.size()));
-    gather_words(world, width, widths);
-    const auto each = static_cast<std::size_t>(*std::max_element(widths.begin(), widths.end()));
+    const std::array<std::uint64_t, 2> facts = {mine.width, static_cast<std::uint64_t>(shape.hosted)};
+    std::vector<std::uint64_t> of_ranks(2 * static_cast<std::size_t>(world.size()));
+    gather_words(world, facts, of_ranks);
+    std::size_t each = 0;
+    std::vector<std::size_t> hosts; // the rank of each replica
+    for (std::size_t r = 0; r < of_ranks.size() / 2; ++r) {
+        each = std::max(each, static_cast<std::size_t>(of_ranks[2 * r]));
+        hosts.insert(hosts.end(), static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
+    }
     std::vector<std::size_t> counts;
     const std::vector<E> all = gather_all(world, mine.values, counts);
     std::vector<std::size_t> next(counts.size(), 0);
@@ -127,17 +132,19 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
     for (std::int64_t r = 0; r < shape.replicas; ++r) {
         SamplerShape other = shape;
         other.replica = r;
+        other.hosted = 1;
         streams.push_back(EvaluationSampler{}.stream(other, Epoch{0}));
     }
     for (const std::size_t samples = static_cast<std::size_t>(shape.data_size); ordered.size() < samples * each;) {
         const std::size_t before = ordered.size();
         for (std::size_t r = 0; r < streams.size(); ++r) {
             const std::size_t count = streams[r].next().samples.size() * each;
-            if (next[r] + count > all.size())
+            std::size_t& from = next[hosts[r]];
+            if (from + count > all.size())
                 refuse_input("predict: ranks gave different numbers of outputs for a sample");
-            ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(next[r]),
-                           all.begin() + static_cast<std::ptrdiff_t>(next[r] + count));
-            next[r] += count;
+            ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(from),
+                           all.begin() + static_cast<std::ptrdiff_t>(from + count));
+            from += count;
         }
         if (ordered.size() == before) break;
     }

@@ -13,16 +13,15 @@
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/gradient_image.hpp"
+#include "unisono/trainer/offence.hpp"
 #include "unisono/trainer/publication.hpp"
+#include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -31,33 +30,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Sums over all micro-batches of all ranks; travels as doubles.
-struct UpdateSums {
-    double divisor = 0;
-    double loss = 0; ///< weighted
-    double micro_batches = 0;
-    double samples = 0;
-    double tokens = 0;
-    double offenders = 0; ///< ranks on which the guard found something
-
-    static constexpr std::size_t count = 6;
-    [[nodiscard]] std::array<double, count> pack() const {
-        return {divisor, loss, micro_batches, samples, tokens, offenders};
-    }
-    static UpdateSums unpack(const std::array<double, count>& sums) {
-        return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
-    }
-};
-
-/// The first offender of the lowest rank that has one; the same on all ranks.
-struct Offence {
-    int rank = -1;
-    std::size_t parameter = 0;
-    bool loss = false; ///< the loss, not a parameter
-};
-
 /// What the update policy drives; see update/update.hpp for the verbs.
-/// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Optimizer, Weighing; `owned`: slices have owners.
+/// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Optimizer, Weighing, Summation; `owned`: slices have owners.
 template <class Context>
 class Exchange {
 public:
@@ -66,8 +40,8 @@ public:
 
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
-        : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_),
-          publication_(world, flat_), run_(policies_.reducer.start(world)) {
+        : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_, policies_.summation),
+          kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)) {
         const std::size_t bucket_count = flat_.layout().buckets().size();
         std::size_t state_count = 0;
         for (std::size_t b = 0; b < bucket_count; ++b) {
@@ -110,6 +84,7 @@ public:
     /// Begins an update.
     void begin() {
         sums_ = {};
+        totals_.begin();
         offence_ = {};
         next_bucket_ = 0;
         gradient_.begin();
@@ -130,8 +105,7 @@ public:
         const double loss = call(model, batch, pass);
         micro.tokens = pass.tokens();
         const Share share = share_of(micro);
-        sums_.divisor += share.divisor;
-        sums_.loss += share.multiplier * loss;
+        totals_.add(sums_, share, loss);
         sums_.micro_batches += 1;
         sums_.samples += samples;
         sums_.tokens += micro.tokens;
@@ -139,11 +113,21 @@ public:
             if (!std::isfinite(loss)) note({world_->rank(), 0, true});
         }
         if (!gradient_.held()) gradient_.hold(share.multiplier);
-        if (!last) gradient_.drain();
+        if (last) return;
+        if constexpr (inspects_parts) flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect(one); });
+        gradient_.drain();
     }
 
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
     [[nodiscard]] const Offence& offence() const { return offence_; }
+    [[nodiscard]] const auto& gradients() const { return gradient_; }
+    [[nodiscard]] auto& gradients() { return gradient_; }
+
+    /// For sums on a grid: each rank hosts at most one micro-batch of this update, as all ranks know.
+    void expect_one() {
+        if constexpr (straight)
+            gradient_.expect_one(policies_.weighing.share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
+    }
 
     /// What the optimizer will be told if the update commits.
     void set_learning_rate(double rate) { learning_rate_ = rate; }
@@ -155,15 +139,18 @@ public:
     }
 
     Verdict agree() {
-        sums_.offenders = offence_.rank >= 0 ? 1 : 0;
-        if (world_->size() > 1) {
-            std::array<double, UpdateSums::count> all = sums_.pack();
-            all_reduce(*world_, all);
-            sums_ = UpdateSums::unpack(all);
-            if (sums_.offenders > 0) agree_on_offence();
+        if constexpr (on_grid) {
+            const std::size_t found = gradient_.first_not_finite();
+            if (found != no_offender) note({world_->rank(), found, false});
         }
+        sums_.offenders = offence_.rank >= 0 ? 1 : 0;
+        totals_.agree(*world_, sums_);
+        if (sums_.offenders > 0 && world_->size() > 1) agree_on_offence(*world_, offence_);
         if (sums_.offenders > 0) return Verdict::skip;
         if (sums_.micro_batches == 0) return Verdict::empty;
+        if constexpr (on_grid) {
+            if (!gradient_.agree(static_cast<std::int64_t>(sums_.micro_batches))) return Verdict::skip;
+        }
         check_divisor();
         return Verdict::commit;
     }
@@ -189,6 +176,7 @@ public:
         }
         if (zero_all) flat_.zero_gradients();
         gradient_.clean();
+        if constexpr (on_grid) gradient_.follow();
     }
 
     void publish() {
@@ -200,7 +188,10 @@ public:
         }
     }
 
-    void discard() { gradient_.soil(); }
+    void discard() {
+        gradient_.soil();
+        if constexpr (on_grid) gradient_.widen();
+    }
 
     // --- what it is made of ----------------------------------------------------------------------------------------
 
@@ -232,7 +223,7 @@ private:
 
     /// Where every rank owns a slice, in the order of ranks, one operation sums a bucket.
     void note_slices(const Owners& owners) {
-        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
+        if constexpr (by_slices) {
             const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_->size());
             bool all = ranks != 0 && owners.ranks().size() == ranks;
             for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
@@ -260,7 +251,8 @@ private:
                       (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
     }
 
-    Operation sum(std::span<T> values, int owner) {
+    template <class E>
+    Operation sum(std::span<E> values, int owner) {
         if constexpr (Context::owned) {
             if constexpr (sums_to_all<decltype(run_), World>) {
                 if (owner == every_rank) return run_.sum(*world_, values);
@@ -302,13 +294,16 @@ private:
     /// Makes a bucket's gradient ready to travel, looks at it, and begins to sum it.
     void start_bucket(std::size_t b) {
         const Slice bucket = flat_.bucket(b);
+        if constexpr (inspects_parts) {
+            if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
+        }
         T* const values = gradient_.settle(bucket, b + 1 == waiting_.size());
-        if constexpr (Context::Guard::inspects) {
+        if constexpr (Context::Guard::inspects && !on_grid) {
             if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
             else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
         if (world_->size() == 1) return;
-        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
+        if constexpr (by_slices) {
             const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
             if (slices_end_[b] != begin) {
                 operations_.push_back(run_.sum_slices(
@@ -319,7 +314,16 @@ private:
         }
         for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e) {
             const Slice& slice = extents_[e].slice;
-            operations_.push_back(sum(std::span<T>(values + slice.first, slice.count), extents_[e].owner));
+            const int owner = extents_[e].owner;
+            if constexpr (on_grid) {
+                if (values == nullptr) {
+                    operations_.push_back(sum(gradient_.images(slice), owner));
+                    continue;
+                }
+                if constexpr (straight) operations_.push_back(gradient_.sum_straight(values, slice, owner));
+            } else {
+                operations_.push_back(sum(std::span<T>(values + slice.first, slice.count), owner));
+            }
         }
     }
 
@@ -334,29 +338,15 @@ private:
             offence_ = found;
     }
 
-    void agree_on_offence() {
-        constexpr std::uint64_t loss_code = (std::uint64_t{1} << 32) - 1;
-        constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
-        std::array<std::uint64_t, 1> mine = {nothing};
-        if (offence_.rank >= 0)
-            mine[0] = offence_.loss ? loss_code : std::min<std::uint64_t>(offence_.parameter, loss_code - 1);
-        List<std::uint64_t> all(static_cast<std::size_t>(world_->size()));
-        gather_words(*world_, mine, all);
-        for (std::size_t rank = 0; rank < all.size(); ++rank) {
-            if (all[rank] == nothing) continue;
-            offence_ = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code};
-            return;
-        }
-    }
-
     /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
     /// line of the parameters, and so mostly of the other arrays: wide loads across lines would cost a fifth.
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool zeroes, const OptimizerStep& step) {
-        constexpr std::size_t chunk = GradientImage<World, T>::chunk;
+        constexpr std::size_t chunk = Gradients::chunk;
         T* const gradients = gradient_.at(stretch);
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(stretch.parameters) % 64 / sizeof(T);
         std::size_t n = stretch.count <= chunk ? stretch.count : chunk - past_line;
         for (std::size_t at = 0; at < stretch.count; at += n, n = std::min(chunk, stretch.count - at)) {
+            if constexpr (on_grid) gradient_.prepare(stretch.flat + at, gradients + at, n);
             policies_.optimizer.update(state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
                                        std::span<const T>(gradients + at, n), step);
             if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
@@ -364,12 +354,26 @@ private:
         }
     }
 
+    using Gradients = typename Context::Summation::template Gradients<World, T>;
+    static constexpr bool on_grid = Context::Summation::reproducible;
+    using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
+    static constexpr bool by_slices = Context::owned && !on_grid && sums_slices<ReducerRun, World>;
+    /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
+    static constexpr bool straight = on_grid && World::transport_type::maps_peers &&
+                                     !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
+                                     requires { requires ReducerRun::combines_at_once; };
+    /// The grid finds NaN and infinity by itself; a guard that looks for more sees each micro-batch's gradient.
+    static constexpr bool inspects_parts =
+        on_grid && Context::Guard::inspects && !requires { requires Context::Guard::only_finite; };
+
     World* world_;
     Context policies_;
     FlatModel<T> flat_;
-    GradientImage<World, T> gradient_;
+    Gradients gradient_;
+    typename Context::Summation::Totals totals_;
+    GradientKind kind_;
     Publication<World, T> publication_;
-    decltype(std::declval<const Context&>().reducer.start(std::declval<World&>())) run_;
+    ReducerRun run_;
     List<OwnedExtent> extents_;       ///< by bucket
     List<std::size_t> extents_begin_; ///< of each bucket, and the end
     bool cut_ = false;                ///< a rank owns what others do not

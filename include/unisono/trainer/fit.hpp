@@ -45,24 +45,25 @@ public:
     /// `position`: where to begin; it moves with each update, also if one throws.
     Fit(Session& session, Data& data, const FitOptions& options, Position& position, OnUpdate& on_update)
         : session_(session), data_(data), options_(options), position_(position), first_epoch_(position.epoch.number()),
-          on_update_(on_update),
-          window_(session.policies().accumulation.window(session.policies().sampler.replicas_per_rank())) {}
+          on_update_(on_update), window_(session.policies().accumulation.window(
+                                     session.policies().hosting.counted(session.policies().sampler))) {}
 
     FitReport run() {
         auto& world = session_.world();
         const auto& policies = session_.policies();
         const auto size = static_cast<std::size_t>(data_.size());
-        const SamplerShape shape =
-            shape_of_fit(policies.sampler, policies.accumulation, options_, size, world.size(), world.rank());
+        const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, policies.hosting, options_,
+                                                size, world.size(), world.rank());
         auto stream = policies.sampler.stream(shape, position_.epoch);
-        plan_ = plan_training(stream, policies.accumulation, shape, options_, world.size());
+        plan_ = plan_training(stream, policies.sampler, policies.accumulation, policies.hosting, shape, options_,
+                              world.size());
         agree_on(world, "fit",
                  std::array<std::string_view, 7>{"data.size()", "FitOptions.batch_size", "FitOptions.epochs",
                                                  "the first epoch", "the first sample", "the micro-batches of an epoch",
-                                                 "the replicas of a rank"},
+                                                 "the replicas"},
                  std::array<std::int64_t, 7>{shape.data_size, shape.batch_size, options_.epochs,
                                              position_.epoch.number(), position_.samples, plan_.rounds_per_epoch,
-                                             shape.hosted});
+                                             shape.replicas});
         if (position_.samples != 0) stream.restart(position_.epoch, position_.samples);
         if (plan_.updates_per_epoch > 0)
             point_.updates_total = session_.exchange().applied() + updates_to_come(stream.rounds());
@@ -109,6 +110,7 @@ private:
         for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
             const MicroBatch& micro = item->entry;
             const bool due = micro.ends_round && due_after(micro);
+            if (due && plan_.most_hosted == 1 && window_.totals().micro_batches == 0) session_.expect_one();
             if (item->batch)
                 session_.add(*item->batch, static_cast<double>(micro.samples.size()), facts_of(micro, epoch), due);
             if (!micro.ends_round) continue;
@@ -118,6 +120,13 @@ private:
                 continue;
             }
             const UpdateReport update = session_.update(epoch.number(), point_);
+            if (session_.must_repeat()) {
+                loader.restart(epoch, position_.samples); // where this window began
+                session_.begin();
+                window_.reset();
+                tokens_before_ = 0;
+                continue;
+            }
             session_.stop_if_not_finite(update, "fit");
             EpochReport& sums = report_.epochs.back();
             (update.committed ? sums.updates : sums.skipped) += 1;
@@ -147,12 +156,12 @@ private:
     bool due_after(const MicroBatch& micro) const {
         if constexpr (counts_tokens) return false;
         auto after = window_;
-        after.add({plan_.shape.hosted, micro.round_samples, 0});
+        after.add({plan_.counted, micro.round_samples, 0});
         return after.closed() || (micro.ends_epoch && after.due_at_end());
     }
 
     Totals totals_of(const MicroBatch& micro) {
-        Totals round{plan_.shape.hosted, micro.round_samples, 0};
+        Totals round{plan_.counted, micro.round_samples, 0};
         if constexpr (counts_tokens) {
             std::array<double, 1> tokens = {session_.exchange().sums().tokens - tokens_before_};
             tokens_before_ += tokens[0];
@@ -163,13 +172,14 @@ private:
     }
 
     PassFacts facts_of(const MicroBatch& micro, Epoch epoch) const {
-        const std::int64_t rounds = window_.totals().micro_batches / plan_.shape.hosted;
+        const std::int64_t rounds = window_.totals().micro_batches / plan_.counted;
         return {.seed = options_.seed,
                 .epoch = static_cast<std::uint64_t>(epoch.number()),
                 .update = session_.exchange().applied(),
                 .replica = static_cast<std::uint64_t>(rounds * plan_.shape.replicas + micro.replica),
                 .replicas = static_cast<std::uint64_t>(plan_.shape.replicas *
-                                                       std::max<std::int64_t>(1, plan_.rounds_per_update))};
+                                                       std::max<std::int64_t>(1, plan_.rounds_per_update)),
+                .samples = micro.samples};
     }
 
     Session& session_;

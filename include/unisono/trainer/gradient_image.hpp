@@ -26,7 +26,8 @@ class GradientImage {
 public:
     static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache from pass to pass
 
-    GradientImage(World& world, const FlatModel<T>& flat)
+    template <class Policy>
+    GradientImage(World& world, const FlatModel<T>& flat, const Policy&)
         : world_(&world), flat_(&flat), alone_(world.size() == 1), from_model_(can_sum_in_model()) {
         flat.zero_gradients();
     }

@@ -7,6 +7,7 @@
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/sampler/replicas.hpp"
 #include "unisono/sampler/sampler.hpp"
 
 #include <cstdint>
@@ -30,13 +31,17 @@ struct FitOptions {
 struct TrainingPlan {
     SamplerShape shape = {};
     std::int64_t world = 1;
+    std::int64_t counted = 1;            ///< micro-batches of a round, as the accumulation counts them
+    std::int64_t most_hosted = 1;        ///< replicas of the rank that hosts most
     std::int64_t rounds_per_update = 1;  ///< 0: depends on the data (a target of tokens)
     std::int64_t samples_per_update = 0; ///< a full one, over all ranks; 0: depends on the data
     std::int64_t rounds_per_epoch = 0;
     std::int64_t updates_per_epoch = 0; ///< of a full epoch; 0: depends on the data
 
-    /// Micro-batches of one rank in a full update.
+    /// Micro-batches of this rank in a full update.
     [[nodiscard]] std::int64_t hosted() const { return shape.hosted * rounds_per_update; }
+    /// Of all ranks.
+    [[nodiscard]] std::int64_t micro_batches() const { return shape.replicas * rounds_per_update; }
 };
 
 namespace detail {
@@ -60,23 +65,25 @@ std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, st
 }
 
 /// Micro-batches of `batch_size` whose update has `global_batch_size` samples.
-template <sampler_policy Sampler, accumulation_policy Accumulation>
-std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accumulation, std::int64_t global_batch,
-                               std::int64_t data_size, std::int64_t world) {
-    const std::int64_t hosted = sampler.replicas_per_rank();
-    const auto stream = sampler.stream(shape_of_rank(sampler, data_size, 1, world, 0), Epoch{0});
-    const std::int64_t rounds = rounds_to_close(accumulation, hosted, stream.global_batch());
+template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
+std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
+                               std::int64_t global_batch, std::int64_t data_size, std::int64_t world) {
+    const SamplerShape shape = hosting.shape(sampler, data_size, 1, world, 0);
+    const auto stream = sampler.stream(shape, Epoch{0});
+    const std::int64_t rounds = rounds_to_close(accumulation, hosting.counted(sampler), stream.global_batch());
     const std::int64_t unit = stream.global_batch() * rounds;
     if (rounds == 0 || global_batch % unit != 0)
-        refuse_input({"FitOptions.global_batch_size is ", global_batch, "; expected a multiple of ", unit, " (", world,
-                      " ranks x ", hosted * rounds, " micro-batches each), so that batch_size can be derived"});
+        refuse_input({"FitOptions.global_batch_size is ", global_batch, "; expected a multiple of ", unit, " (",
+                      (Hosting::logical ? shape.replicas : world), (Hosting::logical ? " replicas x " : " ranks x "),
+                      (Hosting::logical ? rounds : shape.hosted * rounds),
+                      " micro-batches each), so that batch_size can be derived"});
     return global_batch / unit;
 }
 
 /// The shape of one rank; refuses what makes no sense, by name, before anything is communicated.
-template <sampler_policy Sampler, accumulation_policy Accumulation>
-SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulation, const FitOptions& options,
-                          std::size_t data_size, int world, int rank) {
+template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
+SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
+                          const FitOptions& options, std::size_t data_size, int world, int rank) {
     const auto size = static_cast<std::int64_t>(data_size);
     if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
     if (options.epochs < 1) refuse_input({"FitOptions.epochs is ", options.epochs, "; expected at least 1"});
@@ -89,19 +96,21 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
     if (batch_size == 0) {
         if (options.global_batch_size == 0)
             refuse_input("FitOptions.batch_size is 0; expected at least 1, or a global_batch_size to derive it from");
-        batch_size = derive_batch_size(sampler, accumulation, options.global_batch_size, size, world);
+        batch_size = derive_batch_size(sampler, accumulation, hosting, options.global_batch_size, size, world);
     }
-    return shape_of_rank(sampler, size, batch_size, world, rank);
+    return hosting.shape(sampler, size, batch_size, world, rank);
 }
 
 /// The plan for a stream that stands at the beginning of an epoch.
-template <sample_stream Stream, accumulation_policy Accumulation>
-TrainingPlan plan_training(const Stream& stream, const Accumulation& accumulation, const SamplerShape& shape,
-                           const FitOptions& options, int world) {
+template <sample_stream Stream, sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
+TrainingPlan plan_training(const Stream& stream, const Sampler& sampler, const Accumulation& accumulation,
+                           const Hosting& hosting, const SamplerShape& shape, const FitOptions& options, int world) {
     TrainingPlan plan;
     plan.world = world;
     plan.shape = shape;
-    plan.rounds_per_update = rounds_to_close(accumulation, shape.hosted, stream.global_batch());
+    plan.counted = hosting.counted(sampler);
+    plan.most_hosted = hosting.most_hosted(sampler, world);
+    plan.rounds_per_update = rounds_to_close(accumulation, plan.counted, stream.global_batch());
     plan.samples_per_update = plan.rounds_per_update * stream.global_batch();
     plan.rounds_per_epoch = stream.rounds();
     if (plan.rounds_per_epoch == 0)
@@ -110,12 +119,14 @@ TrainingPlan plan_training(const Stream& stream, const Accumulation& accumulatio
     if (plan.rounds_per_update == 0) return plan;
     if (options.global_batch_size != 0 && options.global_batch_size != plan.samples_per_update)
         refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size, "; expected ",
-                      plan.samples_per_update, ": ", world, " ranks x ", plan.hosted(),
+                      plan.samples_per_update, ": ", (Hosting::logical ? shape.replicas : world),
+                      (Hosting::logical ? " replicas x " : " ranks x "),
+                      (Hosting::logical ? plan.rounds_per_update : plan.hosted()),
                       " micro-batches each, of batch_size ", shape.batch_size});
     plan.updates_per_epoch = plan.rounds_per_epoch / plan.rounds_per_update;
     if (const std::int64_t rest = plan.rounds_per_epoch % plan.rounds_per_update; rest != 0) {
-        auto window = accumulation.window(shape.hosted);
-        window.add({shape.hosted * rest, rest, 0}); // at least one sample a round: enough to tell keep from drop
+        auto window = accumulation.window(plan.counted);
+        window.add({plan.counted * rest, rest, 0}); // at least one sample a round: enough to tell keep from drop
         if (window.due_at_end()) ++plan.updates_per_epoch;
     }
     return plan;

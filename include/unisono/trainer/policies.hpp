@@ -16,6 +16,8 @@
 /// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
+/// | `reproducible`        | summation          | sums do not depend on order and grouping                             |
+/// | `logical`             | replicas           | their number does not depend on that of the ranks                    |
 ///
 /// | rule                                                                     | because                                     |
 /// |--------------------------------------------------------------------------|---------------------------------------------|
@@ -117,6 +119,12 @@ struct TrainerArguments {
     static_assert(
         given_of<Family::observer, Given...> <= 1,
         "unisono::Trainer: found two observers. Required: at most one. Why: one of them writes to the terminal.");
+    static_assert(given_of<Family::replicas, Given...> <= 1,
+                  "unisono::Trainer: found two policies of replicas. Required: at most one. "
+                  "Why: a global batch has one number of replicas.");
+    static_assert(given_of<Family::summation, Given...> <= 1,
+                  "unisono::Trainer: found two policies of summation. Required: at most one. "
+                  "Why: gradients are added in one way.");
     static_assert(given_of<Family::compression, Given...> == 0,
                   "unisono::Trainer: found a compression policy. Required: none. "
                   "Why: this version's trainer sends gradients as they are, and would ignore it.");
@@ -127,6 +135,7 @@ struct TrainerArguments {
         given_of<Family::update, Given...> <= 1 && given_of<Family::sharding, Given...> <= 1 &&
         given_of<Family::optimizer, Given...> <= 1 && given_of<Family::learning_rate, Given...> <= 1 &&
         given_of<Family::weighing, Given...> <= 1 && given_of<Family::observer, Given...> <= 1 &&
+        given_of<Family::replicas, Given...> <= 1 && given_of<Family::summation, Given...> <= 1 &&
         given_of<Family::compression, Given...> == 0;
 };
 

@@ -26,7 +26,7 @@ namespace detail {
 
 /// The policies that an exchange works with, and the types it is made of.
 template <class WorldType, class ElementType, class ReducerType, class ShardingType, class GuardType,
-          class OptimizerType, class WeighingType>
+          class OptimizerType, class WeighingType, class SummationType>
 struct ExchangeContext {
     using World = WorldType;
     using Element = ElementType;
@@ -35,6 +35,7 @@ struct ExchangeContext {
     using Guard = GuardType;
     using Optimizer = OptimizerType;
     using Weighing = WeighingType;
+    using Summation = SummationType;
 
     static constexpr bool owned = gives_owners<Reducer> || may_give_owners<Sharding>;
 
@@ -43,6 +44,7 @@ struct ExchangeContext {
     Guard guard;
     Optimizer optimizer;
     Weighing weighing;
+    Summation summation;
 };
 
 /// `Policies` has the types and values of all families (trainer.hpp makes it).
@@ -52,7 +54,7 @@ public:
     using T = parameter_element_t<Model>;
     using Context =
         ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Sharding, typename Policies::Guard,
-                        typename Policies::Optimizer, typename Policies::Weighing>;
+                        typename Policies::Optimizer, typename Policies::Weighing, typename Policies::Summation>;
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
@@ -61,8 +63,8 @@ public:
             policies_.optimizer.check();
             policies_.learning_rate.check();
             agree_on_policies();
-            Context context{policies_.reducer, policies_.sharding, policies_.guard, policies_.optimizer,
-                            policies_.weighing_policy};
+            Context context{policies_.reducer,   policies_.sharding,        policies_.guard,
+                            policies_.optimizer, policies_.weighing_policy, policies_.summation};
             if constexpr (measured_sharding<typename Policies::Sharding>) {
                 if (!policies_.sharding.costs.measured())
                     policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
@@ -82,6 +84,16 @@ public:
     [[nodiscard]] const Exchange<Context>& exchange() const { return *exchange_; }
 
     void begin() { exchange_->begin(); }
+    /// Each rank hosts at most one micro-batch of the update that begins, as all know.
+    void expect_one() { exchange_->expect_one(); }
+    /// In a loop of the user's own: this rank hosts so many micro-batches. Collective.
+    void expect([[maybe_unused]] std::size_t hosted) {
+        if constexpr (on_grid) {
+            std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
+            if (world_->size() > 1) all_reduce(*world_, most, Max{});
+            if (most[0] == 1) exchange_->expect_one();
+        }
+    }
 
     template <class Batch>
     void add(const Batch& batch, double samples, const PassFacts& facts, bool last) {
@@ -113,11 +125,33 @@ public:
         return report;
     }
 
+    /// After an update that did not happen, as all ranks know: it must be collected again, on wider grids.
+    bool must_repeat() {
+        if constexpr (on_grid) {
+            const auto& range = exchange_->gradients().range();
+            if (range.fits()) {
+                repeated_ = 0;
+                return false;
+            }
+            if (!range.only_new() && policies_.summation.on_misfit != decltype(policies_.summation.on_misfit)::widen)
+                return false;
+            if (++repeated_ > most_repeats)
+                refuse_input({"Reproducible: the gradient of ", parameter_label(*model_, range.misfit()),
+                              " still does not fit a grid after ", most_repeats,
+                              " repetitions of the update; does the model give the same gradients for the same batch? "
+                              "(expected of it: see verify_reproducible)"});
+            return true;
+        } else {
+            return false;
+        }
+    }
+
     /// After an update, outside of what tells the world: all ranks throw the same, and may go on after catching it.
     void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
-        if constexpr (Policies::Guard::inspects) {
+        if constexpr (on_grid) stop_if_misfit(report, operation);
+        if constexpr (Policies::Guard::inspects || on_grid) {
             if (report.committed || exchange_->offence().rank < 0) return;
-            if (policies_.guard.on_offence() == OnOffence::skip) return;
+            if (skips()) return;
             const Offence& offence = exchange_->offence();
             throw agreed_error(Fault{
                 .code = ErrorCode::not_finite,
@@ -134,6 +168,30 @@ public:
     }
 
 private:
+    static constexpr bool on_grid = Policies::Summation::reproducible;
+    static constexpr int most_repeats = 8; ///< a wider grid may let a part be seen that was lost in what did not fit
+
+    [[nodiscard]] bool skips() const {
+        if constexpr (Policies::Guard::inspects) return policies_.guard.on_offence() == OnOffence::skip;
+        else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
+    }
+    void stop_if_misfit(const UpdateReport& report, std::string_view operation) {
+        const auto& range = exchange_->gradients().range();
+        if (report.committed || range.fits()) return;
+        const std::size_t parameter = range.misfit();
+        if (policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip) return;
+        throw agreed_error(Fault{
+            .code = ErrorCode::refused,
+            .rank = -1,
+            .peer = -1,
+            .operation = std::string(operation),
+            .sequence = 0,
+            .message =
+                concat({"the gradient of ", parameter_label(*model_, parameter),
+                        " does not fit the grid on which it is summed, in update ", exchange_->applied() + 1,
+                        "; the parameters are as they were before it, on all ranks, and the grid is wider now"})});
+    }
+
     /// Ranks that train with different parameters would drift apart without a word.
     void agree_on_policies() const {
         if (world_->size() == 1) return;
@@ -156,6 +214,7 @@ private:
     Model* model_;
     Policies policies_;
     std::unique_ptr<Exchange<Context>> exchange_;
+    int repeated_ = 0;
 };
 
 } // namespace detail

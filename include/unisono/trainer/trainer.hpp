@@ -17,6 +17,8 @@
 /// | optimizer     | `Sgd`                  | optimizer/optimizer.hpp                                             |
 /// | learning rate | `ConstantRate`         | optimizer/learning_rate.hpp                                         |
 /// | weighing      | `ReplicasAlike`        | model/weighing.hpp                                                  |
+/// | replicas      | `ReplicasOfRanks`      | sampler/replicas.hpp                                                |
+/// | summation     | `PlainSums`            | trainer/summation.hpp                                               |
 ///
 /// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp.
 
@@ -28,6 +30,7 @@
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/reducer/native.hpp"
 #include "unisono/sampler/distributed.hpp"
+#include "unisono/sampler/replicas.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -35,6 +38,7 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/session.hpp"
+#include "unisono/trainer/summation.hpp"
 #include "unisono/update/synchronous.hpp"
 
 #include <span>
@@ -59,6 +63,8 @@ struct TrainerPolicies {
     using LearningRate = typename PolicyOf<Family::learning_rate, ConstantRate, Given...>::type;
     using Weighing = typename PolicyOf<Family::weighing, ReplicasAlike, Given...>::type;
     using Observer = typename PolicyOf<Family::observer, Progress, Given...>::type;
+    using Summation = typename PolicyOf<Family::summation, PlainSums, Given...>::type;
+    using Hosting = typename PolicyOf<Family::replicas, ReplicasOfRanks, Given...>::type;
 
     static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
     static_assert(accumulation_policy<Accumulation>,
@@ -85,12 +91,16 @@ struct TrainerPolicies {
           reducer(take<Reducer>(given...)), guard(take<Guard>(given...)), update(take<Update>(given...)),
           sharding(take<Sharding>(given...)), optimizer(take<Optimizer>(given...)),
           learning_rate(take<LearningRate>(given...)), weighing_policy(take<Weighing>(given...)),
-          observer(take<Observer>(given...)), buckets(take<Buckets>(given...)) {}
+          observer(take<Observer>(given...)), summation(take<Summation>(given...)), hosting(take<Hosting>(given...)),
+          buckets(take<Buckets>(given...)) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
-        return {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
-                facts_of(guard),    facts_of(reducer),      facts_of(update),
-                facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
+        std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
+                                        facts_of(guard),    facts_of(reducer),      facts_of(update),
+                                        facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
+        if constexpr (Summation::reproducible) all.push_back(facts_of(summation));
+        if constexpr (Hosting::logical) all.push_back(facts_of(hosting));
+        return all;
     }
 
     Sampler sampler;
@@ -103,6 +113,8 @@ struct TrainerPolicies {
     LearningRate learning_rate;
     Weighing weighing_policy;
     Observer observer;
+    Summation summation;
+    Hosting hosting;
     Buckets buckets;
 };
 
@@ -165,10 +177,14 @@ public:
                       "policy that declares "
                       "`needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
         const UpdateReport report = detail::telling_all(world(), "step", [&] {
-            session_.begin();
-            std::size_t index = 0;
-            (add_own(batches, index++, sizeof...(Batches)), ...);
-            return session_.update(epoch_.number(), own_point_);
+            for (;;) {
+                session_.begin();
+                session_.expect(sizeof...(Batches));
+                std::size_t index = 0;
+                (add_own(batches, index++, sizeof...(Batches)), ...);
+                const UpdateReport update = session_.update(epoch_.number(), own_point_);
+                if (!session_.must_repeat()) return update;
+            }
         });
         session_.stop_if_not_finite(report, "step");
         return report;
@@ -241,10 +257,11 @@ public:
     [[nodiscard]] std::string describe() const { return detail::session_text(session_); }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
         const auto& p = session_.policies();
-        const auto shape =
-            detail::shape_of_fit(p.sampler, p.accumulation, options, data_size, world().size(), world().rank());
-        return describe() + detail::plan_text(detail::plan_training(p.sampler.stream(shape, Epoch{0}), p.accumulation,
-                                                                    shape, options, world().size()));
+        const auto shape = detail::shape_of_fit(p.sampler, p.accumulation, p.hosting, options, data_size,
+                                                world().size(), world().rank());
+        return describe() +
+               detail::plan_text(detail::plan_training(p.sampler.stream(shape, Epoch{0}), p.sampler, p.accumulation,
+                                                       p.hosting, shape, options, world().size()));
     }
 
     /// Names the epoch of the passes of `step`; `fit` does so by itself.
@@ -267,14 +284,36 @@ public:
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
     /// The optimizer's state of the elements that this rank updates, in flat order.
     [[nodiscard]] OptimizerState<Element>& optimizer_state() { return session_.exchange().state(); }
+    /// Every rank holds the optimizer's whole state; else each holds that of the elements it updates.
+    static constexpr bool state_is_replicated =
+        !detail::gives_owners<typename Policies::Reducer> && !detail::gives_owners<typename Policies::Sharding>;
+    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
+    /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
+    [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
+        if constexpr (Policies::Summation::reproducible) return session_.exchange().gradients().range().exponents();
+        else return {};
+    }
+    /// The same on all ranks. \throws error bad_input: another number of parameters, exponents out of range
+    void restore_grid_exponents(std::span<const std::int32_t> exponents)
+        requires(Policies::Summation::reproducible)
+    {
+        session_.exchange().gradients().range().restore(exponents);
+    }
+    /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters.
+    template <class Visit>
+    void visit_parameters(const Slice& slice, Visit&& visit) const {
+        session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
+            visit(one.flat, std::span<const Element>(one.parameters, one.count));
+        });
+    }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
-        const SamplerShape shape =
-            detail::evaluation_shape(world(), static_cast<std::size_t>(data.size()), options, who);
+        const SamplerShape shape = detail::evaluation_shape(world(), session_.policies().hosting,
+                                                            static_cast<std::size_t>(data.size()), options, who);
         detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
                          std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
         detail::broadcast_buffers(world(), session_.model());

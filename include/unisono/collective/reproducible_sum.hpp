@@ -1,0 +1,142 @@
+#pragma once
+
+/// \file
+/// The sum over ranks whose bits depend on the addends alone: not on their order, on who has them, on schedule, transport
+/// or number of ranks. Not in collective.hpp: include it where it is used.
+///
+///     un::reproducible_sum(world, gradient);                 // one addend a rank
+///
+/// Several addends on a rank are added to an image first, so that grouping does not matter either:
+///
+///     un::Grid grid = un::agree_on_grid<float>(world, needed, addends);   // needed: the greatest of needed_exponent
+///     for (auto& x : mine) un::add_to_grid(std::span(image), std::span<const float>(x), weight, grid);
+///     un::all_reduce(world, image, un::GridSum{}, un::RingSchedule{});    // 8 bytes an element, any schedule
+///     un::from_grid(std::span<float>(sum), std::span<const std::int64_t>(image), grid);
+
+#include "unisono/arithmetic/grid_sum.hpp"
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/list.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <element T>
+void set_grid_reduction(OperationRequest& request, const GridMap& map) {
+    request.reduction = grid_reduction<T>(map);
+    request.state_bytes = static_cast<std::uint16_t>(sizeof(GridMap));
+}
+
+/// data = the sum of all ranks' data on a grid, straight from their memory. The map refers to stretches that must live as
+/// long as the operation, and are the same on all ranks. More than one rank.
+template <transport Transport, floating_element T>
+    requires(Transport::maps_peers)
+std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map) {
+    OperationRequest request = request_for<T>(data.data(), data.data());
+    request.partition = Partition::vector(data.size());
+    request.count = data.size();
+    request.total_bytes = data.size_bytes();
+    set_grid_reduction<T>(request, map);
+    return start<Collective::all_reduce>(group, request, 0, NativeSchedule{});
+}
+
+/// The same on one rank only; elsewhere the data are as they were.
+template <transport Transport, floating_element T>
+    requires(Transport::maps_peers)
+std::uint32_t start_sum_on_grid_to(Group<Transport>& group, std::span<T> data, int root, const GridMap& map) {
+    OperationRequest request = request_for<T>(data.data(), data.data());
+    request.partition = Partition::vector(data.size());
+    request.count = data.size();
+    request.total_bytes = data.size_bytes();
+    set_grid_reduction<T>(request, map);
+    return start<Collective::reduce>(group, request, root, NativeSchedule{});
+}
+
+/// Of all ranks: the exponent that is needed, whether all have the same weight, and who is to blame if it is not finite.
+struct GridNeeds {
+    std::int32_t exponent = Grid::nothing;
+    bool equal_weights = true;
+    int not_finite = -1; ///< the lowest such rank
+};
+
+template <transport Transport>
+GridNeeds agree_on_needs(Group<Transport>& group, std::int32_t needed, double weight) {
+    const std::array<std::uint64_t, 2> mine = {static_cast<std::uint32_t>(needed),
+                                               std::bit_cast<std::uint64_t>(weight)};
+    List<std::uint64_t> all(2 * static_cast<std::size_t>(group.size()));
+    all_gather(group, mine, all);
+    GridNeeds found;
+    for (int rank = 0; rank < group.size(); ++rank) {
+        const std::size_t at = 2 * static_cast<std::size_t>(rank);
+        const auto his = static_cast<std::int32_t>(static_cast<std::uint32_t>(all[at]));
+        found.exponent = his > found.exponent ? his : found.exponent;
+        found.equal_weights = found.equal_weights && all[at + 1] == all[1];
+        if (his == Grid::not_finite && found.not_finite < 0) found.not_finite = rank;
+    }
+    return found;
+}
+
+[[noreturn, gnu::cold]] inline void throw_not_summable(int rank) {
+    throw error(Fault{.code = ErrorCode::not_finite,
+                      .rank = rank,
+                      .peer = -1,
+                      .operation = "reproducible_sum",
+                      .sequence = 0,
+                      .message = concat({"a number on rank ", rank,
+                                         " is NaN, infinite or more than 2^960; nothing was changed on any rank"})});
+}
+
+} // namespace detail
+
+/// One grid for addends of all ranks, each of which knows what its own need: the finest on which `addends` of them fit (in
+/// all, of one element; the same number on all ranks). Collective; one all_gather of 16 bytes. \throws error not_finite, on all
+/// ranks alike, which names the rank; the group is as usable as before
+template <floating_element T, transport Transport>
+Grid agree_on_grid(Group<Transport>& group, std::int32_t needed, std::int64_t addends) {
+    detail::check_member(group);
+    if (addends < 1) refuse_input({"agree_on_grid: found ", addends, " addends; expected at least 1"});
+    const detail::GridNeeds all = detail::agree_on_needs(group, needed, 1.0);
+    if (all.not_finite >= 0) detail::throw_not_summable(all.not_finite);
+    return Grid::above<T>(all.exponent, addends);
+}
+
+/// data = the sum of weight * data over all ranks, on every rank, by any family of schedules. Each rank has a weight of its
+/// own. The error is at most p * 2^(E - 52) and half an ulp, where 2^(E - 1) <= max |weight * data| < 2^E over all ranks and
+/// elements.
+///
+/// Cost: one read and an all_gather of 16 bytes to find E; then, where peers' memory is mapped and weights are equal, an
+/// all_reduce of the data themselves (1 to 2.5 times the time of `Sum`); else of images, 8 bytes an element, with memory for
+/// them. Errors: as all_reduce; and not_finite on all ranks alike, which leaves the data as they were and the group usable.
+/// Determinism: a function of the set of (weight, data) alone.
+template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
+    requires floating_element<buffer_element<Data>>
+void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0, const Family& family = {}) {
+    detail::check_member(group);
+    using T = buffer_element<Data>;
+    const std::span<T> values(data);
+    detail::check_grid_weight("reproducible_sum", weight);
+    const detail::GridNeeds all = detail::agree_on_needs(group, needed_exponent(values, weight), weight);
+    if (all.not_finite >= 0) detail::throw_not_summable(all.not_finite);
+    const Grid grid = Grid::above<T>(all.exponent, group.size());
+    if (group.size() == 1) return static_cast<void>(round_to_grid(values, weight, grid));
+    if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule>) {
+        if (all.equal_weights) {
+            const detail::GridStretch stretch = {values.size(), grid.exponent};
+            if (!values.empty())
+                group.finish(detail::start_sum_on_grid(group, values, detail::GridMap{&stretch, 0, weight}));
+            return;
+        }
+    }
+    Memory<std::int64_t> image = group.template allocate<std::int64_t>(values.size());
+    const std::span<std::int64_t> images(image.data(), values.size());
+    to_grid(images, values, weight, grid);
+    all_reduce(group, images, Sum{}, family); // all fit, so that nothing is marked
+    from_grid(values, std::span<const std::int64_t>(images), grid);
+}
+
+UNISONO_NAMESPACE_END

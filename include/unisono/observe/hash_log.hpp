@@ -1,0 +1,117 @@
+#pragma once
+
+/// \file
+/// The log of a training's hashes, and where two of them part.
+///
+/// One line an update (or every n-th), written by rank 0:
+///
+///     17 loss 0x1.8p-1 parameters 0123456789abcdef optimizer fedcba9876543210
+///
+/// Two runs that promise the same bits have the same lines; the first that differs says at which update they parted, and
+/// whether by the loss (data, random numbers, the model), by the parameters or by what the optimizer remembers.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Order-free hash of an array of bits: a sum over elements, each mixed with its index, so that slices can be hashed apart and
+/// added. Equal arrays give equal hashes; others do with a chance of 2^-64.
+constexpr std::uint64_t hash_of_element(std::uint64_t index, std::uint64_t bits) {
+    std::uint64_t z = bits + 0x9e3779b97f4a7c15u * (index + 1); // splitmix64's finaliser, twice: a sum must not cancel
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
+    return z ^ (z >> 32);
+}
+
+/// What a training has come to, in two numbers.
+struct StateHash {
+    std::uint64_t parameters = 0;
+    std::uint64_t optimizer = 0; ///< its state and, with sums on a grid, the grids
+    friend bool operator==(const StateHash&, const StateHash&) = default;
+};
+
+/// "0123456789abcdef"
+inline std::string hash_text(std::uint64_t hash) {
+    char text[20];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    return text;
+}
+
+/// A line of a hash log, without its end.
+inline std::string hash_line(std::uint64_t update, double loss, const StateHash& hash) {
+    char exact[40];
+    std::snprintf(exact, sizeof exact, "%a", loss);
+    return concat({update, " loss ", exact, " parameters ", hash_text(hash.parameters), " optimizer ",
+                   hash_text(hash.optimizer)});
+}
+
+/// Where two logs part.
+struct LogComparison {
+    bool equal = true;          ///< in the lines that both have, and both have as many
+    std::uint64_t compared = 0; ///< equal lines
+    std::string what = {};      ///< of the first difference: a sentence for people; empty where there is none
+};
+
+/// Compares line by line. Comments (lines that begin with #) and empty lines do not count.
+inline LogComparison compare_hash_logs(std::string_view first, std::string_view second) {
+    const auto next = [](std::string_view& rest) {
+        while (!rest.empty()) {
+            const std::size_t end = rest.find('\n');
+            const std::string_view line = rest.substr(0, end);
+            rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+            if (!line.empty() && line[0] != '#') return line;
+        }
+        return std::string_view();
+    };
+    const auto word = [](std::string_view& line) {
+        const std::size_t end = line.find(' ');
+        const std::string_view found = line.substr(0, end);
+        line.remove_prefix(end == std::string_view::npos ? line.size() : end + 1);
+        return found;
+    };
+    LogComparison all;
+    for (;;) {
+        std::string_view a = next(first);
+        std::string_view b = next(second);
+        if (a.empty() && b.empty()) return all;
+        if (a.empty() || b.empty()) {
+            all.equal = false;
+            all.what = concat({"the ", (a.empty() ? "second" : "first"), " log goes on at update ",
+                               word(a.empty() ? b : a), ", where the other ends"});
+            return all;
+        }
+        if (a == b) {
+            ++all.compared;
+            continue;
+        }
+        all.equal = false;
+        const std::string_view update = word(a);
+        if (const std::string_view other = word(b); other != update) {
+            all.what = concat(
+                {"update ", update, " in the first log and ", other, " in the second: the logs are of other updates"});
+            return all;
+        }
+        all.what = concat({"update ", update, " differs"});
+        const char* separator = ": ";
+        while (!a.empty() || !b.empty()) {
+            const std::string_view name = word(a);
+            static_cast<void>(word(b));
+            const std::string_view x = word(a);
+            const std::string_view y = word(b);
+            if (x == y) continue;
+            all.what += concat({separator, name, " ", x, " and ", y});
+            separator = "; ";
+        }
+        return all;
+    }
+}
+
+UNISONO_NAMESPACE_END

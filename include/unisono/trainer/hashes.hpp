@@ -1,0 +1,151 @@
+#pragma once
+
+/// \file
+/// Hashes of what a training has come to: compared over ranks, and logged. Not in the umbrella: include it where it is used.
+///
+///     un::HashLog log(trainer, {.every = 10, .path = "run.hashes"});
+///     trainer.fit(data, options, std::ref(log));
+///
+/// `compare_hash_logs` (observe/hash_log.hpp) and the program unisono-compare-hashes find the update at which two runs part.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/observe/hash_log.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/report.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class T>
+std::uint64_t hash_of_values(std::uint64_t first, std::span<const T> values) {
+    using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    std::uint64_t hash = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) hash += hash_of_element(first + i, std::bit_cast<Bits>(values[i]));
+    return hash;
+}
+
+/// One hash for each parameter, and behind them one for each parameter and array of the optimizer's state.
+template <class Trainer>
+List<std::uint64_t> hashes_of(Trainer& trainer) {
+    using T = typename Trainer::Element;
+    const Layout& layout = trainer.layout();
+    const std::size_t parameters = layout.parameters();
+    auto& state = trainer.optimizer_state();
+    List<std::uint64_t> hashes((1 + state.size()) * parameters);
+    const auto part = [&](std::size_t p, const Slice& slice) { // of parameter p, in the flat order
+        const std::size_t begin = std::max(layout.start_of(p), slice.first);
+        const std::size_t end = std::min(layout.start_of(p) + layout.shapes()[p].count, slice.end());
+        return Slice{begin, begin < end ? end - begin : 0};
+    };
+    for (std::size_t p = 0; p < parameters; ++p) {
+        trainer.visit_parameters(part(p, {0, layout.count()}), [&](std::size_t flat, std::span<const T> values) {
+            hashes[p] += hash_of_values(flat, values);
+        });
+    }
+    std::size_t at = 0; // in the state's arrays
+    for (const Slice& slice : trainer.owned()) {
+        for (std::size_t p = 0; p < parameters; ++p) {
+            const Slice own = part(p, slice);
+            for (std::size_t a = 0; a < state.size() && own.count != 0; ++a)
+                hashes[(1 + a) * parameters + p] += hash_of_values(
+                    own.first, std::span<const T>(state.array(a)).subspan(at + own.first - slice.first, own.count));
+        }
+        at += slice.count;
+    }
+    return hashes;
+}
+
+} // namespace detail
+
+/// The hash of all parameters and of the optimizer's state, wherever its slices lie; equal on all ranks, and on any number of
+/// them. Compares ranks on the way: they must hold the same parameters, and the same state where each holds all of it.
+/// Collective. Cost: one pass over both, about a nanosecond an element, and 8 bytes a parameter and array of each rank.
+/// \throws error mismatch, on all ranks alike, that names the first rank which differs from rank 0 and its first parameter
+template <class Trainer>
+StateHash state_hash(Trainer& trainer) {
+    auto& world = trainer.world();
+    return detail::telling_all(world, "state_hash", [&] {
+        detail::List<std::uint64_t> mine = detail::hashes_of(trainer);
+        const std::size_t parameters = trainer.layout().parameters();
+        const std::size_t compared = Trainer::state_is_replicated ? mine.size() : parameters;
+        if (world.size() > 1) {
+            detail::List<std::uint64_t> all(compared * static_cast<std::size_t>(world.size()));
+            detail::gather_words(world, std::span<const std::uint64_t>(mine).first(compared), all);
+            for (std::size_t i = compared; i < all.size(); ++i) {
+                const std::size_t which = i % compared;
+                if (all[i] == all[which]) continue;
+                const int rank = static_cast<int>(i / compared);
+                const std::string label = parameter_label(trainer.trained(), which % parameters);
+                const std::string part =
+                    which < parameters
+                        ? label
+                        : concat({trainer.optimizer_state().name(which / parameters - 1), " of ", label});
+                detail::throw_mismatch(
+                    "state_hash", rank,
+                    concat({part, " differs between rank 0 and rank ", rank, ", after update ", trainer.updates()}));
+            }
+            if (compared != mine.size())
+                all_reduce(world, std::span<std::int64_t>(reinterpret_cast<std::int64_t*>(mine.data()) + compared,
+                                                          mine.size() - compared));
+        }
+        StateHash hash;
+        for (std::size_t i = 0; i < mine.size(); ++i)
+            (i < parameters ? hash.parameters : hash.optimizer) += hash_of_element(i, mine[i]);
+        std::size_t i = 0;
+        for (const std::int32_t exponent : trainer.grid_exponents())
+            hash.optimizer += hash_of_element(i++ << 32, static_cast<std::uint32_t>(exponent));
+        return hash;
+    });
+}
+
+struct HashLogOptions {
+    std::int64_t every = 1; ///< updates; at least 1
+    std::string path = {};  ///< of the log that rank 0 writes; empty: none, ranks are compared only
+};
+
+/// Compares the ranks every n updates, and logs the hashes. Given to `fit` by std::ref: it is called on every rank after each
+/// update. Refers to the trainer. \throws error as state_hash; refused: the file cannot be written
+template <class Trainer>
+class HashLog {
+public:
+    HashLog(Trainer& trainer, HashLogOptions options) : trainer_(trainer), options_(std::move(options)) {
+        if (options_.every < 1) refuse_input({"HashLogOptions.every is ", options_.every, "; expected at least 1"});
+        if (options_.path.empty() || trainer.world().rank() != 0) return;
+        file_ = std::fopen(options_.path.c_str(), "w");
+        if (file_ == nullptr) throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
+    }
+    HashLog(const HashLog&) = delete;
+    HashLog& operator=(const HashLog&) = delete;
+    ~HashLog() {
+        if (file_ != nullptr) std::fclose(file_);
+    }
+
+    void operator()(const UpdateReport& report) {
+        if (!report.committed || report.number % static_cast<std::uint64_t>(options_.every) != 0) return;
+        last_ = state_hash(trainer_);
+        if (file_ == nullptr) return;
+        const std::string line = concat({hash_line(report.number, report.loss, last_), "\n"});
+        if (std::fputs(line.c_str(), file_) < 0 || std::fflush(file_) != 0)
+            throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
+    }
+
+    /// Of the last update that was looked at.
+    [[nodiscard]] const StateHash& last() const { return last_; }
+
+private:
+    Trainer& trainer_;
+    HashLogOptions options_;
+    std::FILE* file_ = nullptr;
+    StateHash last_;
+};
+
+UNISONO_NAMESPACE_END

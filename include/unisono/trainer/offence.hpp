@@ -1,0 +1,43 @@
+#pragma once
+
+/// \file
+/// What the guard found, and how all ranks come to know it.
+
+#include "unisono/core/list.hpp"
+#include "unisono/trainer/agreement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The first offender of the lowest rank that has one; the same on all ranks.
+struct Offence {
+    int rank = -1;
+    std::size_t parameter = 0;
+    bool loss = false; ///< the loss, not a parameter
+};
+
+/// All ranks' offences (rank below 0: none) become that of the lowest rank that has one. Collective.
+template <class World>
+void agree_on_offence(World& world, Offence& offence) {
+    constexpr std::uint64_t loss_code = (std::uint64_t{1} << 32) - 1;
+    constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
+    std::array<std::uint64_t, 1> mine = {nothing};
+    if (offence.rank >= 0)
+        mine[0] = offence.loss ? loss_code : std::min<std::uint64_t>(offence.parameter, loss_code - 1);
+    List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+    gather_words(world, mine, all);
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank] == nothing) continue;
+        offence = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code};
+        return;
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,104 @@
+#pragma once
+
+/// \file
+/// Policy: an update's bits are a function of its replicas' gradients alone. Not in the umbrella: include it where it is used.
+///
+///     un::Trainer trainer{world, model, un::Replicas{.count = 8}, un::Reproducible{}, un::RingReducer{}, un::AdamW{}};
+///
+/// With `Replicas` the same parameters come out on 1 to 8 ranks, by any synchronous reducer, over any transport, with buckets
+/// of any size, whoever hosts how many replicas. The model's own arithmetic is the user's: `verify_reproducible`
+/// (trainer/verify.hpp) says whether it is deterministic. docs/reproducible.md has the error bound and its derivation.
+
+#include "unisono/core/list.hpp"
+#include "unisono/observe/exact_sum.hpp"
+#include "unisono/trainer/grid_gradients.hpp"
+#include "unisono/trainer/summation.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What becomes of an update with a gradient that does not fit the grid that its parameter had. (At a parameter's first
+/// gradient other than zero its update is always repeated: nothing was known.) NaN and infinity fit no grid: the guard
+/// decides, and without one `skip` skips and all else stops.
+enum class OnMisfit : std::uint8_t {
+    widen, ///< the update is repeated, on a wider grid: the model is called again on the same micro-batches
+    skip,  ///< the update is left out on every rank; the next has a wider grid
+    stop,  ///< every rank gets an error that names the parameter; the next update has a wider grid
+};
+
+constexpr std::string_view name_of(OnMisfit what) {
+    return what == OnMisfit::widen ? "widen" : (what == OnMisfit::skip ? "skip" : "stop");
+}
+
+/// Gradients are summed on a grid (arithmetic/grid.hpp), losses and weights exactly. Each parameter's grid follows its
+/// gradients: after an update E = max(needed + headroom_bits, E - 1), where 2^needed is above the greatest |weight * g| of any
+/// micro-batch. So a gradient may grow 2^headroom_bits-fold from one update to the next. The error of an element is at
+/// most L 2^(E - 52) and half an ulp: a better bound than a float sum's where the addends are above 2^(headroom_bits - 27) /
+/// (L - 1) of the parameter's greatest.
+///
+/// Cost: beside mapped memory 8 bytes an element on the wire; memory 8 bytes an element where a rank hosts more than one
+/// replica, or the reducer is none of the native ones; one all_reduce of 4 bytes a parameter and one of 1 KiB an update.
+/// A repeated update calls the model again on the same batches, buffers (running statistics) included.
+struct Reproducible {
+    std::int32_t headroom_bits = 6; ///< 0 to 24
+    OnMisfit on_misfit = OnMisfit::widen;
+
+    static constexpr std::string_view name = "reproducible";
+    static constexpr Family family = Family::summation;
+    static constexpr bool reproducible = true;
+    friend bool operator==(const Reproducible&, const Reproducible&) = default;
+
+    /// \throws error bad_input
+    [[nodiscard]] std::int32_t checked_headroom() const {
+        if (headroom_bits < 0 || headroom_bits > 24)
+            refuse_input({"Reproducible.headroom_bits is ", headroom_bits, "; expected 0 to 24"});
+        return headroom_bits;
+    }
+
+    class Totals;
+    template <class World, class T>
+    using Gradients = detail::GridGradients<World, T>;
+};
+
+/// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in steps of 2^-20.
+class Reproducible::Totals {
+public:
+    void begin() {
+        divisor_ = ExactSum{};
+        loss_ = ExactSum{};
+    }
+    void add(detail::UpdateSums&, const Share& share, double loss) {
+        divisor_.add(share.divisor);
+        loss_.add_product(share.multiplier, loss);
+    }
+    template <class World>
+    void agree(World& world, detail::UpdateSums& sums) {
+        if (world.size() > 1) {
+            std::array<std::int64_t, counts + 2 * ExactSum::words> all = {
+                static_cast<std::int64_t>(sums.micro_batches), static_cast<std::int64_t>(sums.samples),
+                std::llrint(sums.tokens * 0x1p20), static_cast<std::int64_t>(sums.offenders)};
+            divisor_.save(all.data() + counts);
+            loss_.save(all.data() + counts + ExactSum::words);
+            all_reduce(world, all);
+            sums.micro_batches = static_cast<double>(all[0]);
+            sums.samples = static_cast<double>(all[1]);
+            sums.tokens = static_cast<double>(all[2]) * 0x1p-20;
+            sums.offenders = static_cast<double>(all[3]);
+            divisor_ = ExactSum::load(all.data() + counts);
+            loss_ = ExactSum::load(all.data() + counts + ExactSum::words);
+        }
+        sums.divisor = divisor_.value();
+        sums.loss = loss_.value();
+    }
+
+private:
+    static constexpr std::size_t counts = 4;
+    ExactSum divisor_;
+    ExactSum loss_;
+};
+static_assert(policy_of<Reproducible, Family::summation>);
+
+UNISONO_NAMESPACE_END

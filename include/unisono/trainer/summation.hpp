@@ -1,0 +1,75 @@
+#pragma once
+
+/// \file
+/// Policy: how gradients, losses and weights are added up, over micro-batches and over ranks.
+///
+/// | policy         | an update's bits depend on                            | cost                                     |
+/// |----------------|-------------------------------------------------------|------------------------------------------|
+/// | `PlainSums`    | the addends, and who adds them in which order          | none                                     |
+/// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
+///
+/// A policy names two types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
+/// sums GradientImage. `Totals` adds the losses and weights.
+/// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
+/// Declared property: `reproducible`.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/core/policy.hpp"
+#include "unisono/model/weighing.hpp"
+#include "unisono/trainer/gradient_image.hpp"
+
+#include <array>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Sums over micro-batches: of this rank, and after `Totals::agree` of all ranks.
+struct UpdateSums {
+    double divisor = 0;
+    double loss = 0; ///< weighted
+    double micro_batches = 0;
+    double samples = 0;
+    double tokens = 0;
+    double offenders = 0; ///< ranks on which the guard found something
+
+    static constexpr std::size_t count = 6;
+    [[nodiscard]] std::array<double, count> pack() const {
+        return {divisor, loss, micro_batches, samples, tokens, offenders};
+    }
+    static UpdateSums unpack(const std::array<double, count>& sums) {
+        return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+    }
+};
+
+/// Doubles, added as they come; over ranks by the transport's best.
+struct PlainTotals {
+    void begin() {}
+    void add(UpdateSums& sums, const Share& share, double loss) {
+        sums.divisor += share.divisor;
+        sums.loss += share.multiplier * loss;
+    }
+    template <class World>
+    void agree(World& world, UpdateSums& sums) {
+        if (world.size() == 1) return;
+        std::array<double, UpdateSums::count> all = sums.pack();
+        all_reduce(world, all);
+        sums = UpdateSums::unpack(all);
+    }
+};
+
+} // namespace detail
+
+/// Floats are added as they are, by the reducer's schedule: all ranks have the same bits, which depend on who adds what.
+struct PlainSums {
+    static constexpr std::string_view name = "plain sums";
+    static constexpr Family family = Family::summation;
+    static constexpr bool reproducible = false;
+    friend bool operator==(const PlainSums&, const PlainSums&) = default;
+
+    template <class World, class T>
+    using Gradients = detail::GradientImage<World, T>;
+    using Totals = detail::PlainTotals;
+};
+static_assert(policy_of<PlainSums, Family::summation>);
+
+UNISONO_NAMESPACE_END

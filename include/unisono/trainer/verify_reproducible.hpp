@@ -1,0 +1,125 @@
+#pragma once
+
+/// \file
+/// Whether a model gives the same bits for the same micro-batch, whatever came before and on whichever thread: what all
+/// promises of the same weights on any cluster begin with. Not in the umbrella: include it where it is used.
+
+#include "unisono/core/list.hpp"
+#include "unisono/model/model.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct ReproducibleModel {
+    bool reproducible = true;
+    std::string what = {}; ///< the first difference, for people; empty where there is none
+    explicit operator bool() const { return reproducible; }
+};
+
+namespace detail {
+
+/// The bytes of all spans of a range, one after the other.
+template <class Spans>
+std::vector<std::byte> bytes_of_spans(Spans&& spans) {
+    std::vector<std::byte> bytes;
+    for_each_span(spans, [&](auto one) {
+        const auto* const from = reinterpret_cast<const std::byte*>(one.data());
+        bytes.insert(bytes.end(), from, from + one.size_bytes());
+    });
+    return bytes;
+}
+template <class Spans>
+void restore_spans(Spans&& spans, const std::vector<std::byte>& bytes) {
+    std::size_t at = 0;
+    for_each_span(spans, [&](auto one) {
+        if (!one.empty()) std::memcpy(one.data(), bytes.data() + at, one.size_bytes());
+        at += one.size_bytes();
+    });
+}
+
+/// What one micro-batch gave.
+struct PassResult {
+    std::uint64_t loss = 0;
+    std::vector<std::byte> gradients = {};
+    std::vector<std::byte> buffers = {};
+};
+
+template <class M, class Batch>
+PassResult run_pass(M& model, const Batch& batch, const PassFacts& facts, const std::vector<std::byte>& buffers) {
+    if constexpr (requires { model.buffers(); }) restore_spans(model.buffers(), buffers);
+    for_each_span(model.gradients(), [](auto one) {
+        if (!one.empty()) std::memset(static_cast<void*>(one.data()), 0, one.size_bytes());
+    });
+    Pass pass(facts);
+    PassResult result;
+    result.loss = std::bit_cast<std::uint64_t>(static_cast<double>(model(batch, pass)));
+    result.gradients = bytes_of_spans(model.gradients());
+    if constexpr (requires { model.buffers(); }) result.buffers = bytes_of_spans(model.buffers());
+    return result;
+}
+
+} // namespace detail
+
+/// Runs `batch` and `another` in both orders, twice, and `batch` on a thread of its own, always from the same buffers, and
+/// compares losses, gradients and buffers bit by bit. `facts` say what the pass tells the model (random streams!). Afterwards
+/// gradients are zero, parameters and buffers as before. Local; alone it proves nothing about other machines, builds or
+/// instruction sets. What the model throws goes on to the caller. Memory: five copies of the gradients.
+template <model M, class Batch>
+    requires trainable_on<M, Batch>
+ReproducibleModel verify_reproducible(M& model, const Batch& batch, const Batch& another, const PassFacts& facts = {}) {
+    std::vector<std::byte> buffers;
+    if constexpr (requires { model.buffers(); }) buffers = detail::bytes_of_spans(model.buffers());
+    const std::vector<std::byte> parameters = detail::bytes_of_spans(model.parameters());
+    ReproducibleModel verdict;
+    const auto compare = [&](const detail::PassResult& found, const detail::PassResult& expected, const char* when) {
+        if (!verdict.reproducible) return;
+        std::size_t index = 0;
+        std::size_t at = 0;
+        std::string what;
+        detail::for_each_span(model.gradients(), [&](auto one) {
+            if (what.empty() && !one.empty() &&
+                std::memcmp(found.gradients.data() + at, expected.gradients.data() + at, one.size_bytes()) != 0)
+                what = concat({"the gradient of ", parameter_label(model, index)});
+            at += one.size_bytes();
+            ++index;
+        });
+        if (what.empty() && found.loss != expected.loss) what = "the loss";
+        if (what.empty() && found.buffers != expected.buffers) what = "a buffer";
+        if (what.empty()) return;
+        verdict = {false, concat({what, " differs ", when})};
+    };
+    const detail::PassResult first = detail::run_pass(model, batch, facts, buffers);
+    const detail::PassResult other = detail::run_pass(model, another, facts, buffers);
+    compare(detail::run_pass(model, another, facts, buffers), other, "when a micro-batch is run twice");
+    compare(detail::run_pass(model, batch, facts, buffers), first, "when another micro-batch was run before");
+    compare(detail::run_pass(model, batch, facts, buffers), first, "when a micro-batch is run twice");
+    detail::PassResult elsewhere;
+    std::exception_ptr thrown;
+    std::thread([&] {
+        try {
+            elsewhere = detail::run_pass(model, batch, facts, buffers);
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+    }).join();
+    if (thrown) std::rethrow_exception(thrown);
+    compare(elsewhere, first, "on another thread");
+    if (verdict.reproducible && detail::bytes_of_spans(model.parameters()) != parameters)
+        verdict = {false, "the model changes its parameters by itself"};
+    detail::restore_spans(model.parameters(), parameters);
+    if constexpr (requires { model.buffers(); }) detail::restore_spans(model.buffers(), buffers);
+    detail::for_each_span(model.gradients(), [](auto one) {
+        if (!one.empty()) std::memset(static_cast<void*>(one.data()), 0, one.size_bytes());
+    });
+    return verdict;
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,368 @@
+// Trainings whose bits depend on the replicas alone: neither on the number of ranks, nor on reducer, transport, buckets or who
+// hosts what; and what happens where gradients do not fit their grid.
+#include "models.hpp"
+#include "outcomes.hpp"
+
+#include "unisono/accumulation/steps.hpp"
+#include "unisono/guard/none.hpp"
+#include "unisono/optimizer/adam.hpp"
+#include "unisono/reducer/automatic.hpp"
+#include "unisono/reducer/parameter_server.hpp"
+#include "unisono/reducer/ring.hpp"
+#include "unisono/sampler/sequential.hpp"
+#include "unisono/trainer/reproducible.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+constexpr std::size_t columns = 6;
+constexpr std::size_t samples = 53;
+
+const std::vector<float> inputs = [] {
+    std::vector<float> all(samples * columns);
+    un::Mt19937 generator(31);
+    un::torch_rand(generator, std::span<float>(all));
+    return all;
+}();
+const std::vector<float> targets = [] {
+    std::vector<float> all(samples);
+    un::Mt19937 generator(32);
+    un::torch_rand(generator, std::span<float>(all));
+    return all;
+}();
+un::RowData<float, float> data() { return {inputs, columns, targets}; }
+
+/// All that a run says: weights, and the loss of each update.
+struct Result {
+    std::vector<float> weights;
+    std::vector<double> losses;
+    [[nodiscard]] bool same_as(const Result& other) const {
+        return weights.size() == other.weights.size() && losses.size() == other.losses.size() && !weights.empty() &&
+               std::memcmp(weights.data(), other.weights.data(), weights.size() * sizeof(float)) == 0 &&
+               std::memcmp(losses.data(), other.losses.data(), losses.size() * sizeof(double)) == 0;
+    }
+};
+
+void check_clean(const std::vector<Outcome>& all) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
+}
+
+/// Trains; the result of rank 0, after a look whether all ranks have it.
+template <class Model, class... Policies>
+Result train(int ranks, const un::FitOptions& options, Policies... policies) {
+    std::vector<Result> results(static_cast<std::size_t>(ranks));
+    check_clean(outcomes(ranks, [&](auto& world) {
+        Model model(columns, 4);
+        model.says_ready = true;
+        un::Trainer trainer(world, model, policies...);
+        Result& mine = results[static_cast<std::size_t>(world.rank())];
+        auto set = data();
+        trainer.fit(set, options, [&](const un::UpdateReport& report) { mine.losses.push_back(report.loss); });
+        trainer.verify_replicas();
+        mine.weights = model.values();
+    }));
+    for (const Result& one : results) BOOST_TEST(one.same_as(results[0]));
+    return results[0];
+}
+
+using Contiguous = LeastSquares<float>;
+using InPieces = LeastSquares<float, un::GradientKind::mean, true>;
+using Sums = LeastSquares<float, un::GradientKind::sum>;
+
+const un::Sgd momentum{.learning_rate = 0.05, .momentum = 0.9};
+const un::FitOptions options{.epochs = 2, .batch_size = 3, .progress = false};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(trainer_reproducible)
+
+BOOST_AUTO_TEST_CASE(any_number_of_ranks_gives_the_bits_of_one) {
+    for (const std::int64_t replicas : {6, 8}) {
+        const un::Replicas logical{replicas};
+        const Result one = train<Contiguous>(1, options, logical, un::Reproducible{}, momentum);
+        BOOST_TEST(one.losses.back() < one.losses.front());
+        bool plain_differs = false;
+        const Result plain_one = train<Contiguous>(1, options, logical, momentum);
+        for (int ranks = 2; ranks <= replicas; ++ranks) {
+            BOOST_TEST(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum).same_as(one));
+            plain_differs = plain_differs || !train<Contiguous>(ranks, options, logical, momentum).same_as(plain_one);
+        }
+        BOOST_TEST(plain_differs); // else the above shows nothing
+    }
+}
+
+BOOST_AUTO_TEST_CASE(neither_reducer_nor_buckets_nor_memory_matter) {
+    const un::Replicas logical{6};
+    const Result one = train<Contiguous>(1, options, logical, un::Reproducible{}, momentum);
+    const auto same = [&](const Result& other) { BOOST_TEST(other.same_as(one)); };
+    for (const int ranks : {2, 4, 6}) {
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::RingReducer{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::RingReducer{.chunk_bytes = 8}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::TreeReducer{}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::HalvingDoublingReducer{}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::ParameterServerReducer{2}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::ParameterServerReducer{1}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::AutomaticReducer{}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::Buckets{1, 1}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::Buckets{8, 1}));
+    }
+    auto ahead = options;
+    ahead.read_ahead = 2;
+    same(train<Contiguous>(3, ahead, logical, un::Reproducible{}, momentum));
+}
+
+BOOST_AUTO_TEST_CASE(weights_guards_optimizers_and_windows) {
+    const un::Replicas logical{5};
+    const auto check = [&](auto make) {
+        const Result one = make(1);
+        for (const int ranks : {2, 3, 5}) BOOST_TEST(make(ranks).same_as(one));
+    };
+    check([&](int r) {
+        return train<Contiguous>(r, options, logical, un::Reproducible{}, un::AdamW{}, un::BySamples{});
+    });
+    check([&](int r) {
+        return train<Sums>(r, options, logical, un::Reproducible{}, un::Adam{}, un::BySamples{},
+                           un::SequentialSampler{});
+    });
+    check([&](int r) {
+        return train<Contiguous>(r, options, logical, un::Reproducible{}, momentum, un::Accumulate{.steps = 3});
+    });
+    check([&](int r) {
+        return train<InPieces>(r, options, logical, un::Reproducible{.headroom_bits = 0}, momentum, un::NoGuard{},
+                               un::DistributedSampler{.shuffle = false});
+    });
+}
+
+BOOST_AUTO_TEST_CASE(close_to_sums_in_double) {
+    const Result exact = train<Contiguous>(2, options, un::Replicas{6}, un::Reproducible{}, momentum);
+    const Result plain = train<Contiguous>(2, options, un::Replicas{6}, momentum);
+    for (std::size_t i = 0; i < exact.weights.size(); ++i)
+        BOOST_TEST(std::abs(exact.weights[i] - plain.weights[i]) < 1e-5f);
+}
+
+BOOST_AUTO_TEST_CASE(replicas_host_each_micro_batch_once_and_name_their_randomness) {
+    struct Seen {
+        std::multiset<std::vector<std::uint64_t>> all;
+        std::mutex mutex;
+    };
+    struct Watching : Contiguous {
+        using Contiguous::Contiguous;
+        Seen* seen = nullptr;
+        double operator()(const un::RowBatch<float, float>& batch, un::Pass& pass) {
+            auto random = pass.random();
+            std::vector<std::uint64_t> facts = {pass.epoch(), pass.update(), pass.replica(), pass.replicas(), random()};
+            for (const float x : batch.labels) facts.push_back(std::bit_cast<std::uint32_t>(x));
+            const std::lock_guard lock(seen->mutex);
+            seen->all.insert(facts);
+            return Contiguous::operator()(batch, pass);
+        }
+    };
+    const auto seen_by = [&](int ranks) {
+        Seen seen;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Watching model(columns, 4);
+            model.seen = &seen;
+            un::Trainer trainer(world, model, un::Replicas{5}, momentum, un::Accumulate{.steps = 2});
+            auto set = data();
+            auto own = options;
+            own.seed = 99;
+            trainer.fit(set, own);
+        }));
+        return seen.all;
+    };
+    const auto one = seen_by(1);
+    BOOST_TEST(one.size() == 40u); // 2 epochs x 4 rounds of 15 samples (padded to 55) x 5 replicas
+    for (const int ranks : {2, 3, 4, 5}) BOOST_TEST((seen_by(ranks) == one));
+}
+
+BOOST_AUTO_TEST_CASE(evaluation_and_predictions_are_cut_for_the_replicas) {
+    // The metric adds a batch's mean in float: it would show other batches, or another order.
+    struct Judged : Contiguous {
+        using Contiguous::Contiguous;
+        void evaluate(const un::RowBatch<float, float>& batch, un::MeanMetric& metric) {
+            float sum = 0;
+            for (std::size_t i = 0; i < batch.rows(); ++i)
+                sum += batch.labels[i] * static_cast<float>(output(batch.row(i)));
+            metric.add(static_cast<double>(sum / static_cast<float>(batch.rows())), static_cast<double>(batch.rows()));
+        }
+    };
+    const auto judge = [](int ranks, auto... policies) {
+        double value = 0;
+        std::vector<float> outputs;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Judged model(columns);
+            for (std::size_t i = 0; i < columns; ++i) model.contiguous[i] = 0.1f + 0.3f * static_cast<float>(i);
+            un::Trainer trainer(world, model, policies...);
+            auto set = data();
+            const auto [mean] = trainer.evaluate(set, {.batch_size = 4}, un::MeanMetric{});
+            const auto predicted = trainer.predict(set, {.batch_size = 4});
+            if (world.rank() == 0) value = mean.value();
+            if (world.rank() == 0) outputs = predicted;
+        }));
+        return std::pair(value, outputs);
+    };
+    const auto one = judge(1, un::Replicas{7});
+    BOOST_TEST(one.second.size() == samples);
+    for (const int ranks : {2, 3, 5, 7}) {
+        const auto other = judge(ranks, un::Replicas{7});
+        BOOST_TEST(std::memcmp(&other.first, &one.first, sizeof(double)) == 0);
+        BOOST_TEST((other.second == one.second));
+    }
+    BOOST_TEST((judge(3).second == one.second));
+}
+
+BOOST_AUTO_TEST_CASE(fewer_replicas_than_ranks_and_two_who_say_how_many_are_refused) {
+    for (const Outcome& one : outcomes(3, [&](auto& world) {
+             Contiguous model(columns);
+             un::Trainer trainer(world, model, un::Replicas{2});
+             auto set = data();
+             trainer.fit(set, options);
+         })) {
+        BOOST_TEST(one.failed);
+        BOOST_TEST(one.says("Replicas.count is 2; expected 3"));
+    }
+    for (const Outcome& one : outcomes(1, [&](auto& world) {
+             Contiguous model(columns);
+             un::Trainer trainer(world, model, un::Reproducible{.headroom_bits = 25});
+         }))
+        BOOST_TEST(one.says("Reproducible.headroom_bits is 25; expected 0 to 24"));
+}
+
+namespace {
+
+/// Its gradient is what the batch says; it counts its calls.
+struct Scripted {
+    std::vector<float> weights = std::vector<float>(4), gradient = std::vector<float>(4);
+    int calls = 0;
+    std::span<float> parameters() { return weights; }
+    std::span<float> gradients() { return gradient; }
+    double operator()(const std::vector<float>& batch, un::Pass&) {
+        ++calls;
+        for (std::size_t i = 0; i < 4; ++i) gradient[i] += batch[i];
+        return batch[0];
+    }
+};
+const un::Sgd plain{.learning_rate = 1};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_gradient_beyond_its_grid_is_repeated_skipped_or_an_error) {
+    for (const int ranks : {1, 2, 3}) {
+        for (const un::OnMisfit what : {un::OnMisfit::widen, un::OnMisfit::skip, un::OnMisfit::stop}) {
+            for (const std::size_t hosted : {1u, 2u}) {
+                check_clean(outcomes(ranks, [&](auto& world) {
+                    const auto expect = [](bool good, const char* text) {
+                        if (!good) throw std::runtime_error(text);
+                    };
+                    Scripted model;
+                    un::Trainer trainer(world, model, un::Reproducible{.headroom_bits = 4, .on_misfit = what}, plain);
+                    const auto step = [&](std::vector<float> batch) {
+                        return hosted == 1 ? trainer.step(batch) : trainer.step(batch, batch);
+                    };
+                    const auto per_step = static_cast<int>(hosted);
+                    expect(step({1, 2, 3, 0}).committed, "first");
+                    expect(model.calls == 2 * per_step, "the first is repeated, since nothing was known");
+                    expect(model.weights[2] == -3.0f && model.weights[3] == 0.0f, "values");
+                    expect(step({1, 2, 20, 0}).committed && model.calls == 3 * per_step, "grows within its headroom");
+                    // Only the last rank's gradient is too large.
+                    const bool large = world.rank() == world.size() - 1;
+                    const std::vector<float> before = model.weights;
+                    bool committed = false;
+                    bool stopped = false;
+                    try {
+                        committed = step({1, 2, large ? 4096.0f : 0.0f, 0}).committed;
+                    } catch (const un::error& e) {
+                        stopped = e.code() == un::ErrorCode::refused;
+                    }
+                    expect(stopped == (what == un::OnMisfit::stop), "stopped");
+                    expect(committed == (what == un::OnMisfit::widen), "committed");
+                    const auto mean = 4096.0f / static_cast<float>(world.size());
+                    if (committed)
+                        expect(model.weights[2] == before[2] - mean && model.calls == 5 * per_step, "repeated");
+                    else expect(model.weights == before && model.calls == 4 * per_step, "as before");
+                    expect(step({1, 2, 4096.0f, 0}).committed, "goes on with a wider grid");
+                }));
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(not_finite_is_found_on_all_ranks_with_a_guard_and_without) {
+    const auto check = [](auto guard, un::OnMisfit what, bool throws) {
+        for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+            check_clean(outcomes(3, [&](auto& world) {
+                Scripted model;
+                un::Trainer trainer(world, model, un::Reproducible{.on_misfit = what}, plain, guard);
+                const std::vector<float> good(4, 1.0f);
+                std::vector<float> mine = good;
+                if (world.rank() == 1) mine[2] = bad;
+                bool thrown = false;
+                for (int i = 0; i < 3; ++i) {
+                    trainer.step(good);
+                    try {
+                        if (trainer.step(mine).committed) throw std::runtime_error("committed");
+                    } catch (const un::error& e) {
+                        if (e.code() != un::ErrorCode::not_finite || e.rank() != 1) throw;
+                        thrown = true;
+                    }
+                    if (model.weights[2] != -static_cast<float>(i + 1)) throw std::runtime_error("changed");
+                }
+                if (thrown != throws) throw std::runtime_error("outcome");
+            }));
+        }
+    };
+    check(un::FiniteGuard{}, un::OnMisfit::widen, true);
+    check(un::FiniteGuard{.action = un::OnOffence::skip}, un::OnMisfit::widen, false);
+    check(un::NoGuard{}, un::OnMisfit::widen, true);
+    check(un::NoGuard{}, un::OnMisfit::skip, false);
+}
+
+BOOST_AUTO_TEST_CASE(own_loops_host_as_many_as_they_like) {
+    // 7 micro-batches, hosted in different numbers: 7; 3 + 4; 1 + 0 + 6; 2 + 2 + 2 + 1.
+    std::vector<std::vector<int>> ways = {{7}, {3, 4}, {1, 0, 6}, {2, 2, 2, 1}};
+    std::vector<float> expected;
+    for (const auto& way : ways) {
+        std::vector<float> found;
+        check_clean(outcomes(static_cast<int>(way.size()), [&](auto& world) {
+            Scripted model;
+            un::Trainer trainer(world, model, un::Reproducible{}, un::Adam{.learning_rate = 0.1});
+            int first = 0;
+            for (int r = 0; r < world.rank(); ++r) first += way[static_cast<std::size_t>(r)];
+            for (int update = 0; update < 5; ++update) {
+                const auto batch = [&](int i) {
+                    un::CounterRandom random(5, static_cast<std::uint32_t>(first + i),
+                                             static_cast<std::uint64_t>(update));
+                    return std::vector<float>{random.uniform(), random.uniform() * 1e-3f, random.uniform() * 1e6f,
+                                              -0.0f};
+                };
+                switch (way[static_cast<std::size_t>(world.rank())]) {
+                case 0: trainer.step(); break;
+                case 1: trainer.step(batch(0)); break;
+                case 2: trainer.step(batch(0), batch(1)); break;
+                case 3: trainer.step(batch(0), batch(1), batch(2)); break;
+                case 4: trainer.step(batch(0), batch(1), batch(2), batch(3)); break;
+                case 6: trainer.step(batch(0), batch(1), batch(2), batch(3), batch(4), batch(5)); break;
+                default: trainer.step(batch(0), batch(1), batch(2), batch(3), batch(4), batch(5), batch(6)); break;
+                }
+            }
+            if (world.rank() == 0) found = model.weights;
+        }));
+        if (expected.empty()) expected = found;
+        BOOST_TEST(expected.size() == 4u);
+        BOOST_TEST(std::memcmp(found.data(), expected.data(), 16) == 0);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
