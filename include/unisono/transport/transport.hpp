@@ -28,6 +28,10 @@
 /// - A transport may want to know what its rank `waits(wait)` for, and that it `waits_no_more()`: then `abort` of a timeout looks
 ///   for the root of it among all ranks, for some seconds if need be.
 ///
+/// - A transport that has a limited number of boards for groups lets its rank `offer_board()` (-1: none) before a group is made;
+///   one of the ranks `give_board(ranks)`s, the board is part of the group's number (`with_board`), and each rank of the group
+///   calls `drop_board(number)` in the end.
+///
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
 /// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
