@@ -6,6 +6,7 @@
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/reducer/tree.hpp>
+#include <unisono/sharding/automatic.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/trainer.hpp>
 #include <unisono/transport/in_process.hpp>
@@ -57,7 +58,9 @@ void check(std::uint64_t seed, const Policies&... policies) {
                        "rank " << rank << " differs from rank 0");
         }
         // The transport's best schedules, which parameter servers use, are others where memory is mapped.
-        constexpr bool same_schedules = !(std::same_as<Policies, un::ParameterServerReducer> || ...);
+        // And what is measured there is not virtual time.
+        constexpr bool same_schedules =
+            !((std::same_as<Policies, un::ParameterServerReducer> || un::measured_sharding<Policies>) || ...);
         for (std::size_t i = 0; i < width; ++i) {
             if constexpr (same_schedules)
                 BOOST_TEST(simulated[0][i] == real[0][i], "in_process has another weight " << i);
@@ -83,6 +86,12 @@ BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_a_tree_with_accumulation) {
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_halving_and_doubling) { check(3, un::HalvingDoublingReducer{}); }
 
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_parameter_servers) { check(4, un::ParameterServerReducer{}); }
+
+BOOST_AUTO_TEST_CASE(sixty_four_ranks_sharded) {
+    check(5, un::RingReducer{}, un::StateSharding{});
+    check(6, un::HalvingDoublingReducer{}, un::StateSharding{});
+    check(7, un::AutomaticSharding{});
+}
 
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {
     const std::vector<float> values = un::torch_rand(0, width * rows);
