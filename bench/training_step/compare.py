@@ -23,7 +23,7 @@ from contenders import Contender, Failed, median, quantile
 HIDDEN = [64, 512, 2048]  # two layers of so many units: 9 thousand, 300 thousand and 4.3 million parameters
 GOALS = {64: (1.08, 1.15), 512: (1.05, 1.15), 2048: (1.03, 1.06)}  # of one rank's time: near, remote
 NEAR_NS = 200  # a round trip of a line up to which cores count as near
-TITLES = {"unisono": "unisono", "torch": "PyTorch DDP, Gloo"}
+TITLES = {"unisono": "unisono", "blocked": "unisono, blocked kernels", "torch": "PyTorch DDP, Gloo"}
 
 
 def torch_or_why():
@@ -45,6 +45,7 @@ class Case:
 
     def __init__(self, hidden, contenders, settings):
         self.hidden, self.contenders, self.settings = hidden, contenders, settings
+        self.chosen = {}  # the way that AutomaticSharding takes
         self.entries = []  # (contender, way, steps a turn, seconds of each round's step on the slowest rank)
 
     def prepare(self):
@@ -52,7 +53,7 @@ class Case:
             answers = contender.order(f"prepare {self.hidden}")
             self.refuse_wrong(contender, answers)
             self.parameters = answers[0]["parameters"]
-            self.chosen = answers[0].get("chosen", getattr(self, "chosen", None))
+            self.chosen[contender.name] = answers[0].get("chosen")
             for way in answers[0]["ways"]:
                 once = self.turn(contender, way, 2)
                 self.entries.append((contender, way, max(2, min(2000, int(self.settings["turn_s"] / once))), []))
@@ -107,8 +108,8 @@ def print_result(result):
               f"{result['round_trip_ns']:.0f} ns")
         print_row(["way", "median", "spread", "of one", "paired", "best quarter", "over floor", "goal"])
         for way, one in ways.items():
-            goal = f"{result['goal_at_most']:.2f} x" if name == "unisono" and way not in ("one", "floor") else ""
-            chosen = " *" if name == "unisono" and way == result["chosen"] else ""
+            goal = f"{result['goal_at_most']:.2f} x" if name != "torch" and way not in ("one", "floor") else ""
+            chosen = " *" if way == result["chosen"][name] else ""
             print_row([WAYS[way] + chosen, f"{one['median_us']:.1f}", f"{one['spread'] * 100:.0f} %"] +
                       ([f"{one[key]:.3f} x" for key in ("ratio", "paired_ratio", "best_quarter_ratio")]
                        if way != "one" else ["", "", ""]) +
@@ -125,6 +126,8 @@ def compare(arguments, place):
     contenders, results = [], []
     try:
         contenders.append(Contender("unisono", TITLES["unisono"], [arguments.program], {}, 2, place / "unisono"))
+        contenders.append(Contender("blocked", TITLES["blocked"], [arguments.program], {"arguments": ["blocked"]}, 2,
+                                    place / "blocked"))
         why = "--without-torch" if arguments.without_torch else torch_or_why()
         if why is None:
             script = str(Path(__file__).parent / "torch_ddp.py")
@@ -133,7 +136,7 @@ def compare(arguments, place):
             print(f"PyTorch is left out: {why}")
         unisono = contenders[0]
         machine = unisono.order("machine")[0]["machine"]
-        machine |= {"torch": contenders[1].order("version")[0]["version"]} if why is None else {}
+        machine |= {"torch": contenders[-1].order("version")[0]["version"]} if why is None else {}
         print(f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, {machine['compiler']}"
               f"{', PyTorch ' + machine['torch'] if why is None else ''}; core to core and back "
               f"{machine['round_trip_ns']:.0f} ns; load {machine['load']:.1f}")

@@ -1,5 +1,6 @@
 // Unisono's part of the comparison of training steps: one rank's process, which compare.py gives its turns (lines in
-// support/driver.hpp). The network of examples/digits, 32 images a rank, SGD with momentum.
+// support/driver.hpp). The network of examples/digits, 32 images a rank, SGD with momentum. The variant "blocked" runs it with
+// kernels as fast as those of libraries.
 //
 //     prepare HIDDEN     networks of 64, HIDDEN, HIDDEN and 10 units; proves that what is measured trains right
 //     run WAY STEPS      {"seconds": of a step on this rank, 0 if it has no part in it}
@@ -7,7 +8,7 @@
 //     machine, round_trip
 
 #include "../../examples/digits/data.hpp"
-#include "../../examples/digits/network.hpp"
+#include "blocked_network.hpp"
 #include "support/driver.hpp"
 
 #include <cmath>
@@ -29,17 +30,14 @@ constexpr std::size_t cycle = 8;                               // different batc
 constexpr un::Sgd sgd{.learning_rate = 1e-4, .momentum = 0.9}; // slow, so that what is computed stays as it is
 
 /// A network and who trains it.
-template <class Group, class... Policies>
+template <class Network, class Group, class... Policies>
 struct Training {
     Training(Group& group, std::size_t hidden, const Policies&... policies)
         : network({digits::pixels, hidden, hidden, digits::kinds}), trainer(group, network, sgd, policies...) {}
 
-    digits::Network network;
-    un::Trainer<Group, digits::Network, un::Sgd, Policies...> trainer;
+    Network network;
+    un::Trainer<Group, Network, un::Sgd, Policies...> trainer;
 };
-
-template <class Group, class... Policies>
-Training(Group&, std::size_t, Policies...) -> Training<Group, Policies...>;
 
 std::vector<digits::Batch> batches_of(const un::RowData<float>& data, int rank, int ranks) {
     std::vector<digits::Batch> batches;
@@ -52,6 +50,7 @@ std::vector<digits::Batch> batches_of(const un::RowData<float>& data, int rank, 
     return batches;
 }
 
+template <class Network>
 class Rank {
 public:
     Rank(World& world, const un::RowData<float>& data, const std::string& place)
@@ -104,7 +103,7 @@ private:
         alone_.emplace(none_, hidden);
         together_.emplace(world_, hidden);
         sharded_.emplace(world_, hidden, un::StateSharding{});
-        Training<World, un::AutomaticSharding> automatic(world_, hidden, {}); // to know what it chooses
+        Training<Network, World, un::AutomaticSharding> automatic(world_, hidden, {}); // to know what it chooses
         const std::string wrong = compare(*together_, hidden) + compare(*sharded_, hidden) + compare(automatic, hidden);
         const std::size_t parameters = alone_->network.values().size();
         const bool whole = automatic.trainer.optimizer_state().count() == parameters;
@@ -117,7 +116,7 @@ private:
     /// A few updates on all ranks are those of one rank that has all their batches, to the bit.
     template <class Several>
     std::string compare(Several& several, std::size_t hidden) {
-        Training one(none_, hidden);
+        Training<Network, World> one(none_, hidden);
         for (std::size_t step = 0; step < 3; ++step) {
             several.trainer.step(batches_[static_cast<std::size_t>(me())][step]);
             if (me() != 0) continue;
@@ -162,9 +161,9 @@ private:
     bench::Driver driver_;
     std::vector<std::vector<digits::Batch>> batches_; ///< by rank
     std::size_t next_ = 0;
-    std::optional<Training<World>> alone_;
-    std::optional<Training<World>> together_;
-    std::optional<Training<World, un::StateSharding>> sharded_;
+    std::optional<Training<Network, World>> alone_;
+    std::optional<Training<Network, World>> together_;
+    std::optional<Training<Network, World, un::StateSharding>> sharded_;
     std::string wrong_;
 };
 
@@ -175,7 +174,12 @@ int main(int argc, char** argv) {
     try {
         const digits::Images images = digits::read(DIGITS_DATA);
         const auto data = images.data();
-        un::run<un::SharedMemory>(invitation.ranks, [&](World& world) { Rank(world, data, invitation.place).serve(); },
+        un::run<un::SharedMemory>(invitation.ranks,
+                                  [&](World& world) {
+                                      if (invitation.variant == "blocked")
+                                          Rank<bench::BlockedNetwork>(world, data, invitation.place).serve();
+                                      else Rank<digits::Network>(world, data, invitation.place).serve();
+                                  },
                                   {.bind_to_cores = true});
     } catch (const std::exception& failed) {
         bench::give_up(failed.what());

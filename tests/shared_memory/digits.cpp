@@ -53,6 +53,7 @@ BOOST_AUTO_TEST_CASE(processes_have_the_bits_of_threads) {
     compare(images, "ring", sgd, un::RingReducer{.chunk_bytes = 4096});
     compare(images, "accumulation", sgd, un::Accumulate{.steps = 2});
     compare(images, "parameter server", un::Adam{.learning_rate = 0.003}, un::ParameterServerReducer{});
+    compare(images, "sharded", sgd, un::StateSharding{}, un::Buckets{.first_bytes = 512, .bytes = 4096});
     compare(images, "small buckets", sgd, un::Buckets{.first_bytes = 512, .bytes = 4096});
 }
 

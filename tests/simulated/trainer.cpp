@@ -6,6 +6,7 @@
 #include <unisono/reducer/parameter_server.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/reducer/tree.hpp>
+#include <unisono/sharding/automatic.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/trainer/trainer.hpp>
@@ -58,7 +59,9 @@ void check(std::uint64_t seed, const Policies&... policies) {
                        "rank " << rank << " differs from rank 0");
         }
         // The transport's best schedules, which parameter servers use, are others where memory is mapped.
-        constexpr bool same_schedules = !(std::same_as<Policies, un::ParameterServerReducer> || ...);
+        // And what is measured there is not virtual time.
+        constexpr bool same_schedules =
+            !((std::same_as<Policies, un::ParameterServerReducer> || un::measured_sharding<Policies>) || ...);
         for (std::size_t i = 0; i < width; ++i) {
             if constexpr (same_schedules)
                 BOOST_TEST(simulated[0][i] == real[0][i], "in_process has another weight " << i);
@@ -114,6 +117,12 @@ BOOST_AUTO_TEST_CASE(with_logical_replicas_and_sums_on_a_grid_one_rank_has_the_b
     BOOST_TEST((simulated(48, un::TreeReducer{}) == one));
     BOOST_TEST((simulated(7, un::HalvingDoublingReducer{}) == one));
     BOOST_TEST((simulated(64, un::NativeReducer{}) == one));
+}
+
+BOOST_AUTO_TEST_CASE(sixty_four_ranks_sharded) {
+    check(5, un::RingReducer{}, un::StateSharding{});
+    check(6, un::HalvingDoublingReducer{}, un::StateSharding{});
+    check(7, un::AutomaticSharding{});
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_ends_the_training_of_all) {

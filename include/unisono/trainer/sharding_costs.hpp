@@ -42,10 +42,12 @@ public:
 
     std::span<const std::span<T>> parameters() { return {parameters_.data(), parameters_.size()}; }
     std::span<const std::span<T>> gradients() { return {gradients_.data(), gradients_.size()}; }
-    /// What every model does to the caches: its parameters are read and its gradients written, all of them.
+    /// What every model does to the caches: its parameters are read and its gradients written, all of them, and its activations
+    /// come in between.
     double operator()(int, Pass& pass) {
         for (std::size_t i = 0; i < parameters_.size(); ++i)
             accumulate(gradients_[i], std::span<const T>(parameters_[i]), 1.0);
+        zero(activations_.data(), activations_.size());
         pass.count_tokens(1);
         return 0;
     }
@@ -53,6 +55,7 @@ public:
 private:
     Memory<T> shared_;
     List<T> own_;
+    List<T> activations_ = List<T>((std::size_t{4} << 20) / sizeof(T)); ///< more than a core's own cache holds
     List<std::span<T>> parameters_, gradients_;
 };
 
