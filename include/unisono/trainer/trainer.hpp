@@ -80,7 +80,12 @@ struct TrainerPolicies {
                   "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
     static_assert(weighing<Weighing>,
                   "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    static constexpr bool good = TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
+    static constexpr bool grid_agrees = !Summation::reproducible || agrees<Update>;
+    static_assert(grid_agrees,
+                  "unisono::Trainer: found a summation that declares `reproducible`, with an update that does not "
+                  "declare `agrees`. Required: an update that does, for instance Synchronous. "
+                  "Why: all ranks must find alike that a gradient does not fit its grid.");
+    static constexpr bool good = grid_agrees && TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
                                  accumulation_policy<Accumulation> && guard_policy<Guard> && update_policy<Update> &&
                                  sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
                                  learning_rate_policy<LearningRate> && weighing<Weighing> &&
