@@ -289,9 +289,6 @@ public:
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
     /// The optimizer's state of the elements that this rank updates, in flat order.
     [[nodiscard]] OptimizerState<Element>& optimizer_state() { return session_.exchange().state(); }
-    /// Every rank holds the optimizer's whole state; else each holds that of the elements it updates.
-    static constexpr bool state_is_replicated =
-        !detail::gives_owners<typename Policies::Reducer> && !detail::gives_owners<typename Policies::Sharding>;
     /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
     /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
