@@ -133,7 +133,7 @@ public:
     HashLog(const HashLog&) = delete;
     HashLog& operator=(const HashLog&) = delete;
     ~HashLog() {
-        if (file_ != nullptr) std::fclose(file_);
+        if (file_ != nullptr) static_cast<void>(std::fclose(file_));
     }
 
     void operator()(const UpdateReport& report) {
