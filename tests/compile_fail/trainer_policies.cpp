@@ -3,6 +3,7 @@
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/reducer/tree.hpp"
+#include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 
@@ -83,6 +84,7 @@ int main() {
     train(model, OwnedSharding{}, un::RingReducer{});
     train(model, LayerwiseOptimizer{});
     train(model, SumOnlyReducer{});
+    train(model, SumOnlyReducer{}, un::Reproducible{}, un::Replicas{3});
 #endif
 
 // case: stranger
@@ -104,6 +106,25 @@ int main() {
 // expect: unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.
 #ifdef CASE_two_reducers
     train(model, un::RingReducer{}, un::Sgd{}, un::TreeReducer{});
+#endif
+
+// case: two_numbers_of_replicas
+// expect: unisono::Trainer: found two policies of replicas. Required: at most one.
+#ifdef CASE_two_numbers_of_replicas
+    train(model, un::Replicas{2}, un::Replicas{4});
+#endif
+
+// case: two_summations
+// expect: unisono::Trainer: found two policies of summation. Required: at most one.
+#ifdef CASE_two_summations
+    train(model, un::PlainSums{}, un::Reproducible{});
+#endif
+
+// case: sums_on_a_grid_without_agreement
+// expect: unisono::Trainer: found a summation that declares `reproducible`, with an update that does not declare `agrees`.
+// expect: Required: an update that does, for instance Synchronous.
+#ifdef CASE_sums_on_a_grid_without_agreement
+    train(model, un::Reproducible{}, un::ParameterServerReducer{}, HastyUpdate{}, un::NoGuard{});
 #endif
 
 // case: the_same_twice

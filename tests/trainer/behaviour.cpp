@@ -13,6 +13,7 @@
 #include "unisono/sampler/interleaved.hpp"
 #include "unisono/sampler/sequential.hpp"
 #include "unisono/sharding/state.hpp"
+#include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -539,6 +540,9 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     BOOST_TEST(count(3, un::RingReducer{}) == 0u);
     BOOST_TEST(count(2, un::ParameterServerReducer{.servers = 2}) == 0u);
     BOOST_TEST(count(3, un::StateSharding{}) == 0u);
+    BOOST_TEST(count(1, un::Reproducible{}) == 0u);
+    BOOST_TEST(count(2, un::Reproducible{}) == 0u);
+    BOOST_TEST(count(3, un::Reproducible{}, un::RingReducer{}) == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -19,6 +19,8 @@
 /// | accumulate.hpp | y = w x and y += w x | micro-batches |
 /// | apply.hpp | `apply(functor, spans...)` | optimizers, and any formula element by element |
 /// | scan.hpp | `first_non_finite`, `sum_of_squares` | guards and clipping |
+/// | grid.hpp, grid_sum.hpp | sums whose bits do not depend on order and grouping | reproducible training |
+/// | narrow_grid.hpp, square_sum.hpp | the same with 4 bytes an element; sums of squares | |
 /// | vectorised.hpp | one loop for several instruction sets | a kernel of your own |
 ///
 /// Deliberately absent: streaming stores (slower than plain ones wherever a peer reads the result next), intrinsics

@@ -41,14 +41,14 @@ struct StateHash {
 /// "0123456789abcdef"
 inline std::string hash_text(std::uint64_t hash) {
     char text[20];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
+    static_cast<void>(std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash)));
     return text;
 }
 
 /// A line of a hash log, without its end.
 inline std::string hash_line(std::uint64_t update, double loss, const StateHash& hash) {
     char exact[40];
-    std::snprintf(exact, sizeof exact, "%a", loss);
+    static_cast<void>(std::snprintf(exact, sizeof exact, "%a", loss));
     return concat({update, " loss ", exact, " parameters ", hash_text(hash.parameters), " optimizer ",
                    hash_text(hash.optimizer)});
 }

@@ -3,7 +3,6 @@
 /// \file
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 
-#include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
@@ -303,27 +302,31 @@ private:
             else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
         if (world_->size() == 1) return;
+        if constexpr (!on_grid) {
+            start_sums(b, values);
+        } else if (values == nullptr) {
+            start_sums(b, gradient_.image());
+        } else if constexpr (straight) {
+            for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e)
+                operations_.push_back(gradient_.sum_straight(values, extents_[e].slice, extents_[e].owner));
+        }
+    }
+
+    template <class E> // numbers, or images
+    void start_sums(std::size_t b, E* values) {
         if constexpr (by_slices) {
             const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
             if (slices_end_[b] != begin) {
+                const Slice bucket = flat_.bucket(b);
                 operations_.push_back(run_.sum_slices(
-                    *world_, std::span<T>(values + bucket.first, bucket.count),
+                    *world_, std::span<E>(values + bucket.first, bucket.count),
                     std::span<const std::size_t>(slice_counts_.data() + begin, slices_end_[b] - begin)));
                 return;
             }
         }
         for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e) {
             const Slice& slice = extents_[e].slice;
-            const int owner = extents_[e].owner;
-            if constexpr (on_grid) {
-                if (values == nullptr) {
-                    operations_.push_back(sum(gradient_.images(slice), owner));
-                    continue;
-                }
-                if constexpr (straight) operations_.push_back(gradient_.sum_straight(values, slice, owner));
-            } else {
-                operations_.push_back(sum(std::span<T>(values + slice.first, slice.count), owner));
-            }
+            operations_.push_back(sum(std::span<E>(values + slice.first, slice.count), extents_[e].owner));
         }
     }
 

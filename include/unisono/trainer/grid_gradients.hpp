@@ -177,7 +177,7 @@ public:
     [[nodiscard]] T* at(const Stretch<T>& stretch) {
         return in_place() ? stretch.gradients : numbers_.data() + stretch.flat;
     }
-    /// Memory of the group that serves for something else once the optimizer has been there, if there is any.
+    /// An array in the group's memory that holds the gradient as numbers, if any does.
     [[nodiscard]] T* image_in_use() { return in_place() ? nullptr : numbers_.data(); }
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }
@@ -199,8 +199,10 @@ public:
     [[nodiscard]] GridRange& range() { return range_; }
     [[nodiscard]] const GridRange& range() const { return range_; }
 
-    [[nodiscard]] std::span<std::int64_t> images(const Slice& slice) {
-        return std::span<std::int64_t>(image() + slice.first, slice.count);
+    /// All images, in flat order.
+    std::int64_t* image() {
+        if (image_.empty()) image_ = world_->template allocate<std::int64_t>(flat_->count());
+        return image_.data();
     }
     /// `owner`: below 0, all ranks.
     Operation sum_straight(T* values, const Slice& slice, int owner) {
@@ -220,10 +222,6 @@ public:
     }
 
 private:
-    std::int64_t* image() {
-        if (image_.empty()) image_ = world_->template allocate<std::int64_t>(flat_->count());
-        return image_.data();
-    }
     [[nodiscard]] bool can_sum_in_model() const {
         if (world_->size() == 1) return true;
         if (!flat_->contiguous()) return false;

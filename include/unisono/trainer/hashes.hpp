@@ -8,7 +8,6 @@
 ///
 /// `compare_hash_logs` (observe/hash_log.hpp) and the program unisono-compare-hashes find the update at which two runs part.
 
-#include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
@@ -76,14 +75,21 @@ StateHash state_hash(Trainer& trainer) {
     return detail::telling_all(world, "state_hash", [&] {
         detail::List<std::uint64_t> mine = detail::hashes_of(trainer);
         const std::size_t parameters = trainer.layout().parameters();
-        const std::size_t compared = Trainer::state_is_replicated ? mine.size() : parameters;
         if (world.size() > 1) {
-            detail::List<std::uint64_t> all(compared * static_cast<std::size_t>(world.size()));
-            detail::gather_words(world, std::span<const std::uint64_t>(mine).first(compared), all);
-            for (std::size_t i = compared; i < all.size(); ++i) {
-                const std::size_t which = i % compared;
-                if (all[i] == all[which]) continue;
-                const int rank = static_cast<int>(i / compared);
+            const std::size_t count = mine.size();
+            std::size_t owned = 0;
+            for (const Slice& slice : trainer.owned()) owned += slice.count;
+            mine.push_back(owned);
+            detail::List<std::uint64_t> all((count + 1) * static_cast<std::size_t>(world.size()));
+            detail::gather_words(world, mine, all);
+            mine.pop_back();
+            bool replicated = true; // each rank holds all of the optimizer's state
+            for (std::size_t i = count; i < all.size(); i += count + 1)
+                replicated = replicated && all[i] == trainer.layout().count();
+            for (std::size_t i = count + 1; i < all.size(); ++i) {
+                const std::size_t which = i % (count + 1);
+                if (which >= (replicated ? count : parameters) || all[i] == all[which]) continue;
+                const int rank = static_cast<int>(i / (count + 1));
                 const std::string label = parameter_label(trainer.trained(), which % parameters);
                 const std::string part =
                     which < parameters
@@ -93,9 +99,10 @@ StateHash state_hash(Trainer& trainer) {
                     "state_hash", rank,
                     concat({part, " differs between rank 0 and rank ", rank, ", after update ", trainer.updates()}));
             }
-            if (compared != mine.size())
-                all_reduce(world, std::span<std::int64_t>(reinterpret_cast<std::int64_t*>(mine.data()) + compared,
-                                                          mine.size() - compared));
+            for (std::size_t i = parameters; i < count && !replicated; ++i) { // slices add up
+                mine[i] = 0;
+                for (std::size_t at = i; at < all.size(); at += count + 1) mine[i] += all[at];
+            }
         }
         StateHash hash;
         for (std::size_t i = 0; i < mine.size(); ++i)
@@ -126,7 +133,7 @@ public:
     HashLog(const HashLog&) = delete;
     HashLog& operator=(const HashLog&) = delete;
     ~HashLog() {
-        if (file_ != nullptr) std::fclose(file_);
+        if (file_ != nullptr) static_cast<void>(std::fclose(file_));
     }
 
     void operator()(const UpdateReport& report) {

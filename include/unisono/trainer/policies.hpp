@@ -26,6 +26,7 @@
 /// | where owners are given, the reducer reduces to owners                    | the sum must arrive where it is used        |
 /// | an update that needs an owner is given owners                            | without lockstep two owners drift apart     |
 /// | who needs agreement is given an update that agrees                       | else one rank skips what another applies    |
+/// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
 
 #include "unisono/core/policy.hpp"

@@ -80,7 +80,12 @@ struct TrainerPolicies {
                   "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
     static_assert(weighing<Weighing>,
                   "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    static constexpr bool good = TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
+    static constexpr bool grid_agrees = !Summation::reproducible || agrees<Update>;
+    static_assert(grid_agrees,
+                  "unisono::Trainer: found a summation that declares `reproducible`, with an update that does not "
+                  "declare `agrees`. Required: an update that does, for instance Synchronous. "
+                  "Why: all ranks must find alike that a gradient does not fit its grid.");
+    static constexpr bool good = grid_agrees && TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
                                  accumulation_policy<Accumulation> && guard_policy<Guard> && update_policy<Update> &&
                                  sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
                                  learning_rate_policy<LearningRate> && weighing<Weighing> &&
@@ -284,9 +289,6 @@ public:
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
     /// The optimizer's state of the elements that this rank updates, in flat order.
     [[nodiscard]] OptimizerState<Element>& optimizer_state() { return session_.exchange().state(); }
-    /// Every rank holds the optimizer's whole state; else each holds that of the elements it updates.
-    static constexpr bool state_is_replicated =
-        !detail::gives_owners<typename Policies::Reducer> && !detail::gives_owners<typename Policies::Sharding>;
     /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
     /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {

@@ -1,0 +1,125 @@
+#pragma once
+
+/// \file
+/// A sum of squares (a gradient's norm) whose bits do not depend on how the elements are cut into slices and who adds them.
+
+#include "unisono/arithmetic/grid.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// The sum of the images of x[i]^2; of at most 4,096 elements, so that it stays below 2^63.
+template <class T, Imaging How>
+struct AddSquares {
+    const T* from;
+    std::size_t count;
+    std::int32_t exponent;
+    std::uint64_t* sum;
+
+    UNISONO_INLINE void operator()() const {
+        const T* const x = from;
+        const std::uint64_t bits = magic_bits(exponent);
+        const double magic = std::bit_cast<double>(bits);
+        std::uint64_t all = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            const double one = grid_wide(grid_load(x, i));
+            if constexpr (How == Imaging::fused)
+                all += std::bit_cast<std::uint64_t>(__builtin_fma(one, one, magic)) - bits;
+            else if constexpr (How == Imaging::exact) all += std::bit_cast<std::uint64_t>(one * one + magic) - bits;
+            else all += image_by_integers(one, one, exponent);
+        }
+        *sum = all;
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+template <class T>
+struct SquareBody {
+    template <Imaging How>
+    using Body = AddSquares<T, How>;
+};
+
+} // namespace detail
+
+/// Adds squares of numbers below 2^E as multiples of 2^(2E - 51), in 128 bits: up to 2^64 elements. All parts that are merged
+/// have the same E, which `needed_exponent` of all elements (over all ranks) gives. Error: at most 2^(2E - 52) an element,
+/// and two roundings to double; the largest elements, which make the norm, lose nothing. Cost: a quarter of a nanosecond an
+/// element. NaN and infinity (E of `Grid::not_finite`) give NaN. A plain value of 24 bytes.
+class SquareSum {
+public:
+    /// `needed`: of all elements. Beyond 2^480 squares are infinite for a double, too: as not finite.
+    explicit SquareSum(std::int32_t needed)
+        : exponent_(needed > 480    ? Grid::not_finite
+                    : needed < -485 ? -485
+                                    : needed) {}
+
+    /// \throws error bad_input: an element that is not below 2^E
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void add(std::span<T> x) {
+        using E = std::remove_const_t<T>;
+        if (exponent_ == Grid::not_finite) return;
+        constexpr std::size_t chunk = 4096;
+        for (std::size_t at = 0; at < x.size(); at += chunk) {
+            const std::size_t n = x.size() - at < chunk ? x.size() - at : chunk;
+            if (const std::int32_t found = needed_exponent(x.subspan(at, n)); found > exponent_)
+                refuse_input({"SquareSum: an element needs the exponent ", found, "; expected at most ", exponent_});
+            std::uint64_t part = 0;
+            // Squares of doubles are exact for no weight: only those of narrower numbers.
+            detail::make_images<detail::SquareBody<E>::template Body, E>(
+                best_instruction_set(), sizeof(E) == 8 ? 3.0 : 1.0, x.data() + at, n, 2 * exponent_, &part);
+            add_part(0, part);
+        }
+    }
+    void merge(const SquareSum& other) {
+        if (other.exponent_ != exponent_)
+            refuse_input(
+                {"SquareSum: exponents ", exponent_, " and ", other.exponent_, "; expected one for all parts"});
+        add_part(other.high_, other.low_);
+    }
+
+    /// As integers that may be summed over up to 2^30 ranks.
+    static constexpr std::size_t words = 4;
+    void save(std::int64_t* out) const {
+        out[0] = static_cast<std::int64_t>(low_ & 0xffffffffu);
+        out[1] = static_cast<std::int64_t>(low_ >> 32);
+        out[2] = static_cast<std::int64_t>(high_ & 0xffffffffu);
+        out[3] = static_cast<std::int64_t>(high_ >> 32);
+    }
+    void load(const std::int64_t* in) {
+        low_ = high_ = 0;
+        for (std::size_t i = 0; i < words; ++i) {
+            const auto word = static_cast<std::uint64_t>(in[i]);
+            if (i == 0) add_part(0, word);
+            else if (i == 1) add_part(word >> 32, word << 32);
+            else add_part(word << (32 * (i - 2)), 0);
+        }
+    }
+
+    [[nodiscard]] double value() const {
+        if (exponent_ == Grid::not_finite) return std::numeric_limits<double>::quiet_NaN();
+        const double steps = __builtin_fma(static_cast<double>(high_), 0x1p64, static_cast<double>(low_));
+        return std::ldexp(steps, 2 * exponent_ - Grid::bits);
+    }
+
+private:
+    void add_part(std::uint64_t high, std::uint64_t low) {
+        low_ += low;
+        high_ += high + (low_ < low ? 1 : 0);
+    }
+
+    std::uint64_t low_ = 0;
+    std::uint64_t high_ = 0;
+    std::int32_t exponent_;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,2 @@
+#define UNISONO_TEST_TRANSPORT unisono::SharedMemory
+#include "../matrix/reproducible.cpp"
