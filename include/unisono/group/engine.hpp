@@ -91,8 +91,14 @@ public:
         operation.posts = 0;
         operation.slots[0].cursor = 0;
         number_mapped(group, operation);
-        if (run_straight(operation)) tell_finished(operation);
-        else wait_for_repeated(operation);
+        for (std::uint32_t attempt = 0; !run_straight(operation); ++attempt) {
+            if (attempt == 256 || transport_.first_fault() != nullptr) {
+                wait_for_repeated(operation);
+                return true;
+            }
+            transport_.idle(attempt, never);
+        }
+        tell_finished(operation);
         return true;
     }
 
