@@ -224,13 +224,14 @@ private:
         return true;
     }
 
-    /// Waits a moment for the only operation there is and looks at nothing else meanwhile; true if it ended.
+    /// Waits a moment for the only operation in flight and looks at nothing else meanwhile; true if `index` is done then.
     bool spin(std::uint32_t index) {
-        OperationState& operation = operations_[index];
+        const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
+        OperationState& operation = operations_[only];
         if (!operation.straight) return false;
         for (std::uint32_t attempt = 0; attempt < 512 && transport_.first_fault() == nullptr; ++attempt) {
             if (run_straight(operation)) {
-                finish(index, operation);
+                finish(only, operation);
                 return is_done(index);
             }
             transport_.idle(attempt, never);

@@ -98,6 +98,18 @@ inline int awaited(const OperationState& operation) {
     return nobody;
 }
 
+/// All ranks' elements into the targets.
+inline void combine_all(const OperationState& operation, const StepExtent& extent, const AddressRoom& room,
+                        std::byte* const* targets, std::size_t target_count) {
+    const Reduction& reduction = operation.request.reduction;
+    const auto ranks = static_cast<std::size_t>(operation.group->size());
+    const std::byte* const* const sources = room.sources.data();
+    if (reduction.combine_at == nullptr)
+        return reduction.combine(reduction.state, sources, ranks, targets, target_count, extent.source_count);
+    reduction.combine_at(reduction.state, sources, ranks, targets, target_count, extent.source_count,
+                         extent.source / operation.request.element_bytes);
+}
+
 /// What a rank put beside its flag.
 inline const std::byte* posted_by(const OperationState& operation, int peer) {
     const GroupContext& group = *operation.group;
@@ -116,8 +128,7 @@ inline void combine_posted(OperationState& operation, LaneState& lane, std::uint
         room.sources[peer] = posted_by(operation, static_cast<int>(peer)) + extent.source;
     group.traffic.bytes_received += extent.source_count * operation.request.element_bytes * (ranks - 1);
     std::byte* const target = operation.target_of(lane, index);
-    const Reduction& reduction = operation.request.reduction;
-    reduction.combine(reduction.state, room.sources.data(), ranks, &target, 1, extent.source_count);
+    combine_all(operation, extent, room, &target, 1);
 }
 
 /// All ranks' source blocks combined in rank order into one rank's output, or into everybody's.
@@ -138,13 +149,7 @@ inline void combine_peers(OperationState& operation, const LaneState& lane, std:
     const std::size_t bytes = extent.source_count * operation.request.element_bytes;
     group.traffic.bytes_received += bytes * (ranks - 1);
     group.traffic.bytes_sent += to_all ? bytes * (ranks - 1) : step.peer != group.rank ? bytes : 0;
-    const Reduction& reduction = operation.request.reduction;
-    std::byte* const* targets = room.targets.data() + (to_all ? 0 : step.peer);
-    const std::size_t count = extent.source_count;
-    if (reduction.combine_at != nullptr)
-        return reduction.combine_at(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, count,
-                                    extent.source / operation.request.element_bytes);
-    reduction.combine(reduction.state, room.sources.data(), ranks, targets, to_all ? ranks : 1, count);
+    combine_all(operation, extent, room, room.targets.data() + (to_all ? 0 : step.peer), to_all ? ranks : 1);
 }
 
 inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint32_t index) {
