@@ -329,6 +329,74 @@ BOOST_AUTO_TEST_CASE(not_finite_is_found_on_all_ranks_with_a_guard_and_without) 
     check(un::NoGuard{}, un::OnMisfit::skip, false);
 }
 
+BOOST_AUTO_TEST_CASE(large_parameters_of_different_scales_straight_from_memory_and_by_images) {
+    // Each parameter has a grid of its own, and each rank's part of a bucket begins somewhere within one.
+    struct Large {
+        std::vector<float> weights = std::vector<float>(2000), gradient = std::vector<float>(2000);
+        static std::vector<std::span<float>> cut(std::vector<float>& all) {
+            std::vector<std::span<float>> spans;
+            std::size_t begin = 0;
+            for (const std::size_t end : {700u, 700u, 707u, 1900u, 2000u}) {
+                spans.push_back(std::span(all).subspan(begin, end - begin));
+                begin = end;
+            }
+            return spans;
+        }
+        std::vector<std::span<float>> parameters() { return cut(weights); }
+        std::vector<std::span<float>> gradients() { return cut(gradient); }
+        double operator()(int which, un::Pass&) {
+            un::CounterRandom random(77, static_cast<std::uint32_t>(which));
+            for (std::size_t i = 0; i < gradient.size(); ++i) {
+                const float scale = i < 700 ? 1.0f : (i < 707 ? 1e-9f : (i < 1900 ? 1e7f : 1e-3f));
+                gradient[i] += std::ldexp(scale * (random.uniform() - 0.5f), -static_cast<int>(i % 50));
+            }
+            return 1.0 / which;
+        }
+    };
+    std::vector<float> one;
+    const auto train = [](int ranks, auto... policies) {
+        std::vector<float> found;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Large model;
+            un::Trainer trainer(world, model, un::Reproducible{}, un::Adam{}, policies...);
+            for (int update = 0; update < 4; ++update) {
+                const int batch = 1 + 4 * update;
+                if (ranks == 1) trainer.step(batch, batch + 1, batch + 2, batch + 3);
+                else if (ranks == 2) trainer.step(batch + 2 * world.rank(), batch + 2 * world.rank() + 1);
+                else trainer.step(batch + world.rank());
+            }
+            if (world.rank() == 0) found = model.weights;
+        }));
+        return found;
+    };
+    one = train(1);
+    BOOST_TEST(one[1] != 0.0f);
+    const auto same = [&](const std::vector<float>& other) {
+        BOOST_TEST(std::memcmp(other.data(), one.data(), one.size() * sizeof(float)) == 0);
+    };
+    same(train(2));
+    same(train(4));
+    same(train(4, un::Buckets{1, 1}));
+    same(train(4, un::ParameterServerReducer{3}));
+    same(train(2, un::ParameterServerReducer{2}));
+    same(train(4, un::RingReducer{.chunk_bytes = 100}));
+    // One micro-batch in all, beside ranks that have none: small elements are rounded to the grid all the same.
+    const auto alone = [](int ranks, auto... policies) {
+        std::vector<float> found;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Large model;
+            un::Trainer trainer(world, model, un::Reproducible{}, plain, policies...);
+            if (world.rank() == ranks - 1) trainer.step(3);
+            else trainer.step();
+            if (world.rank() == 0) found = model.weights;
+        }));
+        return found;
+    };
+    one = alone(1);
+    same(alone(2));
+    same(alone(3, un::TreeReducer{}));
+}
+
 BOOST_AUTO_TEST_CASE(own_loops_host_as_many_as_they_like) {
     // 7 micro-batches, hosted in different numbers: 7; 3 + 4; 1 + 0 + 6; 2 + 2 + 2 + 1.
     std::vector<std::vector<int>> ways = {{7}, {3, 4}, {1, 0, 6}, {2, 2, 2, 1}};
