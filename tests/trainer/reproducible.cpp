@@ -10,6 +10,8 @@
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/sampler/sequential.hpp"
+#include "unisono/sharding/automatic.hpp"
+#include "unisono/sharding/state.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 
@@ -116,6 +118,10 @@ BOOST_AUTO_TEST_CASE(neither_reducer_nor_buckets_nor_memory_matter) {
         same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::ParameterServerReducer{1}));
         same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::AutomaticReducer{}));
         same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::Buckets{1, 1}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::StateSharding{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::StateSharding{},
+                             un::RingReducer{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::AutomaticSharding{}));
         same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::Buckets{8, 1}));
     }
     auto ahead = options;

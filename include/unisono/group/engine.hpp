@@ -10,6 +10,7 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/mapped_steps.hpp"
+#include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -206,11 +207,6 @@ private:
         }
     };
 
-    /// Operation, lane slot and step of a message.
-    static Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
-        return (Token{operation} << 36) | (Token{slot} << 28) | step;
-    }
-
     /// Runs what it can of a straight operation; true when nothing is left.
     bool run_straight(OperationState& operation) {
         if constexpr (Transport::maps_peers) {
@@ -333,39 +329,14 @@ private:
         return false;
     }
 
-    Tag tag_of(const OperationState& operation, const LaneState& lane, const schedule::Step& step) const {
-        if (operation.point_to_point) return operation.single_tag;
-        return {operation.group->id, ((operation.sequence & 0x7fffffffu) << 32) | (std::uint64_t{lane.lane} << 22) |
-                                         (std::uint64_t{lane.round} << 4) | step.part};
-    }
-
-    void issue_send(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
-        const schedule::Step& step = lane.steps[lane.cursor];
-        const std::size_t bytes = lane.extents[lane.cursor].source_count * operation.request.element_bytes;
-        ++lane.outstanding;
-        ++operation.group->traffic.messages_sent;
-        operation.group->traffic.bytes_sent += bytes;
-        const int peer = operation.group->world_rank(step.peer);
-        const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
-        const std::byte* const data = operation.source_of(lane, lane.cursor);
-        const Token token = token_of(index, slot, lane.cursor);
-        if constexpr (std::same_as<decltype(transport_.post_send(peer, envelope, data, token)), bool>) {
-            if (transport_.post_send(peer, envelope, data, token)) --lane.outstanding;
-        } else {
-            transport_.post_send(peer, envelope, data, token);
-        }
-    }
-
     bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
         // Messages first, by comparisons that are well predicted, where a jump table is not.
         if (step.kind == StepKind::send) {
-            issue_send(index, operation, slot, lane);
+            send_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine) {
-            ++lane.outstanding;
-            transport_.post_receive(operation.group->world_rank(step.peer), tag_of(operation, lane, step),
-                                    token_of(index, slot, lane.cursor));
+            receive_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::copy) {
             copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
         } else if (step.kind == StepKind::combine_ranks) {
@@ -381,34 +352,14 @@ private:
     }
 
     void complete(Token token) {
-        LaneState& lane = operations_[static_cast<std::size_t>(token >> 36)].slots[(token >> 28) & 0xff];
-        --lane.outstanding;
+        --operations_[operation_of(token)].slots[slot_of(token)].outstanding;
         moved_ = true;
     }
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
-        OperationState& operation = operations_[static_cast<std::size_t>(token >> 36)];
-        LaneState& lane = operation.slots[(token >> 28) & 0xff];
-        const auto cursor = static_cast<std::uint32_t>(token & 0xfffffff);
-        const schedule::Step& step = lane.steps[cursor];
-        const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
-        if (!(envelope.signature == operation.signature) || envelope.bytes != expected) {
-            // Not here: aborting waits for ranks that touch foreign memory, and this one may be doing so now.
-            blamed_ = envelope.signature == operation.signature
-                          ? mismatch_bytes(*operation.group, step.peer, operation.sequence, operation.signature,
-                                           expected, envelope.bytes)
-                          : mismatch(*operation.group, step.peer, operation.sequence, operation.signature,
-                                     envelope.signature);
-            return;
-        }
-        operation.group->traffic.bytes_received += expected;
-        if (step.kind == schedule::StepKind::receive_combine) {
-            combine(operation, lane, cursor, data);
-        } else {
-            copy(operation, lane, cursor, data);
-        }
-        --lane.outstanding;
-        moved_ = true;
+        OperationState& operation = operations_[operation_of(token)];
+        // Not aborted here: that waits for ranks that touch foreign memory, and this one may be doing so now.
+        moved_ |= take_message(operation, operation.slots[slot_of(token)], step_of(token), envelope, data, blamed_);
     }
 
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?

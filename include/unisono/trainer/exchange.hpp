@@ -10,7 +10,6 @@
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
-#include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/offence.hpp"
 #include "unisono/trainer/publication.hpp"
@@ -222,7 +221,7 @@ private:
 
     /// Where every rank owns a slice, in the order of ranks, one operation sums a bucket.
     void note_slices(const Owners& owners) {
-        if constexpr (by_slices) {
+        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
             const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_->size());
             bool all = ranks != 0 && owners.ranks().size() == ranks;
             for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
@@ -314,7 +313,7 @@ private:
 
     template <class E> // numbers, or images
     void start_sums(std::size_t b, E* values) {
-        if constexpr (by_slices) {
+        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
             const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
             if (slices_end_[b] != begin) {
                 const Slice bucket = flat_.bucket(b);
@@ -360,7 +359,6 @@ private:
     using Gradients = typename Context::Summation::template Gradients<World, T>;
     static constexpr bool on_grid = Context::Summation::reproducible;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
-    static constexpr bool by_slices = Context::owned && !on_grid && sums_slices<ReducerRun, World>;
     /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
     static constexpr bool straight = on_grid && World::transport_type::maps_peers &&
                                      !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&

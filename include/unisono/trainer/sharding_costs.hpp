@@ -79,6 +79,7 @@ ShardingCosts measure_sharding(typename Context::World& world, Model& model, con
         Exchange<Context> sharded(world, stand_in, contexts[1], buckets);
         const auto update = [&](Exchange<Context>& exchange) {
             exchange.begin();
+            exchange.expect_one();
             exchange.add(stand_in, 0, 1, {}, true);
             exchange.set_learning_rate(0);
             barrier(world);

@@ -1,0 +1,79 @@
+#pragma once
+
+/// \file
+/// The steps over messages: what is posted, under which tag and token, and what becomes of what arrives.
+
+#include "unisono/group/local_steps.hpp"
+#include "unisono/group/suspicion.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Operation, lane slot and step of a message.
+constexpr Token token_of(std::uint32_t operation, std::uint32_t slot, std::uint32_t step) {
+    return (Token{operation} << 36) | (Token{slot} << 28) | step;
+}
+constexpr std::size_t operation_of(Token token) { return static_cast<std::size_t>(token >> 36); }
+constexpr std::size_t slot_of(Token token) { return (token >> 28) & 0xff; }
+constexpr std::uint32_t step_of(Token token) { return static_cast<std::uint32_t>(token & 0xfffffff); }
+
+inline Tag tag_of(const OperationState& operation, const LaneState& lane, const schedule::Step& step) {
+    if (operation.point_to_point) return operation.single_tag;
+    return {operation.group->id, ((operation.sequence & 0x7fffffffu) << 32) | (std::uint64_t{lane.lane} << 22) |
+                                     (std::uint64_t{lane.round} << 4) | step.part};
+}
+
+/// Posts the send that is the lane's next step.
+template <class Transport>
+UNISONO_INLINE void send_step(Transport& transport, OperationState& operation, LaneState& lane, Token token) {
+    const schedule::Step& step = lane.steps[lane.cursor];
+    const std::size_t bytes = lane.extents[lane.cursor].source_count * operation.request.element_bytes;
+    ++lane.outstanding;
+    ++operation.group->traffic.messages_sent;
+    operation.group->traffic.bytes_sent += bytes;
+    const int peer = operation.group->world_rank(step.peer);
+    const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
+    const std::byte* const data = operation.source_of(lane, lane.cursor);
+    if constexpr (std::same_as<decltype(transport.post_send(peer, envelope, data, token)), bool>) {
+        if (transport.post_send(peer, envelope, data, token)) --lane.outstanding;
+    } else {
+        transport.post_send(peer, envelope, data, token);
+    }
+}
+
+/// Posts the receive that is the lane's next step.
+template <class Transport>
+UNISONO_INLINE void receive_step(Transport& transport, OperationState& operation, LaneState& lane, Token token) {
+    const schedule::Step& step = lane.steps[lane.cursor];
+    ++lane.outstanding;
+    transport.post_receive(operation.group->world_rank(step.peer), tag_of(operation, lane, step), token);
+}
+
+/// A message for the lane's step number `cursor`; false, and why in `blamed`, where it is not what is expected.
+UNISONO_INLINE bool take_message(OperationState& operation, LaneState& lane, std::uint32_t cursor,
+                                 const Envelope& envelope, const std::byte* data, Fault& blamed) {
+    const schedule::Step& step = lane.steps[cursor];
+    const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
+    if (!(envelope.signature == operation.signature)) {
+        blamed =
+            mismatch(*operation.group, step.peer, operation.sequence, operation.signature, envelope.signature);
+        return false;
+    }
+    if (envelope.bytes != expected) {
+        blamed = mismatch_bytes(*operation.group, step.peer, operation.sequence, operation.signature, expected,
+                                envelope.bytes);
+        return false;
+    }
+    operation.group->traffic.bytes_received += expected;
+    if (step.kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
+    else copy(operation, lane, cursor, data);
+    --lane.outstanding;
+    return true;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
