@@ -59,8 +59,7 @@ UNISONO_INLINE bool take_message(OperationState& operation, LaneState& lane, std
     const schedule::Step& step = lane.steps[cursor];
     const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
     if (!(envelope.signature == operation.signature)) {
-        blamed =
-            mismatch(*operation.group, step.peer, operation.sequence, operation.signature, envelope.signature);
+        blamed = mismatch(*operation.group, step.peer, operation.sequence, operation.signature, envelope.signature);
         return false;
     }
     if (envelope.bytes != expected) {
