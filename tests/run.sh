@@ -23,8 +23,8 @@ while [ $# != 0 ]; do
     esac
 done
 
-things=(compiler build python boost_test json cli11 ccache)
-case $preset in *clang* | asan) things+=(clang) ;; esac
+things=(compiler build python yaml boost_test json cli11 libfabric ccache)
+case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich) ;; esac
 install_missing "${things[@]}"
 
 jobs=$(nproc)

@@ -10,6 +10,7 @@ is_present() {
         clang) command -v clang++ && ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-* ;;
         build) command -v cmake && command -v ninja ;;
         python) command -v python3 ;;
+        yaml) python3 -c 'import yaml' ;;
         boost_test) have_header boost/test/unit_test.hpp ;;
         json) have_header nlohmann/json.hpp ;;
         cli11) have_header CLI/CLI.hpp ;;
@@ -18,6 +19,7 @@ is_present() {
         tidy) command -v clang-tidy ;;
         openmpi) command -v mpicxx.openmpi && command -v mpirun.openmpi ;;
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
+        libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
         gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
         *) echo "install_missing: do not know '$1'" >&2; return 1 ;;
     esac >/dev/null 2>&1
@@ -29,6 +31,7 @@ packages_of() {
         clang) echo clang libclang-rt-14-dev ;;
         build) echo cmake ninja-build ;;
         python) echo python3 ;;
+        yaml) echo python3-yaml ;;
         boost_test) echo libboost-test-dev ;;
         json) echo nlohmann-json3-dev ;;
         cli11) echo libcli11-dev ;;
@@ -37,6 +40,7 @@ packages_of() {
         tidy) echo clang-tidy ;;
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
+        libfabric) echo libfabric-dev ;;
         gloo) echo libgloo-dev libhiredis-dev ;;
     esac
 }

@@ -48,7 +48,8 @@ void reduce(World& world, bench::Meeting& meeting, std::size_t count, int in_a_r
         const auto repetition = static_cast<std::uint32_t>(round + 1);
         const double plain = timed([&] { un::all_reduce(world, values); }, "all_reduce", repetition);
         const double ours =
-            timed([&] { world.finish(un::detail::start_sum_on_grid(world, values, map)); }, "straight", repetition);
+            timed([&] { world.finish(un::detail::start_sum_on_grid<un::Collective::all_reduce>(world, values, map)); },
+                  "straight", repetition);
         const double wide = timed(
             [&] {
                 un::detail::image_on<float, false>(un::best_instruction_set(), integers.data(), values.data(), count,

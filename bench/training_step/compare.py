@@ -108,7 +108,7 @@ def print_result(result):
               f"{result['round_trip_ns']:.0f} ns")
         print_row(["way", "median", "spread", "of one", "paired", "best quarter", "over floor", "goal"])
         for way, one in ways.items():
-            goal = f"{result['goal_at_most']:.2f} x" if name != "torch" and way not in ("one", "floor") else ""
+            goal = f"{result['goal_at_most']:.2f} x" if name != "torch" and way not in ("one", "floor", "lockstep") else ""
             chosen = " *" if way == result["chosen"][name] else ""
             print_row([WAYS[way] + chosen, f"{one['median_us']:.1f}", f"{one['spread'] * 100:.0f} %"] +
                       ([f"{one[key]:.3f} x" for key in ("ratio", "paired_ratio", "best_quarter_ratio")]
@@ -116,7 +116,8 @@ def print_result(result):
                       ([f"{one['paired_over_floor_us']:+.1f} us"] if way not in ("one", "floor") else [""]) + [goal])
 
 
-WAYS = {"one": "one rank", "floor": "floor: two alone", "together": "two ranks", "sharded": "two, state sharded"}
+WAYS = {"one": "one rank", "floor": "floor: two alone", "lockstep": "the same, in lockstep",
+        "together": "two ranks", "sharded": "two, state sharded"}
 
 
 def compare(arguments, place):

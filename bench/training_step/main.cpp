@@ -33,7 +33,12 @@ constexpr un::Sgd sgd{.learning_rate = 1e-4, .momentum = 0.9}; // slow, so that 
 template <class Network, class Group, class... Policies>
 struct Training {
     Training(Group& group, std::size_t hidden, const Policies&... policies)
-        : network({digits::pixels, hidden, hidden, digits::kinds}), trainer(group, network, sgd, policies...) {}
+        : network({digits::pixels, hidden, hidden, digits::kinds}), trainer(group, placed(group), sgd, policies...) {}
+
+    Network& placed(Group& group) {
+        if (group.size() > 1) network.place_gradients_in(group);
+        return network;
+    }
 
     Network network;
     un::Trainer<Group, Network, un::Sgd, Policies...> trainer;
@@ -108,7 +113,7 @@ private:
         const std::size_t parameters = alone_->network.values().size();
         const bool whole = automatic.trainer.optimizer_state().count() == parameters;
         return {{"parameters", parameters},
-                {"ways", {"one", "floor", "together", "sharded"}},
+                {"ways", {"one", "floor", "lockstep", "together", "sharded"}},
                 {"chosen", whole ? "together" : "sharded"},
                 {"wrong", wrong}};
     }
@@ -131,19 +136,30 @@ private:
 
     /// Seconds of a step, on each rank by its own clock.
     double run(const std::string& way, int steps) {
-        if (way == "one") return me() == 0 ? time(alone_->trainer, steps, false) : 0;
-        if (way == "floor") return time(alone_->trainer, steps, true);
-        if (way == "together") return time(together_->trainer, steps, true);
-        if (way == "sharded") return time(sharded_->trainer, steps, true);
+        const auto on = [](auto& training) {
+            return [&training](const auto& batch) { return training.trainer.step(batch).loss; };
+        };
+        if (way == "one") return me() == 0 ? time(on(*alone_), steps, false) : 0;
+        if (way == "floor") return time(on(*alone_), steps, true);
+        if (way == "lockstep")
+            return time(
+                [this](const auto& batch) {
+                    const double loss = alone_->trainer.step(batch).loss;
+                    un::barrier(world_);
+                    return loss;
+                },
+                steps, true);
+        if (way == "together") return time(on(*together_), steps, true);
+        if (way == "sharded") return time(on(*sharded_), steps, true);
         bench::give_up("does not know the way '" + way + "'");
     }
 
-    template <class Trainer>
-    double time(Trainer& trainer, int steps, bool all) {
-        double loss = trainer.step(batch()).loss; // for the caches, which had another way's memory
+    template <class Step>
+    double time(Step step, int steps, bool all) {
+        double loss = step(batch()); // for the caches, which had another way's memory
         if (all) meeting_.wait(me());
         const double begin = bench::now_s();
-        for (int step = 0; step < steps; ++step) loss += trainer.step(batch()).loss;
+        for (int i = 0; i < steps; ++i) loss += step(batch());
         const double end = bench::now_s();
         if (!std::isfinite(loss) || loss <= 0) wrong_ = "the loss is " + std::to_string(loss);
         return (end - begin) / steps;

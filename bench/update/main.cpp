@@ -1,7 +1,7 @@
 // One synchronous update of a Trainer on one rank, against the loop that one would write by hand: zero the gradient, run the
 // model, run SGD with momentum over the parameters. Both run the same model, a linear layer whose loss is the sum of its
 // outputs, and must end with the same bits. The loop by hand does not look for NaN; the Trainer does by default, so it
-// is measured with that guard and without.
+// is measured with that guard and without; and with a limit of the norm that is never reached, which is one read more.
 
 #include "support/meeting.hpp"
 #include "support/report.hpp"
@@ -79,10 +79,11 @@ namespace {
 struct Times {
     bench::Series guarded{"Trainer", {}};
     bench::Series bare{"Trainer without guard", {}};
+    bench::Series clipped{"Trainer with ClipByNorm", {}};
     bench::Series by_hand{"by hand", {}};
 };
 
-/// False if the three did not come to the same bits.
+/// False if the four did not come to the same bits.
 bool measure(std::size_t width, std::size_t in_a_row, int rounds, Times& times) {
     constexpr std::size_t rows = 4; // of a batch, as in the published program
     std::vector<float> values(rows * width);
@@ -95,14 +96,17 @@ bool measure(std::size_t width, std::size_t in_a_row, int rounds, Times& times) 
     const un::Sgd sgd{.learning_rate = rate, .momentum = momentum};
     LinearModel guarded(width);
     LinearModel bare(width);
+    LinearModel clipped(width);
     LinearModel hand(width);
     un::Trainer guarded_trainer{world, guarded, sgd};
     un::Trainer bare_trainer{world, bare, sgd, un::NoGuard{}};
+    un::Trainer clipped_trainer{world, clipped, sgd, un::ClipByNorm{.max_norm = 1e30}};
     std::vector<float> velocity(width);
-    double losses[3] = {};
+    double losses[4] = {};
 
     const auto step_guarded = [&] { losses[0] += guarded_trainer.step(batch).loss; };
     const auto step_bare = [&] { losses[1] += bare_trainer.step(batch).loss; };
+    const auto step_clipped = [&] { losses[3] += clipped_trainer.step(batch).loss; };
     const auto step_by_hand = [&] {
         std::memset(hand.gradient.data(), 0, width * sizeof(float)); // std::fill is a slow loop at -O2
         losses[2] += hand.backward(batch);
@@ -118,11 +122,13 @@ bool measure(std::size_t width, std::size_t in_a_row, int rounds, Times& times) 
         take(step_guarded, times.guarded);
         take(step_by_hand, times.by_hand);
         take(step_bare, times.bare);
+        take(step_clipped, times.clipped);
     }
     const std::size_t bytes = width * sizeof(float);
     return std::memcmp(guarded.weights.data(), hand.weights.data(), bytes) == 0 &&
-           std::memcmp(bare.weights.data(), hand.weights.data(), bytes) == 0 && losses[0] == losses[2] &&
-           losses[1] == losses[2];
+           std::memcmp(bare.weights.data(), hand.weights.data(), bytes) == 0 &&
+           std::memcmp(clipped.weights.data(), hand.weights.data(), bytes) == 0 && losses[0] == losses[2] &&
+           losses[1] == losses[2] && losses[3] == losses[2];
 }
 
 } // namespace
@@ -144,6 +150,7 @@ int main(int argc, char** argv) {
         const bool large = width >= 300000;
         const double goal = large ? 1.02 : width == 8 ? 1.0 : 0.0;
         report.compare(std::to_string(width), times.guarded, {times.by_hand}, goal, large ? "x" : "us");
+        report.compare(std::to_string(width) + ", ClipByNorm", times.clipped, {times.by_hand}, 0.0, large ? "x" : "us");
         report.compare(std::to_string(width) + ", NoGuard", times.bare, {times.by_hand}, goal, large ? "x" : "us");
     }
 }

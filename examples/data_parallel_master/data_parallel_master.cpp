@@ -35,23 +35,6 @@ Found train(int ranks, Body body) {
     return found;
 }
 
-/// The master draws batches and steps with them; the others compute what they are sent, until it is done.
-template <class World, class DataParallel>
-un::MasterReport drive(const World& world, DataParallel& parallel, const un::RowData<float>& data,
-                       std::int64_t epochs) {
-    if (world.rank() == 0) {
-        const auto alone = un::shape_of_rank(sampler, static_cast<std::int64_t>(data.size()), batch_size, 1, 0);
-        for (un::Epoch epoch{0}; epoch < un::Epoch{epochs}; epoch = epoch.next())
-            for (auto stream = sampler.stream(alone, epoch); !stream.done();)
-                parallel.step(data.batch(stream.next().samples));
-        parallel.step(); // an empty batch: no more
-    } else {
-        while (parallel.step()) {
-        }
-    }
-    return parallel.report();
-}
-
 std::string difference(const Found& found, const Found& from) {
     float largest = 0;
     for (std::size_t i = 0; i < found.weights.size(); ++i)
@@ -90,11 +73,13 @@ int main(int argc, char** argv) {
         });
         const Found replicas = train(ranks, [&](auto& world, auto& network) {
             un::DataParallel parallel{world, network, digits::Batch{}, sgd};
-            return drive(world, parallel, data, epochs);
+            parallel.fit(data, {.epochs = epochs, .batch_size = batch_size, .sampler = sampler});
+            return parallel.report();
         });
         const Found master = train(ranks, [&](auto& world, auto& network) {
             un::MasterLossDataParallel parallel{world, network, digits::Batch{}, digits::CrossEntropyLoss{}, sgd};
-            return drive(world, parallel, data, epochs);
+            parallel.fit(data, {.epochs = epochs, .batch_size = batch_size, .sampler = sampler});
+            return parallel.report();
         });
 
         un::Table table{"",        ">inputs",       ">outputs",   ">gradients", ">parameters",

@@ -92,6 +92,7 @@ struct Found {
 template <class World, class OptimizerPolicy>
 Found train(World& world, const Options& options, const digits::Split& images, const OptimizerPolicy& optimizer) {
     digits::Network network({digits::pixels, options.hidden, digits::kinds}, options.seed);
+    network.place_gradients_in(world);
     un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = options.seed},
                         un::BySamples{}, // an epoch's last batch is short
                         optimizer};

@@ -90,6 +90,18 @@ public:
     Network(const Network&) = delete; // the spans refer to the vectors
     Network& operator=(const Network&) = delete;
 
+    /// Moves the gradients to memory of the group, before a trainer is made: processes then sum them where they lie, and copy
+    /// nothing. Not necessary.
+    template <class World>
+    void place_gradients_in(World& world) {
+        shared_gradient_ = world.template allocate<float>(gradient_.size());
+        std::size_t at = 0;
+        for (auto& one : gradients_) {
+            one = {shared_gradient_.data() + at, one.size()};
+            at += one.size();
+        }
+    }
+
     std::span<const std::span<float>> parameters() { return parameters_; }
     std::span<const std::span<float>> gradients() { return gradients_; }
     [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
@@ -187,6 +199,7 @@ private:
 
     std::vector<std::size_t> widths_;
     std::vector<float> values_, gradient_;
+    un::Memory<float> shared_gradient_; // in place of gradient_
     std::vector<std::span<float>> parameters_, gradients_;
     std::vector<std::string> names_;
     std::vector<std::vector<float>> activations_, activation_gradients_; // by layer; the first layer's are not used

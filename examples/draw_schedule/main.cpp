@@ -3,6 +3,7 @@
 //     draw_schedule --family halving_doubling --collective all_reduce --ranks 6 --output picture.svg
 #include "unisono/schedule/draw.hpp"
 #include "unisono/schedule/families.hpp"
+#include "unisono/schedule/hierarchical.hpp"
 #include "unisono/schedule/verify.hpp"
 
 #include <CLI/CLI.hpp>
@@ -15,6 +16,11 @@
 namespace un = unisono;
 
 namespace {
+
+/// Hosts of two ranks each.
+struct PairsOnHosts : un::HierarchicalSchedule {
+    PairsOnHosts() : HierarchicalSchedule{.ranks_per_host = 2} {}
+};
 
 struct Picture {
     std::string svg;
@@ -57,13 +63,14 @@ Menu make_menu() {
 
 int main(int argc, char** argv) {
     const Menu menu = make_menu<un::RingSchedule, un::TreeSchedule, un::HalvingDoublingSchedule, un::DirectSchedule,
-                                un::MappedSchedule, un::StagedSchedule>();
+                                un::MappedSchedule, un::StagedSchedule, PairsOnHosts>();
     std::string family = "ring", collective = "all_reduce", output = "-";
     int ranks = 4, root = 0;
     bool list = false;
 
     CLI::App app{"Draws a collective schedule as SVG, after proving it"};
-    app.add_option("-f,--family", family, "ring, tree, halving_doubling, direct, mapped or staged")
+    app.add_option("-f,--family", family,
+                   "ring, tree, halving_doubling, direct, mapped, staged or hierarchical (two ranks a host)")
         ->capture_default_str();
     app.add_option("-c,--collective", collective, "all_reduce, broadcast, ...")->capture_default_str();
     app.add_option("-n,--ranks", ranks, "number of ranks")->capture_default_str();

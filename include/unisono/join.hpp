@@ -34,6 +34,13 @@ concept joinable_transport = transport<T> && requires(ControlPlane control, nano
     { T::join(std::move(control), deadline, bytes) } -> std::same_as<T>;
 };
 
+/// The same, over a network: with options of its own, which say by which interface and ports.
+template <class T>
+concept network_transport = transport<T> && requires { typename T::Options; } &&
+                            requires(ControlPlane control, nanoseconds deadline, const typename T::Options& options) {
+                                { T::join(std::move(control), deadline, options) } -> std::same_as<T>;
+                            };
+
 namespace detail {
 
 template <class Transport>
@@ -61,6 +68,14 @@ template <joinable_transport Transport>
     return detail::begin_world(Transport::join(std::move(control), deadline, options.arena_bytes), options);
 }
 
+template <network_transport Transport>
+[[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {},
+                                    const typename Transport::Options& network = {}) {
+    detail::check_join(options);
+    const nanoseconds deadline = deadline_after(steady_now(), options.rendezvous.timeout);
+    return detail::begin_world(Transport::join(std::move(control), deadline, network), options);
+}
+
 /// The world that this process belongs to, as its environment says: see `identify` for who it is and `meeting_point` for where
 /// the others are; a world of one where no launcher speaks. Collective over the job. A process may join several jobs.
 ///
@@ -71,7 +86,7 @@ template <joinable_transport Transport>
 /// Errors: those of `identify`, `meeting_point` and `rendezvous`, and as above. refused for a transport whose ranks are threads
 /// (InProcess) where the launcher has started several processes.
 template <transport Transport>
-    requires joinable_transport<Transport> || thread_transport<Transport>
+    requires joinable_transport<Transport> || (thread_transport<Transport> && !network_transport<Transport>)
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}) {
     detail::check_join(options);
     if constexpr (joinable_transport<Transport>) {
@@ -86,6 +101,13 @@ template <transport Transport>
         }
         return detail::begin_world(Transport(std::make_shared<typename Transport::World>(1), 0), options);
     }
+}
+
+/// The same over a network, by the interface and ports that the program says; what it leaves open its environment may say.
+template <network_transport Transport>
+[[nodiscard]] Group<Transport> join(const JoinOptions& options = {}, const typename Transport::Options& network = {}) {
+    detail::check_join(options);
+    return join<Transport>(rendezvous(options.rendezvous), options, network);
 }
 
 /// `body(world)` on the world that this process belongs to. What it throws becomes the world's fault, so that no rank waits for

@@ -1,8 +1,11 @@
 // Policies that do not go together are refused with what was found, what is required, and why.
+#include "unisono/guard/clip_by_norm.hpp"
+#include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/reducer/tree.hpp"
+#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
@@ -47,8 +50,7 @@ struct HastyUpdate {
     un::Verdict run(Exchange& exchange) const {
         exchange.start();
         exchange.finish();
-        exchange.apply();
-        return un::Verdict::commit;
+        return exchange.apply();
     }
 };
 struct LayerwiseOptimizer : un::Sgd {
@@ -80,7 +82,7 @@ int main() {
 // expect-success
 #ifdef CASE_good
     train(model, un::Sgd{}, un::TreeReducer{}, un::Buckets{});
-    train(model, un::ParameterServerReducer{}, HastyUpdate{}, un::NoGuard{});
+    train(model, un::ParameterServerReducer{}, HastyUpdate{}, un::NoGuard{}, un::ClipByValue{});
     train(model, OwnedSharding{}, un::RingReducer{});
     train(model, LayerwiseOptimizer{});
     train(model, SumOnlyReducer{});
@@ -125,6 +127,39 @@ int main() {
 // expect: Required: an update that does, for instance Synchronous.
 #ifdef CASE_sums_on_a_grid_without_agreement
     train(model, un::Reproducible{}, un::ParameterServerReducer{}, HastyUpdate{}, un::NoGuard{});
+#endif
+
+// case: clipping_without_agreement
+// expect: found a clipping policy that declares `needs_agreement`, with an update that does not declare `agrees`
+// expect: Why: the norm is of all ranks' gradient, so all must form it together.
+#ifdef CASE_clipping_without_agreement
+    train(model, un::ClipByNorm{}, HastyUpdate{}, un::ParameterServerReducer{}, un::NoGuard{});
+#endif
+
+// case: scaling_that_nobody_guards
+// expect: found a loss scaling that declares `scales`, with a guard that does not declare `inspects`
+// expect: Required: a guard that does, for instance FiniteGuard, or reproducible sums.
+#ifdef CASE_scaling_that_nobody_guards
+    train(model, un::LossScaling{}, un::NoGuard{});
+#endif
+
+// case: two_clippings
+// expect: unisono::Trainer: found two clipping policies. Required: at most one.
+#ifdef CASE_two_clippings
+    train(model, un::ClipByNorm{}, un::ClipByValue{});
+#endif
+
+// case: two_loss_scalings
+// expect: unisono::Trainer: found two loss scalings. Required: at most one.
+#ifdef CASE_two_loss_scalings
+    train(model, un::LossScaling{}, un::NoLossScaling{});
+#endif
+
+// case: master_weights_of_floats
+// expect: unisono::MasterWeights: found a model whose parameters are float or double. Required: bfloat16 or float16.
+#ifdef CASE_master_weights_of_floats
+    un::MasterWeights master(model);
+    static_cast<void>(master);
 #endif
 
 // case: the_same_twice

@@ -1,15 +1,21 @@
 // Crosses policies with each other: every combination that the rules allow trains like a serial loop in double.
 //
 // Full over reducer x update x sharding x accumulation (full_*.cpp, one file a reducer); the other families pairwise
-// (pairwise.cpp). What the rules refuse is counted by reason; report.cpp prints the counts at the end.
+// (pairwise.cpp). Each runs on threads and on processes, by the transport that is chosen at run time. What the rules refuse is counted by reason; report.cpp prints the counts at the end.
 #pragma once
 
+#ifndef UNISONO_TEST_TRANSPORT // else the combinations run on what is named there
+#include "unisono/any.hpp"
+#define UNISONO_TEST_TRANSPORT unisono::AnyTransport
+#endif
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"
 
 #include "unisono/accumulation/samples.hpp"
 #include "unisono/accumulation/steps.hpp"
 #include "unisono/accumulation/tokens.hpp"
+#include "unisono/guard/clip_by_norm.hpp"
+#include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/optimizer/adagrad.hpp"
 #include "unisono/optimizer/adam.hpp"
@@ -24,6 +30,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
@@ -68,9 +75,9 @@ struct AgreeFirst {
     un::Verdict run(Exchange& exchange) const {
         exchange.start();
         exchange.finish();
-        const un::Verdict verdict = exchange.agree();
+        un::Verdict verdict = exchange.agree();
         if (verdict == un::Verdict::commit) {
-            exchange.apply();
+            verdict = exchange.apply();
             exchange.publish();
         } else {
             exchange.discard();
@@ -144,9 +151,10 @@ struct Model : LeastSquares<double, un::GradientKind::mean, true> {
 // --- the oracle --------------------------------------------------------------------------------------------------------
 
 /// Replica after replica and sample after sample, in double.
-template <class Sampler, class Accumulation, class Weighing, class Optimizer, class Rate>
+template <class Sampler, class Accumulation, class Weighing, class Optimizer, class Rate, class Clipping>
 std::vector<double> serial(int world, const Sampler& sampler, const Accumulation& accumulation, const Weighing&,
-                           const Optimizer& optimizer, const Rate& rate, std::uint64_t updates_total) {
+                           const Optimizer& optimizer, const Rate& rate, const Clipping& clipping,
+                           std::uint64_t updates_total) {
     const std::int64_t hosted = sampler.replicas_per_rank();
     const std::int64_t replicas = world * hosted;
     std::vector<double> weights(columns);
@@ -184,8 +192,17 @@ std::vector<double> serial(int world, const Sampler& sampler, const Accumulation
             if (!window.closed() && !(streams[0].done() && window.due_at_end())) continue;
             const un::RatePoint point{.update = update, .updates_total = updates_total, .global_batch = 0};
             ++update;
+            double squares = 0;
+            for (double& g : sum) {
+                g /= divisor;
+                if constexpr (Clipping::changes_elements) g = std::clamp(g, -clipping.limit, clipping.limit);
+                squares += g * g;
+            }
+            double factor = 1;
+            if constexpr (Clipping::measures_norm)
+                factor = std::min(1.0, clipping.max_norm / (std::sqrt(squares) + 1e-6));
             optimizer.update(state.all(), std::span<double>(weights), std::span<const double>(sum),
-                             {rate.rate(optimizer.learning_rate, point), update, 1 / divisor});
+                             {rate.rate(optimizer.learning_rate, point), update, factor});
             sum.assign(columns, 0);
             divisor = 0;
             window.reset();
@@ -194,19 +211,33 @@ std::vector<double> serial(int world, const Sampler& sampler, const Accumulation
     return weights;
 }
 
+struct World {
+    int ranks;
+    bool processes; ///< or threads
+};
+
+/// ThreadSanitizer sees nothing of processes.
+inline std::vector<World> worlds() {
+    std::vector<World> all = {{1, false}, {2, false}, {3, false}};
+    if (test::of_any_kind && !test::under_thread_sanitizer) all.insert(all.end(), {{1, true}, {2, true}, {5, true}});
+    return all;
+}
+
 // --- one combination ---------------------------------------------------------------------------------------------------
 
 template <class Reducer, class Update, class Sharding, class Guard, class Optimizer, class Sampler, class Accumulation,
-          class Weighing, class Rate, class Summation = un::PlainSums>
+          class Weighing, class Rate, class Summation = un::PlainSums, class Clipping = un::NoClipping>
 void check(const Reducer& reducer, const Update& update, const Sharding& sharding, const Guard& guard,
            const Optimizer& optimizer, const Sampler& sampler, const Accumulation& accumulation,
-           const Weighing& weighing, const Rate& rate, const Summation& summation = {}) {
+           const Weighing& weighing, const Rate& rate, const Summation& summation = {}, const Clipping& clipping = {}) {
     using Rules = un::detail::Compatibility<Reducer, Update, Sharding, Guard, Optimizer>;
     if constexpr (!Rules::good) {
         ++counts().refused[std::string(Rules::refusal)];
     } else {
         ++counts().ran;
-        for (const int ranks : test::on_processes ? std::vector{1, 2, 5} : std::vector{1, 2, 3}) {
+        for (const World& tried : worlds()) {
+            const int ranks = tried.ranks;
+            test::any_on_processes = tried.processes;
             if constexpr (requires { reducer.servers; }) {
                 if (reducer.servers > ranks) continue;
             }
@@ -221,7 +252,7 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                 un::Trainer trainer{world,        model,     weighing, rate,
                                     guard,        optimizer, sampler,  sharding,
                                     accumulation, update,    reducer,  un::Buckets{.first_bytes = 1, .bytes = 24},
-                                    summation};
+                                    summation,    clipping};
                 trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
                 Result& mine = results->at(static_cast<std::size_t>(world.rank()));
                 const std::vector<double> values = model.values();
@@ -229,13 +260,15 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                 mine.updates = trainer.updates();
             });
             const std::uint64_t updates = results->at(0).updates;
-            BOOST_TEST_CONTEXT(ranks << " ranks: " << Reducer::name << ", " << Update::name << ", " << Sharding::name
-                                     << ", " << Guard::name << ", " << Optimizer::name << ", " << Sampler::name << ", "
-                                     << Accumulation::name << ", " << Weighing::name << ", " << Rate::name) {
+            BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Reducer::name << ", "
+                                     << Update::name << ", " << Sharding::name << ", " << Guard::name << ", "
+                                     << Optimizer::name << ", " << Sampler::name << ", " << Accumulation::name << ", "
+                                     << Weighing::name << ", " << Rate::name << ", " << Clipping::name) {
                 for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
                 // On a grid doubles have 45 bits below their parameter's greatest.
                 constexpr double tolerance = Summation::reproducible ? 1e-9 : 1e-11;
-                const auto expected = serial(ranks, sampler, accumulation, weighing, optimizer, rate, updates);
+                const auto expected =
+                    serial(ranks, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
                 BOOST_TEST(updates > 0u);
                 for (int rank = 0; rank < ranks; ++rank) {
                     const auto& one = results->at(static_cast<std::size_t>(rank)).weights;

@@ -21,18 +21,20 @@ inline const auto& choices() {
                    std::tuple{un::ConstantRate{}, un::WarmupRate{.updates = 3, .start_factor = 0.1},
                               un::CosineRate{.final_factor = 0.1}, un::StepDecayRate{.every = 4, .factor = 0.5}},
                    std::tuple{un::NativeReducer{}, un::ParameterServerReducer{.servers = 2}, un::TreeReducer{}},
-                   std::tuple{un::NoAccumulation{}, un::Accumulate{.steps = 2, .short_window = un::ShortWindow::drop}}};
+                   std::tuple{un::NoAccumulation{}, un::Accumulate{.steps = 2, .short_window = un::ShortWindow::drop}},
+                   std::tuple{un::NoClipping{}, un::ClipByNorm{.max_norm = 0.3}, un::ClipByValue{.limit = 0.1}}};
     return all;
 }
-inline constexpr std::array<std::size_t, 7> sizes = {4, 5, 3, 2, 4, 3, 2};
+inline constexpr std::array<std::size_t, 8> sizes = {4, 5, 3, 2, 4, 3, 2, 3};
 
 /// One combination a row: an index into each of the lists above.
-inline constexpr std::array<std::array<std::size_t, 7>, 21> rows = {{
-    {0, 0, 1, 1, 1, 0, 1}, {0, 1, 0, 0, 3, 2, 0}, {0, 2, 2, 0, 0, 1, 1}, {0, 3, 0, 1, 0, 0, 1}, {0, 4, 2, 0, 2, 0, 1},
-    {1, 0, 1, 0, 0, 1, 0}, {1, 1, 0, 1, 2, 1, 1}, {1, 2, 2, 0, 3, 0, 0}, {1, 3, 2, 1, 1, 2, 1}, {1, 4, 1, 1, 3, 2, 1},
-    {2, 0, 0, 0, 3, 2, 0}, {2, 0, 2, 1, 2, 2, 1}, {2, 1, 1, 0, 0, 1, 0}, {2, 2, 0, 0, 1, 2, 0}, {2, 3, 1, 0, 2, 0, 0},
-    {2, 4, 2, 0, 0, 2, 0}, {3, 0, 1, 0, 0, 2, 0}, {3, 1, 2, 1, 1, 0, 1}, {3, 2, 1, 1, 2, 2, 1}, {3, 3, 2, 0, 3, 1, 0},
-    {3, 4, 0, 1, 1, 1, 0},
+inline constexpr std::array<std::array<std::size_t, 8>, 21> rows = {{
+    {0, 0, 1, 1, 1, 0, 1, 1}, {0, 1, 0, 0, 3, 2, 0, 2}, {0, 2, 2, 0, 0, 1, 1, 0}, {0, 3, 0, 1, 0, 0, 1, 0},
+    {0, 4, 2, 0, 2, 0, 1, 0}, {1, 0, 1, 0, 0, 1, 0, 2}, {1, 1, 0, 1, 2, 1, 1, 1}, {1, 2, 2, 0, 3, 0, 0, 2},
+    {1, 3, 2, 1, 1, 2, 1, 2}, {1, 4, 1, 1, 3, 2, 1, 0}, {2, 0, 0, 0, 3, 2, 0, 0}, {2, 0, 2, 1, 2, 2, 1, 2},
+    {2, 1, 1, 0, 0, 1, 0, 1}, {2, 2, 0, 0, 1, 2, 0, 2}, {2, 3, 1, 0, 2, 0, 0, 1}, {2, 4, 2, 0, 0, 2, 0, 2},
+    {3, 0, 1, 0, 0, 2, 0, 2}, {3, 1, 2, 1, 1, 0, 1, 0}, {3, 2, 1, 1, 2, 2, 1, 1}, {3, 3, 2, 0, 3, 1, 0, 1},
+    {3, 4, 0, 1, 1, 1, 0, 1},
 }};
 
 /// Pairs of policies that occur in no row.
@@ -52,11 +54,11 @@ static_assert(missing_pairs() == 0, "a pair of policies occurs in no combination
 
 template <std::size_t Row>
 void check_row() {
-    const auto& [samplers, optimizers, weighings, guards, rates, reducers, accumulations] = choices();
+    const auto& [samplers, optimizers, weighings, guards, rates, reducers, accumulations, clippings] = choices();
     constexpr auto row = rows[Row];
     check(std::get<row[5]>(reducers), un::Synchronous{}, un::Replicated{}, std::get<row[3]>(guards),
           std::get<row[1]>(optimizers), std::get<row[0]>(samplers), std::get<row[6]>(accumulations),
-          std::get<row[2]>(weighings), std::get<row[4]>(rates));
+          std::get<row[2]>(weighings), std::get<row[4]>(rates), un::PlainSums{}, std::get<row[7]>(clippings));
 }
 
 template <std::size_t First, std::size_t... I>

@@ -14,7 +14,8 @@ void check_on_grid(const Reducer& reducer) {
         check(reducer, update, sharding, un::FiniteGuard{}, sgd, un::DistributedSampler{.seed = 4},
               un::NoAccumulation{}, un::ReplicasAlike{}, un::ConstantRate{}, un::Reproducible{});
         check(reducer, update, sharding, un::NoGuard{}, sgd, un::InterleavedSampler{.replicas = 2, .seed = 7},
-              un::AccumulateTokens{.tokens = 20}, un::ByTokens{}, un::ConstantRate{}, un::Reproducible{});
+              un::AccumulateTokens{.tokens = 20}, un::ByTokens{}, un::ConstantRate{}, un::Reproducible{},
+              un::ClipByNorm{.max_norm = 0.3});
     };
     with(un::Synchronous{}, un::Replicated{});
     with(AgreeFirst{}, EqualShards{});

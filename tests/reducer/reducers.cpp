@@ -3,6 +3,7 @@
 
 #include "unisono/core/random.hpp"
 #include "unisono/reducer/automatic.hpp"
+#include "unisono/reducer/hierarchical.hpp"
 #include "unisono/reducer/parameter_server.hpp"
 
 #include <boost/mpl/list.hpp>
@@ -17,7 +18,7 @@ namespace un = unisono;
 using namespace unisono_test;
 
 using Reducers = boost::mpl::list<un::NativeReducer, un::RingReducer, un::TreeReducer, un::HalvingDoublingReducer,
-                                  un::AutomaticReducer, un::ParameterServerReducer>;
+                                  un::AutomaticReducer, un::ParameterServerReducer, un::HierarchicalReducer>;
 
 template <class T>
 std::vector<T> contribution(int rank, std::size_t count) {
@@ -50,6 +51,7 @@ template <class Reducer>
 Reducer small() {
     Reducer reducer;
     if constexpr (requires { reducer.chunk_bytes; }) reducer.chunk_bytes = 64;
+    if constexpr (requires { reducer.ranks_per_host; }) reducer.ranks_per_host = 2;
     return reducer;
 }
 

@@ -1,4 +1,6 @@
 // Every schedule on real numbers, with blocks of uneven and empty sizes, in random orders, in place and not.
+#include "on_hosts.hpp"
+
 #include "interpreter.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -142,7 +144,15 @@ BOOST_AUTO_TEST_CASE(ring) { compute_all<un::RingSchedule>(); }
 BOOST_AUTO_TEST_CASE(tree) { compute_all<un::TreeSchedule>(); }
 BOOST_AUTO_TEST_CASE(halving_doubling) { compute_all<un::HalvingDoublingSchedule>(); }
 BOOST_AUTO_TEST_CASE(direct) { compute_all<un::DirectSchedule>(); }
+BOOST_AUTO_TEST_CASE(exchange) { compute_all<un::ExchangeSchedule>(); }
 BOOST_AUTO_TEST_CASE(mapped) { compute_all<un::MappedSchedule>(); }
 BOOST_AUTO_TEST_CASE(staged) { compute_all<un::StagedSchedule>(); }
+BOOST_AUTO_TEST_CASE(hierarchical) {
+    compute_all<unisono_test::OnHosts<1>>();
+    compute_all<unisono_test::OnHosts<2>>();
+    compute_all<unisono_test::OnHosts<3>>();
+    compute_all<unisono_test::OnHosts<8>>();
+    compute_all<unisono_test::OnHosts<3, true>>();
+}
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,6 @@
 // Proves every schedule of every family, for every world from 1 to 64 and some large ones, with several roots.
+#include "on_hosts.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include "unisono/schedule/families.hpp"
@@ -89,7 +91,15 @@ BOOST_AUTO_TEST_CASE(ring) { prove_all<un::RingSchedule>(); }
 BOOST_AUTO_TEST_CASE(tree) { prove_all<un::TreeSchedule>(); }
 BOOST_AUTO_TEST_CASE(halving_doubling) { prove_all<un::HalvingDoublingSchedule>(); }
 BOOST_AUTO_TEST_CASE(direct) { prove_all<un::DirectSchedule>(); }
+BOOST_AUTO_TEST_CASE(exchange) { prove_all<un::ExchangeSchedule>(); }
 BOOST_AUTO_TEST_CASE(mapped) { prove_all<un::MappedSchedule>(); }
 BOOST_AUTO_TEST_CASE(staged) { prove_all<un::StagedSchedule>(); }
+BOOST_AUTO_TEST_CASE(hierarchical) {
+    prove_all<unisono_test::OnHosts<1>>();
+    prove_all<unisono_test::OnHosts<2>>();
+    prove_all<unisono_test::OnHosts<3>>();
+    prove_all<unisono_test::OnHosts<8>>();
+    prove_all<unisono_test::OnHosts<3, true>>();
+}
 
 BOOST_AUTO_TEST_SUITE_END()

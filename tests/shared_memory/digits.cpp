@@ -19,6 +19,7 @@ template <class Transport, class... Policies>
 void train(int ranks, const digits::Split& images, Weights& weights, const Policies&... policies) {
     un::run<Transport>(ranks, [&](auto& world) {
         digits::Network network({digits::pixels, 32, digits::kinds}, 5);
+        if (ranks == 2) network.place_gradients_in(world);
         un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = 5}, un::BySamples{},
                             policies...};
         trainer.fit(images.train.data(), {.epochs = 2, .batch_size = 8, .progress = false});

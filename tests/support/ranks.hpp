@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <new>
+#include <string_view>
 #include <sys/mman.h>
 #include <type_traits>
 
@@ -29,6 +30,18 @@ inline constexpr bool under_thread_sanitizer = false;
 /// ThreadSanitizer has a thread of its own, and sees nothing of other processes: there the ranks are threads that share a
 /// world as processes do.
 inline constexpr bool on_processes = unisono::process_transport<Transport> && !under_thread_sanitizer;
+
+/// Transport is AnyTransport: threads or processes, as a test says at run time.
+inline constexpr bool of_any_kind = Transport::name == std::string_view("any");
+
+/// Where AnyTransport's ranks are, in the worlds to come.
+inline bool any_on_processes = false;
+
+/// Whether the ranks of the next world are processes.
+inline bool will_be_processes() {
+    if constexpr (of_any_kind) return any_on_processes;
+    else return on_processes;
+}
 
 /// A value that processes forked later share.
 template <class T>
@@ -54,7 +67,9 @@ private:
 /// The world's ranks: threads, or processes where the transport has them.
 template <class Body>
 void run(int ranks, Body body, const unisono::RunOptions& options = {}) {
-    if constexpr (unisono::process_transport<Transport> && !on_processes) {
+    if constexpr (of_any_kind) {
+        unisono::run<Transport>(any_on_processes ? "shared_memory" : "in_process", ranks, body, options);
+    } else if constexpr (unisono::process_transport<Transport> && !on_processes) {
         unisono::detail::check_run(ranks, options);
         unisono::detail::run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);
     } else {

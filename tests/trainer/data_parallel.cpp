@@ -129,6 +129,77 @@ BOOST_AUTO_TEST_CASE(both_variants_equal_one_rank) {
     }
 }
 
+namespace {
+
+/// Whole batches in order; may fail at one of them.
+struct Rows {
+    std::size_t fails_at = 99;
+    [[nodiscard]] std::size_t size() const { return 20; }
+    [[nodiscard]] Batch batch(std::span<const std::size_t> samples) const {
+        if (samples.front() == fails_at) throw std::runtime_error("cannot be read");
+        const Batch all = batch_of_rows(size(), 7);
+        Batch some;
+        some.width = columns;
+        for (const std::size_t sample : samples) {
+            const auto row = all.row(sample);
+            some.values.insert(some.values.end(), row.begin(), row.end());
+            some.labels.push_back(all.labels[sample]);
+        }
+        return some;
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(fit_equals_one_rank) {
+    const un::ScatterSampler sampler{.shuffle = true, .seed = 3};
+    std::vector<double> expected;
+    {
+        un::Group<un::InProcess> world;
+        LeastSquares<double> model(columns, 3);
+        un::Trainer trainer{world, model, sampler, un::BySamples{}, sgd};
+        trainer.fit(Rows{}, {.epochs = 2, .batch_size = 8, .progress = false});
+        expected = model.values();
+    }
+    for (const bool on_master : {false, true}) {
+        std::vector<std::vector<double>> weights(3);
+        std::vector<std::uint64_t> updates(3);
+        const auto all = outcomes(3, [&](auto& world) {
+            const auto me = static_cast<std::size_t>(world.rank());
+            const auto fit = [&](auto& parallel) {
+                return parallel.fit(world.rank() == 0 ? Rows{} : Rows{.fails_at = 0},
+                                    {.epochs = 2, .batch_size = 8, .sampler = sampler});
+            };
+            TwoWay model;
+            if (on_master) {
+                un::MasterLossDataParallel parallel{world, model, Batch{}, &mean_square, sgd};
+                updates[me] = fit(parallel);
+            } else {
+                un::DataParallel parallel{world, model, Batch{}, sgd};
+                updates[me] = fit(parallel);
+            }
+            weights[me] = model.values();
+        });
+        for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
+        for (const std::uint64_t one : updates) BOOST_TEST(one == 6u);
+        for (const auto& one : weights) check_close(one, expected);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(fit_refuses_and_fails_on_every_rank) {
+    const auto told = [](const Rows& data, const un::MasterFit& options, const char* words) {
+        const auto all = outcomes(2, [&](auto& world) {
+            LeastSquares<double> model(columns, 3);
+            un::DataParallel parallel{world, model, Batch{}, sgd};
+            parallel.fit(data, options);
+        });
+        for (const auto& outcome : all) BOOST_TEST(outcome.says(words), outcome.what);
+    };
+    told(Rows{}, {.batch_size = 0}, "batch");
+    told(Rows{}, {.epochs = -1, .batch_size = 4}, "MasterFit.epochs is -1");
+    told(Rows{.fails_at = 8}, {.batch_size = 4}, "cannot be read");
+}
+
 BOOST_AUTO_TEST_CASE(a_loss_that_throws_on_the_master) {
     const auto all = outcomes(3, [&](auto& world) {
         TwoWay model;

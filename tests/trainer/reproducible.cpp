@@ -4,6 +4,7 @@
 #include "outcomes.hpp"
 
 #include "unisono/accumulation/steps.hpp"
+#include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/none.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/reducer/automatic.hpp"
@@ -44,14 +45,17 @@ const std::vector<float> targets = [] {
 }();
 un::RowData<float, float> data() { return {inputs, columns, targets}; }
 
-/// All that a run says: weights, and the loss of each update.
+/// All that a run says: weights, and the loss and (where it is clipped) the norm of each update.
 struct Result {
     std::vector<float> weights;
     std::vector<double> losses;
+    std::vector<double> norms;
     [[nodiscard]] bool same_as(const Result& other) const {
         return weights.size() == other.weights.size() && losses.size() == other.losses.size() && !weights.empty() &&
                std::memcmp(weights.data(), other.weights.data(), weights.size() * sizeof(float)) == 0 &&
-               std::memcmp(losses.data(), other.losses.data(), losses.size() * sizeof(double)) == 0;
+               std::memcmp(losses.data(), other.losses.data(), losses.size() * sizeof(double)) == 0 &&
+               norms.size() == losses.size() && other.norms.size() == norms.size() &&
+               std::memcmp(norms.data(), other.norms.data(), norms.size() * sizeof(double)) == 0;
     }
 };
 
@@ -70,7 +74,10 @@ Result train(int ranks, const un::FitOptions& options, Policies... policies) {
         un::Trainer trainer(world, model, policies...);
         Result& mine = results[static_cast<std::size_t>(world.rank())];
         auto set = data();
-        trainer.fit(set, options, [&](const un::UpdateReport& report) { mine.losses.push_back(report.loss); });
+        trainer.fit(set, options, [&](const un::UpdateReport& report) {
+            mine.losses.push_back(report.loss);
+            mine.norms.push_back(report.gradient_norm);
+        });
         trainer.verify_replicas();
         mine.weights = model.values();
     }));
@@ -106,27 +113,34 @@ BOOST_AUTO_TEST_CASE(any_number_of_ranks_gives_the_bits_of_one) {
 
 BOOST_AUTO_TEST_CASE(neither_reducer_nor_buckets_nor_memory_matter) {
     const un::Replicas logical{6};
-    const Result one = train<Contiguous>(1, options, logical, un::Reproducible{}, momentum);
+    const un::ClipByNorm clip{.max_norm = 0.4}; // its norm, too, is the same whoever owns what
+    const Result one = train<Contiguous>(1, options, logical, un::Reproducible{}, clip, momentum);
+    BOOST_TEST(!train<Contiguous>(1, options, logical, un::Reproducible{}, momentum).same_as(one));
+    BOOST_TEST(one.norms.front() > 0.4);
     const auto same = [&](const Result& other) { BOOST_TEST(other.same_as(one)); };
-    for (const int ranks : {2, 4, 6}) {
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::RingReducer{}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::RingReducer{.chunk_bytes = 8}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum));
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::TreeReducer{}));
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::HalvingDoublingReducer{}));
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::ParameterServerReducer{2}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::ParameterServerReducer{1}));
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::AutomaticReducer{}));
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::Buckets{1, 1}));
-        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, momentum, un::StateSharding{}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::StateSharding{},
+    for (int ranks = 2; ranks <= 6; ++ranks) {
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::RingReducer{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum,
+                             un::RingReducer{.chunk_bytes = 8}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::TreeReducer{}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum,
+                               un::HalvingDoublingReducer{}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum,
+                               un::ParameterServerReducer{2}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum,
+                             un::ParameterServerReducer{1}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::AutomaticReducer{}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::Buckets{1, 1}));
+        same(train<Contiguous>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::StateSharding{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::StateSharding{},
                              un::RingReducer{}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::AutomaticSharding{}));
-        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, momentum, un::Buckets{8, 1}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::AutomaticSharding{}));
+        same(train<InPieces>(ranks, options, logical, un::Reproducible{}, clip, momentum, un::Buckets{8, 1}));
     }
     auto ahead = options;
     ahead.read_ahead = 2;
-    same(train<Contiguous>(3, ahead, logical, un::Reproducible{}, momentum));
+    same(train<Contiguous>(3, ahead, logical, un::Reproducible{}, clip, momentum));
 }
 
 BOOST_AUTO_TEST_CASE(weights_guards_optimizers_and_windows) {

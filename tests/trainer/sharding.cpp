@@ -44,9 +44,9 @@ struct HarmedUpdate {
     template <un::update_exchange Exchange>
     un::Verdict run(Exchange& exchange) const {
         exchange.start();
-        const un::Verdict verdict = exchange.agree();
+        exchange.agree();
         exchange.finish();
-        exchange.apply();
+        const un::Verdict verdict = exchange.apply();
         if (++updates == 3 && harmed) {
             if (kills) ::kill(::getpid(), SIGKILL);
             throw std::runtime_error("no more");

@@ -12,7 +12,8 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
-/// straight from the peers' buffers; elsewhere halving and doubling for small data, a ring for large ones, and trees.
+/// straight from the peers' buffers; elsewhere one exchange of everything for very small data where the transport has it so,
+/// halving and doubling for small data, a ring for large ones, and trees.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 65536; ///< over messages: from this size on, all_reduce goes by the ring
@@ -60,6 +61,13 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));
     } else if constexpr (What == Collective::all_reduce) {
+        if constexpr (requires {
+                          Transport::exchange_bytes;
+                      }) { // it says up to which size one round is faster than two
+            if (shape.world <= 4 &&
+                request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= Transport::exchange_bytes)
+                return use(schedule_of<What>(ExchangeSchedule{}, shape));
+        }
         if (request.total_bytes >= family.ring_bytes) return use(schedule_of<What>(RingSchedule{}, shape));
         return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
     } else if constexpr (What == Collective::reduce_scatter || What == Collective::all_gather) {

@@ -32,29 +32,18 @@ void set_grid_reduction(OperationRequest& request, const GridMap& map) {
     request.state_bytes = static_cast<std::uint16_t>(sizeof(GridMap));
 }
 
-/// data = the sum of all ranks' data on a grid, straight from their memory. The map refers to stretches that must live as
-/// long as the operation, and are the same on all ranks. More than one rank.
-template <transport Transport, floating_element T>
+/// data = the sum of all ranks' data on a grid, straight from their memory: by `What`, an all_reduce, or a reduce which leaves the
+/// data of other ranks than the root as they were. The map refers to stretches that must live as long as the operation, and
+/// are the same on all ranks. More than one rank.
+template <Collective What, transport Transport, floating_element T>
     requires(Transport::maps_peers)
-std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map) {
+std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map, int root = 0) {
     OperationRequest request = request_for<T>(data.data(), data.data());
     request.partition = Partition::vector(data.size());
     request.count = data.size();
     request.total_bytes = data.size_bytes();
     set_grid_reduction<T>(request, map);
-    return start<Collective::all_reduce>(group, request, 0, NativeSchedule{});
-}
-
-/// The same on one rank only; elsewhere the data are as they were.
-template <transport Transport, floating_element T>
-    requires(Transport::maps_peers)
-std::uint32_t start_sum_on_grid_to(Group<Transport>& group, std::span<T> data, int root, const GridMap& map) {
-    OperationRequest request = request_for<T>(data.data(), data.data());
-    request.partition = Partition::vector(data.size());
-    request.count = data.size();
-    request.total_bytes = data.size_bytes();
-    set_grid_reduction<T>(request, map);
-    return start<Collective::reduce>(group, request, root, NativeSchedule{});
+    return start<What>(group, request, root, NativeSchedule{});
 }
 
 /// Of all ranks: the exponent that is needed, whether all have the same weight, and who is to blame if it is not finite.
@@ -128,7 +117,8 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
         if (all.equal_weights) {
             const detail::GridStretch stretch = {values.size(), grid.exponent};
             if (!values.empty())
-                group.finish(detail::start_sum_on_grid(group, values, detail::GridMap{&stretch, 0, weight}));
+                group.finish(detail::start_sum_on_grid<Collective::all_reduce>(group, values,
+                                                                               detail::GridMap{&stretch, 0, weight}));
             return;
         }
     }

@@ -115,6 +115,7 @@ template <Collective What, transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
     if constexpr (std::same_as<Family, NativeSchedule>) {
+        if constexpr (requires { Transport::chunk_bytes; }) request.chunk_bytes = Transport::chunk_bytes;
         const bool typed = request.element != ElementType::opaque || What == Collective::barrier;
         if (typed && request.input_counts.empty() && request.output_counts.empty())
             request.call = call_of(What, request.element, request.reduction.kind, root);

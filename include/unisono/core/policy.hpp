@@ -30,12 +30,14 @@ enum class Family : std::uint8_t {
     observer,
     replicas,
     summation,
+    clipping,
+    loss_scaling,
 };
 
 constexpr std::string_view name_of(Family which) {
     constexpr std::string_view names[] = {"sampler",  "accumulation", "compression", "reducer",       "guard",
                                           "update",   "sharding",     "optimizer",   "learning rate", "weighing",
-                                          "observer", "replicas",     "summation"};
+                                          "observer", "replicas",     "summation",   "clipping",      "loss scaling"};
     return names[static_cast<std::size_t>(which)];
 }
 

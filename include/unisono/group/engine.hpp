@@ -92,14 +92,8 @@ public:
         operation.posts = 0;
         operation.slots[0].cursor = 0;
         number_mapped(group, operation);
-        for (std::uint32_t attempt = 0; !run_straight(operation); ++attempt) {
-            if (attempt == 256 || transport_.first_fault() != nullptr) {
-                wait_for_repeated(operation);
-                return true;
-            }
-            transport_.idle(attempt, never);
-        }
-        tell_finished(operation);
+        if (spin(operation)) tell_finished(operation);
+        else wait_for_repeated(operation);
         return true;
     }
 
@@ -166,7 +160,14 @@ public:
     void wait(std::uint32_t index, nanoseconds timeout) override {
         if (is_done(index)) return;
         if constexpr (Transport::maps_peers) {
-            if (active_.size() == 1 && spin(index)) return;
+            if (active_.size() == 1) {
+                const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
+                OperationState& operation = operations_[only];
+                if (operation.straight && spin(operation)) {
+                    finish(only, operation);
+                    if (is_done(index)) return;
+                }
+            }
         }
         wait_long(index, timeout);
     }
@@ -220,16 +221,11 @@ private:
         return true;
     }
 
-    /// Waits a moment for the only operation in flight and looks at nothing else meanwhile; true if `index` is done then.
-    bool spin(std::uint32_t index) {
-        const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
-        OperationState& operation = operations_[only];
-        if (!operation.straight) return false;
+    /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else meanwhile; true when nothing
+    /// of it is left. Nothing is delivered after a fault.
+    UNISONO_INLINE bool spin(OperationState& operation) {
         for (std::uint32_t attempt = 0; attempt < 512 && transport_.first_fault() == nullptr; ++attempt) {
-            if (run_straight(operation)) {
-                finish(only, operation);
-                return is_done(index);
-            }
+            if (run_straight(operation)) return true;
             transport_.idle(attempt, never);
         }
         return false;
@@ -288,7 +284,7 @@ private:
         active_.push_back(operation.number);
         GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
-        wait(operation.number, group.timeout);
+        wait_long(operation.number, group.timeout);
     }
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
@@ -370,7 +366,7 @@ private:
             if (found.code == ErrorCode::peer_lost && progress()) return; // it left just now, and had sent before
             transport_.abort(found);
         } else if (transport_.now() >= until) {
-            transport_.abort(timed_out(*operation.group, timeout, operation.sequence, operation.signature,
+            transport_.abort(timed_out(transport_, *operation.group, timeout, operation.sequence, operation.signature,
                                        operation.point_to_point ? operation.single[0].peer : -1));
         }
         throw_if_faulty();

@@ -15,23 +15,31 @@ inline std::uint64_t turn_of(const OperationState& operation) {
     return (operation.mapped_index + 1) * 4 + operation.posts;
 }
 
-/// The same by the crowded line: word and payload side by side with those of the others.
+/// Puts the step's elements beside the flag.
+template <std::size_t N>
+UNISONO_INLINE void post_payload(OperationState& operation, const LaneState& lane, std::uint32_t step,
+                                 std::byte (&payload)[N]) {
+    const std::size_t count = lane.extents[step].source_count;
+    if (count == 0) return;
+    const std::size_t bytes = count * operation.request.element_bytes;
+    UNISONO_ASSERT(bytes <= N, "a posted payload must fit the line");
+    copy_small(payload, operation.source_of(lane, step), bytes);
+    operation.group->traffic.bytes_sent += bytes;
+}
+
+/// Raises this rank's flag in the crowded line: word and payload side by side with those of the others.
 inline bool post_crowded(OperationState& operation, const LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
     if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the place
     CrowdedLine::Entry& entry = group.board.crowded(group.rank, group.size(), operation.crowded_number);
-    if (const std::size_t count = lane.extents[step].source_count; count != 0) {
-        const std::size_t bytes = count * operation.request.element_bytes;
-        copy_small(entry.payload, operation.source_of(lane, step), bytes);
-        group.traffic.bytes_sent += bytes;
-    }
+    post_payload(operation, lane, step, entry.payload);
     operation.posts = 1;
     entry.word.store(std::uint64_t{operation.crowded_number} << 32 | operation.short_signature,
                      std::memory_order_release);
     return true;
 }
 
-/// Raises this rank's flag; false while somebody still needs the older operation that used the same line.
+/// Raises this rank's flag in a line of its own; false while somebody still needs the older operation that used the same line.
 inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
     const std::uint64_t index = operation.mapped_index;
@@ -45,12 +53,7 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     }
     MappedLine& line = group.board.line(group.rank, index);
     if (operation.posts == 0) {
-        if (const std::size_t count = lane.extents[step].source_count; count != 0) {
-            const std::size_t bytes = count * operation.request.element_bytes;
-            UNISONO_ASSERT(bytes <= MappedLine::payload_bytes, "a posted payload must fit the line");
-            copy_small(line.payload, operation.source_of(lane, step), bytes);
-            group.traffic.bytes_sent += bytes;
-        }
+        post_payload(operation, lane, step, line.payload);
         line.signature = operation.signature;
         line.input = operation.request.input;
         line.output = operation.request.output;

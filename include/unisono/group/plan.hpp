@@ -32,7 +32,7 @@ public:
     [[nodiscard]] bool staged() const { return staged_; }
     /// May be cut into lanes: see schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
-    /// Of the name, the world and the root: ranks compare it.
+    /// Of the name, the world, the root and the schedule's own variant: ranks compare it.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }
 
     /// Whether all steps are kept; then these are they, and where a round's begin among them.
@@ -65,6 +65,9 @@ protected:
         mix(static_cast<std::uint32_t>(shape.root));
         hash_ = hash;
     }
+
+    /// Schedules of one name that differ on ranks which do not agree.
+    void distinguish(std::uint32_t variant) { hash_ = (hash_ ^ variant) * 16777619u; }
 
     void keep_steps_if_few() {
         constexpr std::uint32_t most_rounds = 64;
@@ -108,6 +111,7 @@ public:
         : Plan(Schedule::collective, Schedule::name, schedule.shape, schedule.blocks(), schedule.rounds(),
                schedule.scratch_slots(), Schedule::mapped, schedule::is_staged<Schedule>, Schedule::single_blocks),
           schedule_(schedule) {
+        if constexpr (requires { schedule.variant(); }) distinguish(schedule.variant());
         keep_steps_if_few();
     }
     [[nodiscard]] const Schedule& schedule() const { return schedule_; }

@@ -68,6 +68,20 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, B
     }
 }
 
+/// The same for one that is still to be made; if it cannot be, that is the world's fault, too.
+template <class Transport, class Body>
+std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::World>& shared, int rank,
+                                     const RunOptions& options, Body& body) {
+    try {
+        return run_rank(Group(Transport(shared, rank)), options, body);
+    } catch (const error& refused) {
+        Fault fault = refused.why();
+        if (fault.rank < 0) fault.rank = rank;
+        shared->abort(rank, fault);
+        return std::current_exception();
+    }
+}
+
 inline void check_run(int ranks, const RunOptions& options) {
     if (ranks < 1 || ranks > 4096) {
         refuse_input({"a world in one process has 1 to 4096 ranks, found ", ranks});
@@ -92,7 +106,7 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, Body& b
         try {
             threads.emplace_back([&, rank] {
                 if (options.bind_to_cores) bind_to_core(rank);
-                failures[static_cast<std::size_t>(rank)] = run_rank(Group(Transport(shared, rank)), options, body);
+                failures[static_cast<std::size_t>(rank)] = make_and_run_rank<Transport>(shared, rank, options, body);
             });
         } catch (const std::system_error& failed) {
             Fault fault{.code = ErrorCode::refused,

@@ -50,9 +50,25 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first.
-inline Fault timed_out(const GroupContext& group, nanoseconds timeout, std::uint64_t sequence, const Signature& own,
-                       int waits_for) {
+/// Whether this rank has something under way from or to that one. Transports that see nothing of their peers but messages know.
+template <class Transport>
+bool awaits(const Transport& transport, int peer) {
+    if constexpr (requires { transport.awaits(peer); }) return transport.awaits(peer);
+    else return true;
+}
+
+/// Where a rank is reached, behind its name in a message, if the transport knows.
+template <class Transport>
+std::string whereabouts(const Transport& transport, int peer) {
+    if constexpr (requires { transport.describe(peer); }) return concat({" [", transport.describe(peer), "]"});
+    else return {};
+}
+
+/// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first; of those
+/// that it waits for, where that is all that is known.
+template <class Transport>
+Fault timed_out(const Transport& transport, const GroupContext& group, nanoseconds timeout, std::uint64_t sequence,
+                const Signature& own, int waits_for) {
     const int me = group.world_rank(group.rank);
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
@@ -61,7 +77,16 @@ inline Fault timed_out(const GroupContext& group, nanoseconds timeout, std::uint
                 .sequence = sequence,
                 .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(own)})};
     if (waits_for >= 0) {
-        fault.message += concat({" with rank ", fault.peer});
+        fault.message += concat({" with rank ", fault.peer, whereabouts(transport, fault.peer)});
+    } else if constexpr (requires { transport.awaits(0); }) {
+        std::string missing;
+        for (int peer = 0; peer < group.size(); ++peer) {
+            const int other = group.world_rank(peer);
+            if (peer == group.rank || !transport.awaits(other)) continue;
+            if (fault.peer < 0) fault.peer = other;
+            missing += concat({missing.empty() ? "" : ", ", "rank ", other, whereabouts(transport, other)});
+        }
+        if (!missing.empty()) fault.message += concat({", for what is to come from or to go to ", missing});
     } else if (group.announcements) {
         std::string missing;
         for (int peer = 0; peer < group.size(); ++peer) {
@@ -77,11 +102,13 @@ inline Fault timed_out(const GroupContext& group, nanoseconds timeout, std::uint
     return fault;
 }
 
-inline Fault lost(const GroupContext& group, int peer, const OperationState& operation, const char* how) {
+template <class Transport>
+Fault lost(const Transport& transport, const GroupContext& group, int peer, const OperationState& operation,
+           const char* how) {
     Fault fault = mismatch(group, peer, operation.sequence, operation.signature, operation.signature);
     fault.code = ErrorCode::peer_lost;
-    fault.message =
-        concat({"rank ", fault.peer, how, "; rank ", fault.rank, " waits for it in ", describe(operation.signature)});
+    fault.message = concat({"rank ", fault.peer, how, whereabouts(transport, fault.peer), "; rank ", fault.rank,
+                            " waits for it in ", describe(operation.signature)});
     return fault;
 }
 
@@ -101,15 +128,28 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
             }
             started = group.announcements.latest(peer) >= operation.sequence;
         }
+        const int other = group.world_rank(peer);
+        if constexpr (requires { transport.early_signature(0, 0, 0); }) {
+            const Signature* const theirs =
+                operation.point_to_point
+                    ? nullptr
+                    : transport.early_signature(other, group.id,
+                                                static_cast<std::uint32_t>(operation.sequence) & 0x7fffffffu);
+            if (theirs != nullptr && !(*theirs == operation.signature)) {
+                found = mismatch(group, peer, operation.sequence, operation.signature, *theirs);
+                return true;
+            }
+        }
         if constexpr (requires { transport.has_died(0); }) {
-            if (transport.has_died(group.world_rank(peer))) {
-                found = lost(group, peer, operation, " died (its process ended without leaving)");
+            if (awaits(transport, other) && transport.has_died(other)) {
+                found = lost(transport, group, peer, operation,
+                             transport.maps_peers ? " died (its process ended without leaving)" : " is lost");
                 return true;
             }
         }
         if constexpr (requires { transport.has_left(0); }) {
-            if (!started && transport.has_left(group.world_rank(peer))) {
-                found = lost(group, peer, operation, " has left");
+            if (!started && awaits(transport, other) && transport.has_left(other)) {
+                found = lost(transport, group, peer, operation, " has left");
                 return true;
             }
         }
@@ -118,14 +158,15 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
 }
 
 /// What a rank waits for in an operation: every rank that has not finished it may be what holds it up.
-inline Wait wait_for(const OperationState& operation) {
+template <class Transport>
+Wait wait_for(const Transport& transport, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{
         .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
     for (int peer = 0; peer < group.size(); ++peer) {
         const bool concerned = operation.point_to_point ? peer == operation.single[0].peer
                                : group.announcements    ? group.announcements.finished(peer) < operation.sequence
-                                                        : true;
+                                                     : peer != group.rank && awaits(transport, group.world_rank(peer));
         if (concerned && peer != group.rank) wait.peers.push_back(group.world_rank(peer));
     }
     return wait;
@@ -147,7 +188,7 @@ public:
             if (since_ == 0) since_ = now;
             if (now - since_ < std::min<nanoseconds>(10'000'000, operation.group->timeout / 16)) return;
             told_ = true;
-            transport.waits(wait_for(operation));
+            transport.waits(wait_for(transport, operation));
         }
     }
     /// Something has moved, or the wait is over.

@@ -18,7 +18,7 @@
 /// Declared properties: `inspects` (false: all calls are elided), `needs_agreement` (its verdict must hold on all ranks,
 /// so the update must be one in which all ranks agree), `only_finite` (it looks for nothing but NaN and infinity, which sums
 /// on a grid find by themselves).
-/// Deliberately absent: clipping each value on its own (not a gradient of anything), and guards that correct silently.
+/// Deliberately absent: guards that correct silently. What bounds gradients that are summed: clipping.hpp.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"

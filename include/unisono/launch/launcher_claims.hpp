@@ -62,7 +62,7 @@ inline Number read(const Environment& environment, std::string_view name, std::s
         if (const std::string* text = environment.find(each)) {
             Number number{.value = 0, .name = each};
             if (!parse_count(*text, most_ranks, number.value)) {
-                refuse_input({each, " is ", quoted(*text), ", expected a number from 0 to ", most_ranks});
+                refuse_input({each, " is ", detail::quoted(*text), ", expected a number from 0 to ", most_ranks});
             }
             return number;
         }
@@ -234,18 +234,20 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
     }
     std::vector<std::string> names;
     if (!parse_hosts(*hosts, names)) {
-        refuse_input({"sagemaker: SM_HOSTS is ", quoted(*hosts), ", expected a list such as [\"algo-1\",\"algo-2\"]"});
+        refuse_input(
+            {"sagemaker: SM_HOSTS is ", detail::quoted(*hosts), ", expected a list such as [\"algo-1\",\"algo-2\"]"});
     }
     Claim claim{.launcher = Launcher::sagemaker};
     claim.nodes = {.value = static_cast<int>(names.size()), .name = "SM_HOSTS"};
     claim.node.name = "SM_CURRENT_HOST";
     for (std::size_t i = 0; i < names.size(); ++i) {
         if (names[i] != *own) continue;
-        if (claim.node.known()) refuse_input({"sagemaker: SM_HOSTS names ", quoted(*own), " twice"});
+        if (claim.node.known()) refuse_input({"sagemaker: SM_HOSTS names ", detail::quoted(*own), " twice"});
         claim.node.value = static_cast<int>(i);
     }
     if (!claim.node.known()) {
-        refuse_input({"sagemaker: SM_CURRENT_HOST=", quoted(*own), " is not in SM_HOSTS=", quoted(*hosts)});
+        refuse_input(
+            {"sagemaker: SM_CURRENT_HOST=", detail::quoted(*own), " is not in SM_HOSTS=", detail::quoted(*hosts)});
     }
     claims.push_back(std::move(claim));
 }
@@ -275,7 +277,7 @@ inline std::vector<Claim> claims_of(const Environment& environment) {
         }
     }
     if (wanted != nullptr && claims.empty()) {
-        refuse_input({"UNISONO_LAUNCHER is ", quoted(*wanted),
+        refuse_input({"UNISONO_LAUNCHER is ", detail::quoted(*wanted),
                       ", but no variables of such a launcher are set; it knows none, torchrun, kubeflow, openmpi, "
                       "mpich, srun and sagemaker"});
     }

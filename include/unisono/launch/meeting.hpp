@@ -38,7 +38,7 @@ inline void parse_address(std::string_view variable, std::string_view text, Meet
     int port = 0;
     if (colon == std::string_view::npos || colon == 0 || !parse_count(text.substr(colon + 1), 65535, port) ||
         port == 0) {
-        refuse_input({variable, " is ", quoted(text), ", expected host:port with a port from 1 to 65535"});
+        refuse_input({variable, " is ", detail::quoted(text), ", expected host:port with a port from 1 to 65535"});
     }
     std::string_view host = text.substr(0, colon);
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
@@ -96,7 +96,8 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
     point.port = 0;
     if (const std::string* job = environment.find("UNISONO_JOB")) {
         if (!is_file_name(*job)) {
-            refuse_input({"UNISONO_JOB is ", quoted(*job), ", expected up to 100 letters, digits, '_', '-' or '.'"});
+            refuse_input(
+                {"UNISONO_JOB is ", detail::quoted(*job), ", expected up to 100 letters, digits, '_', '-' or '.'"});
         }
         point.job = *job;
     } else if (const std::string known = job_of(environment); folder == nullptr || !known.empty()) {

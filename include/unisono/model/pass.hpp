@@ -18,6 +18,7 @@ struct PassFacts {
     std::uint64_t update = 0;  ///< updates since the trainer was made
     std::uint64_t replica = 0; ///< logical: which of the `replicas` micro-batches of this update
     std::uint64_t replicas = 1;
+    double loss_scale = 1;                     ///< by which the model multiplies its loss before the backward pass
     double weight = 1;                         ///< by which the trainer will multiply this micro-batch's gradient
     std::span<const std::size_t> samples = {}; ///< indices in the data set, in the batch's order; empty: not known
 };
@@ -41,6 +42,16 @@ public:
     /// The factor by which the trainer multiplies this micro-batch's gradient before it adds it to the others'. For
     /// information; the model does not apply it. It is 1 where tokens are not counted yet.
     [[nodiscard]] double weight() const { return facts_.weight; }
+
+    /// With LossScaling: the factor by which the model multiplies its loss before its backward pass, and so its gradient; not the
+    /// loss that it returns. A model that is trained so must ask for it in each call. Else 1.
+    [[nodiscard]] double loss_scale() const {
+        asked_for_scale_ = true;
+        return facts_.loss_scale;
+    }
+    [[nodiscard]] bool asked_for_scale() const { return asked_for_scale_; }
+    /// For wrappers of models, who make a pass of their own.
+    [[nodiscard]] const PassFacts& facts() const { return facts_; }
 
     /// Random numbers of this micro-batch alone: a function of the training's seed, the epoch, the update and the
     /// logical replica, so that a dropout mask does not depend on which rank hosts the replica.
@@ -76,6 +87,7 @@ private:
     ReadyCall ready_ = nullptr;
     void* trainer_ = nullptr;
     double tokens_ = 0;
+    mutable bool asked_for_scale_ = false;
 };
 
 UNISONO_NAMESPACE_END

@@ -25,7 +25,8 @@ concept two_way_model = model<M> && requires(M& m, const Batch& batch) {
                std::span<const std::remove_const_t<typename decltype(std::span(m.forward(batch)))::element_type>>{});
 };
 
-/// `loss(outputs, batch, output_gradients)` returns the loss of the micro-batch and *writes* its gradient by the outputs.
+/// `loss(outputs, batch, output_gradients)` returns the loss of the micro-batch and *writes* its gradient by the outputs
+/// (without LossScaling's factor, which is put to it here).
 /// Refers to the model, which must live longer. Cost: one buffer as large as the outputs.
 template <model M, class Loss>
 class WithLoss {
@@ -48,11 +49,14 @@ public:
     }
     template <class Batch>
         requires two_way_model<M, Batch>
-    double operator()(const Batch& batch, Pass&) {
+    double operator()(const Batch& batch, Pass& pass) {
         const auto outputs = std::span(model_->forward(batch));
         using Element = parameter_element_t<M>;
         output_gradients_.assign(outputs.size(), Element{});
         const double loss = static_cast<double>(loss_(outputs, batch, std::span<Element>(output_gradients_)));
+        using Wide = std::conditional_t<sizeof(Element) == 2, float, Element>;
+        if (const auto scale = static_cast<Wide>(pass.loss_scale()); scale != 1)
+            for (Element& one : output_gradients_) one = static_cast<Element>(static_cast<Wide>(one) * scale);
         model_->backward(batch, std::span<const Element>(output_gradients_));
         return loss;
     }

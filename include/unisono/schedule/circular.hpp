@@ -3,13 +3,12 @@
 /// \file
 /// Ranks and blocks on a circle, as most schedules see them.
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include <bit>
 #include <string>
-
-#include "unisono/core/error.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -37,6 +36,12 @@ constexpr int rank_at(const Shape& shape, int distance) {
 /// The same as a number of a block.
 constexpr std::uint32_t block_at(const Shape& shape, int distance) {
     return static_cast<std::uint32_t>(rank_at(shape, distance));
+}
+
+/// Calls visit(peer) for all others, from the next rank around the circle on: so not all come to the same one at once.
+template <class Visit>
+constexpr void for_each_peer(const Shape& shape, Visit&& visit) {
+    for (int distance = 1; distance < shape.world; ++distance) visit(rank_at(shape, distance));
 }
 
 /// Distance from the root to this rank, going up: 0 at the root.

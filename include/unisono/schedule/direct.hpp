@@ -82,6 +82,41 @@ struct DirectAllReduce {
 };
 static_assert(collective_schedule<DirectAllReduce>);
 
+/// Everybody's whole vector to everybody, who all combine in rank order: latency of one message, bytes of p - 1 vectors. For very
+/// small vectors and few ranks. Cost a rank: p - 1 messages and blocks (the vector is one) sent and combined in one round. Scratch:
+/// p - 1 blocks.
+struct ExchangeAllReduce {
+    static constexpr Collective collective = Collective::all_reduce;
+    static constexpr std::string_view name = "exchange all_reduce";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::world_of(shape) - 1; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const std::uint64_t others = detail::world_of(shape) - 1;
+        return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others == 0 ? 0u : 1u};
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        if (r == 1) return detail::combine_collected(0, visit);
+        for (int distance = 1; distance < shape.world; ++distance)
+            visit(send_to(detail::rank_at(shape, distance), input_blocks(0)));
+        for (int distance = 1; distance < shape.world; ++distance) {
+            const int peer = detail::rank_at(shape, -distance);
+            visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer))));
+        }
+    }
+
+    friend constexpr bool operator==(const ExchangeAllReduce&, const ExchangeAllReduce&) = default;
+};
+static_assert(collective_schedule<ExchangeAllReduce>);
+
 /// Cost a rank: p - 1 messages and blocks sent in one round, p - 1 combined. Scratch: p - 1 blocks.
 struct DirectReduceScatter {
     static constexpr Collective collective = Collective::reduce_scatter;

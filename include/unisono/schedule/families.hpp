@@ -149,7 +149,18 @@ struct DirectSchedule {
 };
 static_assert(schedule_family<DirectSchedule>);
 
-/// The same over mapped memory, without messages. Not cut into lanes.
+/// One round in which each rank gets everybody's whole vector: very small data over messages.
+struct ExchangeSchedule {
+    static constexpr std::string_view name = "exchange";
+
+    [[nodiscard]] constexpr schedule::ExchangeAllReduce all_reduce(const schedule::Shape& shape) const {
+        return {shape};
+    }
+    friend bool operator==(const ExchangeSchedule&, const ExchangeSchedule&) = default;
+};
+static_assert(schedule_family<ExchangeSchedule>);
+
+/// Direct exchange over mapped memory, without messages. Not cut into lanes.
 struct MappedSchedule {
     static constexpr std::string_view name = "mapped";
 

@@ -107,11 +107,10 @@ struct MappedAllGather {
         if (r == 0) detail::copy_through(detail::rank_of(shape), visit);
         if (shape.world == 1) return;
         if (r == 1) {
-            for (int distance = 1; distance < shape.world; ++distance) {
-                const int peer = detail::rank_at(shape, distance);
+            detail::for_each_peer(shape, [&](int peer) {
                 const auto block = static_cast<std::uint32_t>(peer);
                 visit(detail::copy_from(peer, input_blocks(block), output_blocks(block)));
-            }
+            });
         }
         detail::meet(visit);
     }
@@ -192,11 +191,10 @@ struct MappedGather {
         if (root && r == 0) detail::copy_through(detail::rank_of(shape), visit);
         if (shape.world == 1) return;
         if (root && r == 1) {
-            for (int distance = 1; distance < shape.world; ++distance) {
-                const int peer = detail::rank_at(shape, distance);
+            detail::for_each_peer(shape, [&](int peer) {
                 const auto block = static_cast<std::uint32_t>(peer);
                 visit(detail::copy_from(peer, input_blocks(block), output_blocks(block)));
-            }
+            });
         }
         detail::meet(visit);
     }
@@ -253,10 +251,9 @@ struct MappedAllToAll {
         if (r == 0) detail::copy_through(own, visit);
         if (shape.world == 1) return;
         if (r == 1) {
-            for (int distance = 1; distance < shape.world; ++distance) {
-                const int peer = detail::rank_at(shape, distance);
+            detail::for_each_peer(shape, [&](int peer) {
                 visit(detail::copy_from(peer, input_blocks(own), output_blocks(static_cast<std::uint32_t>(peer))));
-            }
+            });
         }
         detail::meet(visit);
     }

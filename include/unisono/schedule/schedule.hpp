@@ -57,7 +57,9 @@
 /// - tree.hpp: binomial; log2 p rounds, whole vectors. Small vectors, and everything with a root.
 /// - halving_doubling.hpp: log2 p rounds and fewest bytes, for any p. Middle sizes, many ranks.
 /// - direct.hpp: each rank owns a block and combines it from all in rank order: bits do not depend on who owns what. Few ranks.
+///   And exchange: everything to everybody in one round, for very small vectors.
 /// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The best on one machine.
+/// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts goes what one rank a host would send.
 /// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove, estimate, draw.
 ///
 /// Absent on purpose: segmented and multi-ported variants (lanes do that), and algorithms that need the operation to be

@@ -93,11 +93,10 @@ struct StagedAllGather {
             if (shape.world != 1) detail::meet(visit, input_blocks(own));
             return;
         }
-        for (int distance = 1; distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, distance);
+        detail::for_each_peer(shape, [&](int peer) {
             const auto block = static_cast<std::uint32_t>(peer);
             visit(detail::copy_from(peer, posted_blocks(block), output_blocks(block)));
-        }
+        });
     }
 
     friend constexpr bool operator==(const StagedAllGather&, const StagedAllGather&) = default;
@@ -182,10 +181,11 @@ struct StagedGather {
             if (shape.world != 1) detail::meet(visit, input_blocks(own));
             return;
         }
-        for (int distance = 1; root && distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, distance);
-            const auto block = static_cast<std::uint32_t>(peer);
-            visit(detail::copy_from(peer, posted_blocks(block), output_blocks(block)));
+        if (root) {
+            detail::for_each_peer(shape, [&](int peer) {
+                const auto block = static_cast<std::uint32_t>(peer);
+                visit(detail::copy_from(peer, posted_blocks(block), output_blocks(block)));
+            });
         }
     }
 
@@ -247,10 +247,9 @@ struct StagedAllToAll {
             if (shape.world != 1) detail::meet(visit, input_blocks(0, blocks()));
             return;
         }
-        for (int distance = 1; distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, distance);
+        detail::for_each_peer(shape, [&](int peer) {
             visit(detail::copy_from(peer, posted_blocks(own, own), output_blocks(static_cast<std::uint32_t>(peer))));
-        }
+        });
     }
 
     friend constexpr bool operator==(const StagedAllToAll&, const StagedAllToAll&) = default;

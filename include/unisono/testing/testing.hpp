@@ -16,6 +16,9 @@
 /// | guard_laws.hpp         | `guard_laws(policy)`                     | `ArchetypeGuard`          |
 /// | optimizer_laws.hpp     | `optimizer_laws(policy)`                 | `ArchetypeOptimizer`      |
 /// | learning_rate_laws.hpp | `learning_rate_laws(policy)`             | `ArchetypeRate`           |
+/// | weighing_laws.hpp      | `weighing_laws(policy)`                  | `ArchetypeWeighing`       |
+/// | sharding_laws.hpp      | `sharding_laws(policy)`                  | `ArchetypeSharding`       |
+/// | update_laws.hpp        | `update_laws(policy)`                    | `ArchetypeUpdate`         |
 /// | metric_laws.hpp        | `metric_laws(fresh, samples, feed)`      | `ArchetypeMetric`         |
 /// | model_laws.hpp         | `model_laws(model, batch)`               | `ArchetypeModel`          |
 /// | transport_laws.hpp     | `transport_laws<Transport>()`            | the laws need no more than `thread_transport` |

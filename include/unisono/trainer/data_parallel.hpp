@@ -54,7 +54,44 @@ struct MasterReport {
     }
 };
 
+/// How a master draws batches: as a DataLoader of PyTorch's that feeds a DataParallel.
+struct MasterFit {
+    std::int64_t epochs = 1;
+    std::int64_t batch_size = 1; ///< of all ranks together; the last batch of an epoch may be shorter
+    ScatterSampler sampler = {.shuffle = false};
+
+    friend bool operator==(const MasterFit&, const MasterFit&) = default;
+};
+
 namespace detail {
+
+/// The master steps through its epochs; the others compute what they are sent, until it is done. Returns the updates.
+template <class Parallel, class Data>
+std::uint64_t fit_from_master(Parallel& parallel, const Data& data, const MasterFit& options) {
+    auto& world = parallel.trainer().world();
+    std::uint64_t updates = 0;
+    if (world.rank() != 0) {
+        while (parallel.step()) ++updates;
+        return updates;
+    }
+    const auto telling = [&](auto&& body) { return telling_all(world, "DataParallel::fit", body); };
+    const SamplerShape whole = telling([&] {
+        if (options.epochs < 0) refuse_input({"MasterFit.epochs is ", options.epochs, "; expected 0 or more"});
+        return shape_of_rank(options.sampler, static_cast<std::int64_t>(data.size()), options.batch_size, 1, 0);
+    });
+    for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
+        auto stream = telling([&] { return options.sampler.stream(whole, Epoch{epoch}); });
+        for (; !stream.done(); ++updates) {
+            const auto batch = telling([&] { return data.batch(stream.next().samples); });
+            telling([&] {
+                if (batch.rows() == 0) refuse_input("the data gave an empty batch; expected rows");
+            });
+            parallel.step(batch);
+        }
+    }
+    parallel.step(); // an empty batch: no more
+    return updates;
+}
 
 /// A RowBatch on rank 0 becomes a part on every rank.
 template <class T, class Label>
@@ -210,6 +247,13 @@ public:
         return true;
     }
 
+    /// Trains on the data of rank 0; those of the others are not touched. Collective; ends on every rank with the last update.
+    /// Returns the number of updates. Errors, on every rank: bad_input (sizes, no data); what the data or the model throw.
+    template <class Data>
+    std::uint64_t fit(const Data& data, const MasterFit& options) {
+        return detail::fit_from_master(*this, data, options);
+    }
+
     [[nodiscard]] const UpdateReport& last() const { return last_; }
     [[nodiscard]] const MasterReport& report() const { return report_; } ///< on rank 0; zeros elsewhere
     [[nodiscard]] auto& trainer() { return trainer_; }
@@ -254,6 +298,12 @@ public:
         last_ = trainer_.step(rows_.part); // also without rows: it takes part in the gather
         detail::count_update(world, trainer_, report_);
         return true;
+    }
+
+    /// As DataParallel::fit.
+    template <class Data>
+    std::uint64_t fit(const Data& data, const MasterFit& options) {
+        return detail::fit_from_master(*this, data, options);
     }
 
     [[nodiscard]] const UpdateReport& last() const { return last_; }

@@ -4,6 +4,7 @@
 /// The plan in words: who takes part, which policies, how the batch is made up, where the bytes are.
 
 #include "unisono/core/text.hpp"
+#include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/trainer/plan.hpp"
@@ -50,6 +51,8 @@ std::string session_text(const Session& session) {
     if constexpr (requires { world.endpoint().actual_name(); }) transport = world.endpoint().actual_name();
     table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
     for (const PolicyFacts& one : session.policies().facts()) table.row({std::string(one.family), one.text()});
+    if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
+        table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
     table.row({"memory",

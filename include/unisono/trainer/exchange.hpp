@@ -5,14 +5,18 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/guard/clipping.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/extents.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/loss_scale_run.hpp"
 #include "unisono/trainer/offence.hpp"
 #include "unisono/trainer/publication.hpp"
+#include "unisono/trainer/shares.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
 
@@ -29,7 +33,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// What the update policy drives; see update/update.hpp for the verbs.
-/// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Optimizer, Weighing, Summation; `owned`: slices have owners.
+/// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Clipping, Scaling, Optimizer,
+/// Weighing, Summation; `owned`: slices have owners.
 template <class Context>
 class Exchange {
 public:
@@ -39,40 +44,20 @@ public:
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_, policies_.summation),
-          kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)) {
+          kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)),
+          extents_(world.rank(), world.size()), loss_scale_(policies_.scaling) {
         const std::size_t bucket_count = flat_.layout().buckets().size();
-        std::size_t state_count = 0;
         for (std::size_t b = 0; b < bucket_count; ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
-            const Owners owners = [&] {
-                if constexpr (Context::Reducer::gives_owners) return policies_.reducer.owners(facts);
-                else return policies_.sharding.owners(facts);
-            }();
-            extents_begin_.push_back(extents_.size());
-            note_slices(owners);
-            if (owners.replicated()) {
-                extents_.push_back({bucket, every_rank});
-            } else {
-                for (const int rank : owners.ranks()) {
-                    const Slice slice = owners.slice(rank);
-                    if (slice.count != 0) extents_.push_back({{bucket.first + slice.first, slice.count}, rank});
-                }
-            }
+            if constexpr (Context::Reducer::gives_owners) extents_.add(bucket, policies_.reducer.owners(facts));
+            else extents_.add(bucket, policies_.sharding.owners(facts));
         }
-        extents_begin_.push_back(extents_.size());
-        for (const OwnedExtent& extent : extents_) {
-            cut_ = cut_ || (extent.owner != every_rank && world.size() > 1);
-            if (extent.owner != every_rank && extent.owner != world.rank()) continue;
-            owned_.push_back(extent.slice);
-        }
-        insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one a bucket
-        join_owned();
-        for (const Slice& slice : owned_) state_count += slice.count;
-        state_ = OptimizerState<T>(policies_.optimizer.state(), state_count);
+        extents_.close();
+        state_ = OptimizerState<T>(policies_.optimizer.state(), extents_.owned_count());
         waiting_.resize(bucket_count);
         ready_in_.resize(flat_.layout().parameters());
-        operations_.reserve(extents_.size());
+        operations_.reserve(extents_.all().size());
     }
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
@@ -84,6 +69,8 @@ public:
         sums_ = {};
         totals_.begin();
         offence_ = {};
+        norm_ = 0;
+        loss_scale_.begin();
         next_bucket_ = 0;
         gradient_.begin();
     }
@@ -95,12 +82,14 @@ public:
         gradient_.before_pass();
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
         if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
+        facts.loss_scale = loss_scale_.scale();
         const bool overlap = last && world_->size() > 1;
         if (overlap) expect_parameters();
         Pass pass(facts, overlap ? &Exchange::on_ready : nullptr, this);
         micro_ = &micro;
         pass_ = &pass;
         const double loss = call(model, batch, pass);
+        loss_scale_.check(pass);
         micro.tokens = pass.tokens();
         const Share share = share_of(micro);
         totals_.add(sums_, share, loss);
@@ -144,12 +133,15 @@ public:
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
         totals_.agree(*world_, sums_);
         if (sums_.offenders > 0 && world_->size() > 1) agree_on_offence(*world_, offence_);
-        if (sums_.offenders > 0) return Verdict::skip;
+        if (sums_.offenders > 0) {
+            if (!offence_.loss) loss_scale_.back_off();
+            return Verdict::skip;
+        }
         if (sums_.micro_batches == 0) return Verdict::empty;
         if constexpr (on_grid) {
             if (!gradient_.agree(static_cast<std::int64_t>(sums_.micro_batches))) return Verdict::skip;
         }
-        check_divisor();
+        check_divisor<typename Context::Weighing>(sums_);
         return Verdict::commit;
     }
 
@@ -158,15 +150,26 @@ public:
         operations_.clear();
     }
 
-    void apply() {
+    /// Commits, unless clipping finds that the gradient has no finite norm; all ranks alike.
+    Verdict apply() {
+        double scale = gradient_.left_over() / (sums_.divisor * loss_scale_.scale());
+        if constexpr (Context::Clipping::measures_norm) {
+            norm_ = measure_norm(scale);
+            if (!std::isfinite(norm_)) {
+                loss_scale_.back_off();
+                discard();
+                return Verdict::skip;
+            }
+            scale *= policies_.clipping.factor(norm_);
+        }
         const bool in_place = gradient_.in_place();
         if constexpr (Context::owned) {
-            if (cut_) publication_.begin(gradient_.image_in_use());
+            if (extents_.cut()) publication_.begin(gradient_.image_in_use());
         }
-        const bool zero_all = in_place && cut_; // others' slices hold what nobody needs
-        const OptimizerStep step{learning_rate_, ++applied_, gradient_.left_over() / sums_.divisor};
+        const bool zero_all = in_place && extents_.cut(); // others' slices hold what nobody needs
+        const OptimizerStep step{learning_rate_, ++applied_, scale};
         std::size_t state = 0;
-        for (const Slice& slice : owned_) {
+        for (const Slice& slice : extents_.owned()) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
                 apply_to(stretch, state, in_place && !zero_all, step);
                 state += stretch.count;
@@ -175,14 +178,16 @@ public:
         if (zero_all) flat_.zero_gradients();
         gradient_.clean();
         if constexpr (on_grid) gradient_.follow();
+        loss_scale_.grow();
+        return Verdict::commit;
     }
 
     void publish() {
         if constexpr (Context::owned) {
-            if (!cut_) return;
-            publication_.start(run_, extents_, operations_);
+            if (!extents_.cut() || !std::isfinite(norm_)) return;
+            publication_.start(run_, extents_.all(), operations_);
             finish();
-            publication_.finish(extents_);
+            publication_.finish(extents_.all());
         }
     }
 
@@ -197,57 +202,24 @@ public:
     [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
     [[nodiscard]] OptimizerState<T>& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
-    [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_; }
-    [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
+    [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_.all(); }
+    [[nodiscard]] std::span<const Slice> owned() const { return extents_.owned(); }
+    [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
+    [[nodiscard]] auto& loss_scale() { return loss_scale_; }
+    /// Of this update's gradient, where clipping measured it; else 0. The same on all ranks.
+    [[nodiscard]] double gradient_norm() const { return norm_; }
     [[nodiscard]] const Context& policies() const { return policies_; }
     /// Bytes beside the model's own and the optimizer's: images of gradients and parameters.
     [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes(); }
 
 private:
-    void join_owned() {
-        std::size_t kept = 0;
-        for (std::size_t i = 1; i < owned_.size(); ++i) {
-            if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
-            else owned_[++kept] = owned_[i];
-        }
-        if (!owned_.empty()) owned_.resize(kept + 1);
-    }
-
     /// Not inlined: the model's loops are compiled as in a function of their own, without our members in the way.
     template <class Model, class Batch>
     [[gnu::noinline]] static double call(Model& model, const Batch& batch, Pass& pass) {
         return static_cast<double>(model(batch, pass));
     }
 
-    /// Where every rank owns a slice, in the order of ranks, one operation sums a bucket.
-    void note_slices(const Owners& owners) {
-        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
-            const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_->size());
-            bool all = ranks != 0 && owners.ranks().size() == ranks;
-            for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
-            for (std::size_t r = 0; all && r < ranks; ++r)
-                slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
-            slices_end_.push_back(slice_counts_.size());
-        }
-    }
-
-    Share share_of(const MicroBatchFacts& micro) const {
-        const Share share = policies_.weighing.share(micro);
-        if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) ||
-            !std::isfinite(share.divisor))
-            refuse_input({"weighing ", Context::Weighing::name, ": a micro-batch of ", micro.samples, " samples and ",
-                          micro.tokens, " tokens got multiplier ", share.multiplier, " and divisor ", share.divisor,
-                          "; expected finite numbers of at least 0"});
-        return share;
-    }
-
-    void check_divisor() const {
-        if (sums_.divisor > 0) return;
-        refuse_input({"weighing ", Context::Weighing::name, ": the weights of ",
-                      static_cast<std::uint64_t>(sums_.micro_batches), " micro-batches add up to ", sums_.divisor,
-                      "; expected more than 0",
-                      (Context::Weighing::needs_tokens ? " (does the model call pass.count_tokens?)" : "")});
-    }
+    Share share_of(const MicroBatchFacts& micro) const { return checked_share(policies_.weighing, micro); }
 
     template <class E>
     Operation sum(std::span<E> values, int owner) {
@@ -306,27 +278,23 @@ private:
         } else if (values == nullptr) {
             start_sums(b, gradient_.image());
         } else if constexpr (straight) {
-            for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e)
-                operations_.push_back(gradient_.sum_straight(values, extents_[e].slice, extents_[e].owner));
+            for (const OwnedExtent& extent : extents_.of_bucket(b))
+                operations_.push_back(gradient_.sum_straight(values, extent.slice, extent.owner));
         }
     }
 
     template <class E> // numbers, or images
     void start_sums(std::size_t b, E* values) {
         if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
-            const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
-            if (slices_end_[b] != begin) {
+            if (const std::span<const std::size_t> counts = extents_.slice_counts(b); !counts.empty()) {
                 const Slice bucket = flat_.bucket(b);
-                operations_.push_back(run_.sum_slices(
-                    *world_, std::span<E>(values + bucket.first, bucket.count),
-                    std::span<const std::size_t>(slice_counts_.data() + begin, slices_end_[b] - begin)));
+                operations_.push_back(
+                    run_.sum_slices(*world_, std::span<E>(values + bucket.first, bucket.count), counts));
                 return;
             }
         }
-        for (std::size_t e = extents_begin_[b]; e < extents_begin_[b + 1]; ++e) {
-            const Slice& slice = extents_[e].slice;
-            operations_.push_back(sum(std::span<E>(values + slice.first, slice.count), extents_[e].owner));
-        }
+        for (const OwnedExtent& extent : extents_.of_bucket(b))
+            operations_.push_back(sum(std::span<E>(values + extent.slice.first, extent.slice.count), extent.owner));
     }
 
     void inspect(const Stretch<T>& stretch) {
@@ -340,6 +308,25 @@ private:
             offence_ = found;
     }
 
+    /// The same bits on all ranks; sums on a grid become numbers on the way, so that they are read once more and no oftener.
+    double measure_norm(double scale) {
+        typename Context::Summation::Squares squares(gradient_, static_cast<std::int64_t>(sums_.micro_batches));
+        for (const OwnedExtent& extent : extents_.all()) {
+            if (!extents_.is_mine(extent)) continue;
+            const bool counts = extents_.counts_here(extent);
+            flat_.visit_by_parameter(extent.slice, [&](const Stretch<T>& one) {
+                T* const gradients = gradient_.at(one);
+                for (std::size_t at = 0, n = 0; at < one.count; at += n) {
+                    n = std::min(Gradients::chunk, one.count - at);
+                    if constexpr (on_grid) gradient_.prepare(one.flat + at, gradients + at, n);
+                    if (counts) squares.add(std::span<const T>(gradients + at, n));
+                }
+            });
+        }
+        if (extents_.cut()) squares.agree(*world_);
+        return std::sqrt(squares.value()) * scale;
+    }
+
     /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
     /// line of the parameters, and so mostly of the other arrays: wide loads across lines would cost a fifth.
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool zeroes, const OptimizerStep& step) {
@@ -348,9 +335,14 @@ private:
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(stretch.parameters) % 64 / sizeof(T);
         std::size_t n = stretch.count <= chunk ? stretch.count : chunk - past_line;
         for (std::size_t at = 0; at < stretch.count; at += n, n = std::min(chunk, stretch.count - at)) {
-            if constexpr (on_grid) gradient_.prepare(stretch.flat + at, gradients + at, n);
-            policies_.optimizer.update(state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
-                                       std::span<const T>(gradients + at, n), step);
+            if constexpr (on_grid && !Context::Clipping::measures_norm)
+                gradient_.prepare(stretch.flat + at, gradients + at, n);
+            if constexpr (Context::Clipping::changes_elements)
+                policies_.clipping.clip(std::span<T>(gradients + at, n), step.gradient_scale);
+            policies_.optimizer.update(
+                state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
+                std::span<const T>(gradients + at, n),
+                {step.learning_rate, step.number, Context::Clipping::changes_elements ? 1 : step.gradient_scale});
             if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
             if (zeroes) zero(gradients + at, n);
         }
@@ -375,18 +367,15 @@ private:
     GradientKind kind_;
     Publication<World, T> publication_;
     ReducerRun run_;
-    List<OwnedExtent> extents_;       ///< by bucket
-    List<std::size_t> extents_begin_; ///< of each bucket, and the end
-    bool cut_ = false;                ///< a rank owns what others do not
-    List<Slice> owned_;               ///< what this rank updates, in flat order: also the order of the state
+    Extents extents_;
     OptimizerState<T> state_;
-    List<std::size_t> slice_counts_; ///< of the buckets that one operation sums, a slice a rank
-    List<std::size_t> slices_end_;   ///< of each bucket
     std::vector<Operation> operations_;
 
     UpdateSums sums_;
     Offence offence_;
     double learning_rate_ = 0;
+    double norm_ = 0;
+    LossScaleRun<typename Context::Scaling> loss_scale_;
     std::uint64_t applied_ = 0;
     std::size_t next_bucket_ = 0;
     List<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet

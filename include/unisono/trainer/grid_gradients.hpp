@@ -19,6 +19,7 @@
 #include "unisono/trainer/flat_model.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -83,6 +84,13 @@ public:
             if (needed_[p] == Grid::nothing || needed_[p] + more_ <= stretches_[p].exponent) continue;
             set(p, needed_[p] + more_ + headroom_);
         }
+    }
+
+    /// E such that every element of the sum of so many micro-batches is below 2^E; after `agree` the same on all ranks.
+    [[nodiscard]] std::int32_t above_sums(std::int64_t micro_batches) const {
+        std::int32_t most = Grid::nothing;
+        for (const std::int32_t needed : needed_) most = std::max(most, needed);
+        return most + static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(micro_batches)));
     }
 
     [[nodiscard]] bool fits() const { return misfit_ == no_offender; }
@@ -208,8 +216,8 @@ public:
     Operation sum_straight(T* values, const Slice& slice, int owner) {
         const std::span<T> data(values + slice.first, slice.count);
         const GridMap map{range_.stretches().data(), slice.first, multiplier_};
-        return world_->handle(owner < 0 ? start_sum_on_grid(*world_, data, map)
-                                        : start_sum_on_grid_to(*world_, data, owner, map));
+        return world_->handle(owner < 0 ? start_sum_on_grid<Collective::all_reduce>(*world_, data, map)
+                                        : start_sum_on_grid<Collective::reduce>(*world_, data, map, owner));
     }
     /// The sum of these elements, as numbers, where the optimizer reads them.
     void prepare(std::size_t flat, T* to, std::size_t count) {

@@ -110,6 +110,10 @@ StateHash state_hash(Trainer& trainer) {
         std::size_t i = 0;
         for (const std::int32_t exponent : trainer.grid_exponents())
             hash.optimizer += hash_of_element(i++ << 32, static_cast<std::uint32_t>(exponent));
+        if (const LossScale& scale = trainer.loss_scale(); scale != LossScale{}) {
+            hash.optimizer += hash_of_element(i << 32, std::bit_cast<std::uint64_t>(scale.scale));
+            hash.optimizer += hash_of_element((i + 1) << 32, static_cast<std::uint64_t>(scale.good_updates));
+        }
         return hash;
     });
 }

@@ -27,6 +27,8 @@
 /// | an update that needs an owner is given owners                            | without lockstep two owners drift apart     |
 /// | who needs agreement is given an update that agrees                       | else one rank skips what another applies    |
 /// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
+/// | clipping that needs agreement is given an update that agrees              | the norm is of all ranks' gradient           |
+/// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
 
 #include "unisono/core/policy.hpp"
@@ -126,6 +128,11 @@ struct TrainerArguments {
     static_assert(given_of<Family::summation, Given...> <= 1,
                   "unisono::Trainer: found two policies of summation. Required: at most one. "
                   "Why: gradients are added in one way.");
+    static_assert(given_of<Family::clipping, Given...> <= 1,
+                  "unisono::Trainer: found two clipping policies. Required: at most one. "
+                  "Why: which of them came first would change the result.");
+    static_assert(given_of<Family::loss_scaling, Given...> <= 1,
+                  "unisono::Trainer: found two loss scalings. Required: at most one. Why: a pass has one scale.");
     static_assert(given_of<Family::compression, Given...> == 0,
                   "unisono::Trainer: found a compression policy. Required: none. "
                   "Why: this version's trainer sends gradients as they are, and would ignore it.");
@@ -137,6 +144,7 @@ struct TrainerArguments {
         given_of<Family::optimizer, Given...> <= 1 && given_of<Family::learning_rate, Given...> <= 1 &&
         given_of<Family::weighing, Given...> <= 1 && given_of<Family::observer, Given...> <= 1 &&
         given_of<Family::replicas, Given...> <= 1 && given_of<Family::summation, Given...> <= 1 &&
+        given_of<Family::clipping, Given...> <= 1 && given_of<Family::loss_scaling, Given...> <= 1 &&
         given_of<Family::compression, Given...> == 0;
 };
 

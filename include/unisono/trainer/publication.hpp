@@ -5,7 +5,7 @@
 
 #include "unisono/core/memory.hpp"
 #include "unisono/group/operation.hpp"
-#include "unisono/layout/owners.hpp"
+#include "unisono/trainer/extents.hpp"
 #include "unisono/trainer/flat_model.hpp"
 
 #include <algorithm>
@@ -15,15 +15,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// As an owner: all ranks own the slice.
-inline constexpr int every_rank = -1;
-
-/// A part of a bucket and its owner.
-struct OwnedExtent {
-    Slice slice = {};
-    int owner = every_rank;
-};
 
 /// Owners publish from the model's memory where it is in one piece and the peers see it. Else from an array in the group's
 /// memory, to which the parameters are copied chunk by chunk behind the optimizer, out of the first cache: the gradient's image

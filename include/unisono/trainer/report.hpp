@@ -15,7 +15,11 @@ struct UpdateReport {
     bool committed = false; ///< parameters changed; otherwise nothing did
     double loss = 0;        ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
-    std::uint64_t number = 0; ///< updates committed so far, this one included
+    double gradient_norm = 0; ///< before clipping, where the clipping policy measures it (ClipByNorm); else 0
+    double loss_scale = 1;    ///< of this update's passes
+    int offender_rank = -1; ///< where the guard left the update out: the lowest rank with a gradient that is not finite
+    std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss
+    std::uint64_t number = 0;             ///< updates committed so far, this one included
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< of all ranks, repeated ones included

@@ -9,6 +9,7 @@
 /// of any size, whoever hosts how many replicas. The model's own arithmetic is the user's: `verify_reproducible`
 /// (trainer/verify.hpp) says whether it is deterministic. docs/reproducible.md has the error bound and its derivation.
 
+#include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/observe/exact_sum.hpp"
 #include "unisono/trainer/grid_gradients.hpp"
@@ -17,6 +18,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -59,6 +61,7 @@ struct Reproducible {
     }
 
     class Totals;
+    class Squares;
     template <class World, class T>
     using Gradients = detail::GridGradients<World, T>;
 };
@@ -98,6 +101,29 @@ private:
     static constexpr std::size_t counts = 4;
     ExactSum divisor_;
     ExactSum loss_;
+};
+
+/// Squares on a grid that all ranks know without asking: from what the parameters' grids needed.
+class Reproducible::Squares {
+public:
+    template <class Gradients>
+    Squares(const Gradients& gradients, std::int64_t micro_batches)
+        : sum_(gradients.range().above_sums(micro_batches)) {}
+    template <class T>
+    void add(std::span<const T> x) {
+        sum_.add(x);
+    }
+    template <class World>
+    void agree(World& world) {
+        std::array<std::int64_t, SquareSum::words> all;
+        sum_.save(all.data());
+        all_reduce(world, all);
+        sum_.load(all.data());
+    }
+    [[nodiscard]] double value() const { return sum_.value(); }
+
+private:
+    SquareSum sum_;
 };
 static_assert(policy_of<Reproducible, Family::summation>);
 

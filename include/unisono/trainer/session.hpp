@@ -26,13 +26,15 @@ namespace detail {
 
 /// The policies that an exchange works with, and the types it is made of.
 template <class WorldType, class ElementType, class ReducerType, class ShardingType, class GuardType,
-          class OptimizerType, class WeighingType, class SummationType>
+          class ClippingType, class ScalingType, class OptimizerType, class WeighingType, class SummationType>
 struct ExchangeContext {
     using World = WorldType;
     using Element = ElementType;
     using Reducer = ReducerType;
     using Sharding = ShardingType;
     using Guard = GuardType;
+    using Clipping = ClippingType;
+    using Scaling = ScalingType;
     using Optimizer = OptimizerType;
     using Weighing = WeighingType;
     using Summation = SummationType;
@@ -42,6 +44,8 @@ struct ExchangeContext {
     Reducer reducer;
     Sharding sharding;
     Guard guard;
+    Clipping clipping;
+    Scaling scaling;
     Optimizer optimizer;
     Weighing weighing;
     Summation summation;
@@ -54,7 +58,8 @@ public:
     using T = parameter_element_t<Model>;
     using Context =
         ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Sharding, typename Policies::Guard,
-                        typename Policies::Optimizer, typename Policies::Weighing, typename Policies::Summation>;
+                        typename Policies::Clipping, typename Policies::Scaling, typename Policies::Optimizer,
+                        typename Policies::Weighing, typename Policies::Summation>;
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
@@ -62,9 +67,11 @@ public:
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
             policies_.learning_rate.check();
+            policies_.clipping.check();
+            policies_.scaling.check();
             agree_on_policies();
-            Context context{policies_.reducer,   policies_.sharding,        policies_.guard,
-                            policies_.optimizer, policies_.weighing_policy, policies_.summation};
+            Context context{policies_.reducer, policies_.sharding,  policies_.guard,           policies_.clipping,
+                            policies_.scaling, policies_.optimizer, policies_.weighing_policy, policies_.summation};
             if constexpr (measured_sharding<typename Policies::Sharding>) {
                 if (!policies_.sharding.costs.measured())
                     policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
@@ -111,12 +118,19 @@ public:
             refuse_input({Policies::LearningRate::name, ": the rate of update ", point.update, " is ", rate,
                           "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
+        const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
         const Verdict verdict = policies_.update.run(*exchange_);
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
         report.committed = verdict == Verdict::commit;
         report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
         report.learning_rate = rate;
+        report.loss_scale = loss_scale;
+        if (const Offence& found = exchange_->offence(); !report.committed && found.rank >= 0) {
+            report.offender_rank = found.rank;
+            if (!found.loss) report.offender_parameter = static_cast<std::int64_t>(found.parameter);
+        }
+        report.gradient_norm = exchange_->gradient_norm();
         report.number = exchange_->applied();
         report.epoch = epoch;
         report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
@@ -148,7 +162,9 @@ public:
 
     /// After an update, outside of what tells the world: all ranks throw the same, and may go on after catching it.
     void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
+        if (exchange_->loss_scale().backed_off()) return; // the next will do, maybe
         if constexpr (on_grid) stop_if_misfit(report, operation);
+        if constexpr (Policies::Clipping::measures_norm) stop_if_no_norm(report, operation);
         if constexpr (Policies::Guard::inspects || on_grid) {
             if (report.committed || exchange_->offence().rank < 0) return;
             if (skips()) return;
@@ -174,6 +190,19 @@ private:
     [[nodiscard]] bool skips() const {
         if constexpr (Policies::Guard::inspects) return policies_.guard.on_offence() == OnOffence::skip;
         else return policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip;
+    }
+    void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
+        if (report.committed || std::isfinite(report.gradient_norm)) return;
+        if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
+        throw agreed_error(Fault{
+            .code = ErrorCode::not_finite,
+            .rank = -1,
+            .peer = -1,
+            .operation = std::string(operation),
+            .sequence = 0,
+            .message = concat({"the norm of the gradient is ", report.gradient_norm, ", in update ",
+                               exchange_->applied() + 1, ", so that ", Policies::Clipping::name,
+                               " has nothing to go by; the parameters are as they were before it, on all ranks"})});
     }
     void stop_if_misfit(const UpdateReport& report, std::string_view operation) {
         const auto& range = exchange_->gradients().range();

@@ -49,6 +49,7 @@ public:
             accumulate(gradients_[i], std::span<const T>(parameters_[i]), 1.0);
         zero(activations_.data(), activations_.size());
         pass.count_tokens(1);
+        static_cast<void>(pass.loss_scale());
         return 0;
     }
 

@@ -8,17 +8,20 @@
 /// | `PlainSums`    | the addends, and who adds them in which order          | none                                     |
 /// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
 ///
-/// A policy names two types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
-/// sums GradientImage. `Totals` adds the losses and weights.
+/// A policy names three types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
+/// sums GradientImage. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
 /// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
 /// Declared property: `reproducible`.
 
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/trainer/gradient_image.hpp"
 
 #include <array>
+#include <cstdint>
+#include <span>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -57,6 +60,27 @@ struct PlainTotals {
     }
 };
 
+/// Squares in double, in the order in which they come; over ranks by the transport's best.
+class PlainSquares {
+public:
+    template <class Gradients>
+    PlainSquares(const Gradients&, std::int64_t) {}
+    template <class T>
+    void add(std::span<const T> x) {
+        sum_ += sum_of_squares(x);
+    }
+    template <class World>
+    void agree(World& world) {
+        std::array<double, 1> all = {sum_};
+        all_reduce(world, all);
+        sum_ = all[0];
+    }
+    [[nodiscard]] double value() const { return sum_; }
+
+private:
+    double sum_ = 0;
+};
+
 } // namespace detail
 
 /// Floats are added as they are, by the reducer's schedule: all ranks have the same bits, which depend on who adds what.
@@ -69,6 +93,7 @@ struct PlainSums {
     template <class World, class T>
     using Gradients = detail::GradientImage<World, T>;
     using Totals = detail::PlainTotals;
+    using Squares = detail::PlainSquares;
 };
 static_assert(policy_of<PlainSums, Family::summation>);
 

@@ -12,6 +12,8 @@
 /// | accumulation  | `NoAccumulation`       | accumulation/accumulation.hpp                                       |
 /// | reducer       | `NativeReducer`        | reducer/reducer.hpp                                                 |
 /// | guard         | `FiniteGuard`          | guard/guard.hpp                                                     |
+/// | clipping      | `NoClipping`           | guard/clipping.hpp                                                  |
+/// | loss scaling  | `NoLossScaling`        | guard/loss_scaling.hpp                                              |
 /// | update        | `Synchronous`          | update/update.hpp                                                   |
 /// | sharding      | `Replicated`           | sharding/sharding.hpp                                               |
 /// | optimizer     | `Sgd`                  | optimizer/optimizer.hpp                                             |
@@ -23,7 +25,9 @@
 /// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp.
 
 #include "unisono/accumulation/none.hpp"
+#include "unisono/guard/clipping.hpp"
 #include "unisono/guard/finite.hpp"
+#include "unisono/guard/loss_scaling.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/observe/progress.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
@@ -57,6 +61,8 @@ struct TrainerPolicies {
     using Accumulation = typename PolicyOf<Family::accumulation, NoAccumulation, Given...>::type;
     using Reducer = typename PolicyOf<Family::reducer, NativeReducer, Given...>::type;
     using Guard = typename PolicyOf<Family::guard, FiniteGuard, Given...>::type;
+    using Clipping = typename PolicyOf<Family::clipping, NoClipping, Given...>::type;
+    using Scaling = typename PolicyOf<Family::loss_scaling, NoLossScaling, Given...>::type;
     using Update = typename PolicyOf<Family::update, Synchronous, Given...>::type;
     using Sharding = typename PolicyOf<Family::sharding, Replicated, Given...>::type;
     using Optimizer = typename PolicyOf<Family::optimizer, Sgd, Given...>::type;
@@ -70,6 +76,10 @@ struct TrainerPolicies {
     static_assert(accumulation_policy<Accumulation>,
                   "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one");
     static_assert(guard_policy<Guard>, "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one");
+    static_assert(clipping_policy<Clipping>,
+                  "unisono::Trainer: the clipping policy lacks what guard/clipping.hpp asks of one");
+    static_assert(loss_scaling_policy<Scaling>,
+                  "unisono::Trainer: the loss scaling lacks what guard/loss_scaling.hpp asks of one");
     static_assert(update_policy<Update>,
                   "unisono::Trainer: the update policy lacks what update/update.hpp asks of one");
     static_assert(sharding_policy<Sharding>,
@@ -85,24 +95,37 @@ struct TrainerPolicies {
                   "unisono::Trainer: found a summation that declares `reproducible`, with an update that does not "
                   "declare `agrees`. Required: an update that does, for instance Synchronous. "
                   "Why: all ranks must find alike that a gradient does not fit its grid.");
-    static constexpr bool good = grid_agrees && TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
-                                 accumulation_policy<Accumulation> && guard_policy<Guard> && update_policy<Update> &&
-                                 sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
+    static constexpr bool clipping_agrees = !needs_agreement<Clipping> || agrees<Update>;
+    static_assert(clipping_agrees,
+                  "unisono::Trainer: found a clipping policy that declares `needs_agreement`, with an update that does "
+                  "not declare `agrees`. Required: an update that does, for instance Synchronous. "
+                  "Why: the norm is of all ranks' gradient, so all must form it together.");
+    static constexpr bool scaling_is_told = !Scaling::scales || Guard::inspects || Summation::reproducible;
+    static_assert(scaling_is_told,
+                  "unisono::Trainer: found a loss scaling that declares `scales`, with a guard that does not declare "
+                  "`inspects`. Required: a guard that does, for instance FiniteGuard, or reproducible sums. "
+                  "Why: the scale is lowered where a gradient is not finite, which somebody must find.");
+    static constexpr bool good = scaling_is_told && loss_scaling_policy<Scaling> && grid_agrees && clipping_agrees &&
+                                 clipping_policy<Clipping> && TrainerArguments<Given...>::good &&
+                                 sampler_policy<Sampler> && accumulation_policy<Accumulation> && guard_policy<Guard> &&
+                                 update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
                                  learning_rate_policy<LearningRate> && weighing<Weighing> &&
                                  CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
 
     explicit TrainerPolicies(Given&... given)
         : sampler(take<Sampler>(given...)), accumulation(take<Accumulation>(given...)),
-          reducer(take<Reducer>(given...)), guard(take<Guard>(given...)), update(take<Update>(given...)),
-          sharding(take<Sharding>(given...)), optimizer(take<Optimizer>(given...)),
-          learning_rate(take<LearningRate>(given...)), weighing_policy(take<Weighing>(given...)),
-          observer(take<Observer>(given...)), summation(take<Summation>(given...)), hosting(take<Hosting>(given...)),
-          buckets(take<Buckets>(given...)) {}
+          reducer(take<Reducer>(given...)), guard(take<Guard>(given...)), clipping(take<Clipping>(given...)),
+          scaling(take<Scaling>(given...)), update(take<Update>(given...)), sharding(take<Sharding>(given...)),
+          optimizer(take<Optimizer>(given...)), learning_rate(take<LearningRate>(given...)),
+          weighing_policy(take<Weighing>(given...)), observer(take<Observer>(given...)),
+          summation(take<Summation>(given...)), hosting(take<Hosting>(given...)), buckets(take<Buckets>(given...)) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
                                         facts_of(guard),    facts_of(reducer),      facts_of(update),
                                         facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
+        if constexpr (!std::is_same_v<Clipping, NoClipping>) all.push_back(facts_of(clipping));
+        if constexpr (Scaling::scales) all.push_back(facts_of(scaling));
         if constexpr (Summation::reproducible) all.push_back(facts_of(summation));
         if constexpr (Hosting::logical) all.push_back(facts_of(hosting));
         return all;
@@ -112,6 +135,8 @@ struct TrainerPolicies {
     Accumulation accumulation;
     Reducer reducer;
     Guard guard;
+    Clipping clipping;
+    Scaling scaling;
     Update update;
     Sharding sharding;
     Optimizer optimizer;
@@ -141,7 +166,7 @@ public:
     static_assert(
         optimizer_element<Element>,
         "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
-        "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float.");
+        "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float (MasterWeights).");
     static_assert(reducer_policy<typename Policies::Reducer, World>,
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
@@ -300,6 +325,14 @@ public:
         requires(Policies::Summation::reproducible)
     {
         session_.exchange().gradients().range().restore(exponents);
+    }
+    /// With `LossScaling`: its scale, part of the run's state as the optimizer's is.
+    [[nodiscard]] const LossScale& loss_scale() const { return session_.exchange().loss_scale().state(); }
+    /// The same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
+    void restore_loss_scale(const LossScale& saved)
+        requires(Policies::Scaling::scales)
+    {
+        session_.exchange().loss_scale().restore(saved);
     }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters.
     template <class Visit>

@@ -28,6 +28,8 @@ public:
     virtual void waits_no_more() = 0;
     /// A goodbye.
     virtual void leave() noexcept = 0;
+    /// Whether another rank has said goodbye.
+    [[nodiscard]] virtual bool has_left(int rank) const noexcept = 0;
     /// Whether an exception is on its way that was not when the world began.
     [[nodiscard]] virtual bool is_unwinding() const noexcept = 0;
 };
@@ -51,6 +53,7 @@ public:
         } catch (...) { // the connection's end says it, too
         }
     }
+    [[nodiscard]] bool has_left(int rank) const noexcept override { return control_.has_left(rank); }
     [[nodiscard]] bool is_unwinding() const noexcept override { return std::uncaught_exceptions() > exceptions_; }
 
 private:

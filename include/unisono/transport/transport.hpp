@@ -28,6 +28,13 @@
 /// - A transport may want to know what its rank `waits(wait)` for, and that it `waits_no_more()`: then `abort` of a timeout looks
 ///   for the root of it among all ranks, for some seconds if need be.
 ///
+/// - A transport without boards on which ranks announce what they do may tell of messages instead: `awaits(peer)`, whether
+///   something is under way from or to it, and `early_signature(peer, context, sequence)` of what came and nobody asked for. By
+///   `describe(peer)` it says in errors where that rank is.
+///
+/// - A transport may say by `exchange_bytes` up to how many bytes a rank of two to four sends everything to everybody, since one
+///   round is faster than two there; and by `chunk_bytes` into what parts large data are cut where the program says nothing.
+///
 /// - A transport that has a limited number of boards for groups lets its rank `offer_board()` (-1: none) before a group is made;
 ///   one of the ranks `give_board(ranks)`s, the board is part of the group's number (`with_board`), and each rank of the group
 ///   calls `drop_board(number)` in the end.
@@ -35,6 +42,10 @@
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
 /// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
+/// - tcp: ranks are processes anywhere (or threads), and exchange messages over sockets. Networks are one endpoint
+///   (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
+/// - libfabric: the same over whatever network libfabric has a provider for; needs that library.
+/// - mpi: ranks of an MPI communicator, over its point-to-point messages.
 /// - simulated: virtual time, one rank at a time.
 /// - any: one of those that map peers, chosen at run time.
 

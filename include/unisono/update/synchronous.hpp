@@ -19,10 +19,10 @@ struct Synchronous {
     template <update_exchange Exchange>
     Verdict run(Exchange& exchange) const {
         exchange.start();
-        const Verdict verdict = exchange.agree();
+        Verdict verdict = exchange.agree();
         exchange.finish();
         if (verdict == Verdict::commit) {
-            exchange.apply();
+            verdict = exchange.apply();
             exchange.publish();
         } else {
             exchange.discard();

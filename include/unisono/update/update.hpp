@@ -11,12 +11,12 @@
 /// | `start()`     | begins to sum the buckets that the backward pass has not begun already, in bucket order; does not wait |
 /// | `agree()`     | weights, loss and the guard's findings of all ranks, in one small all-reduce; the verdict    |
 /// | `finish()`    | waits until the sums have arrived at their owners                                            |
-/// | `apply()`     | runs the optimizer on the slices that this rank owns                                         |
+/// | `apply()`     | runs the optimizer on the slices that this rank owns; its verdict is the last word, the same on all ranks: where clipping finds no finite norm nothing is applied, and the gradients are discarded already |
 /// | `publish()`   | brings the owners' parameters to all ranks; nothing to do where everyone owns everything     |
 /// | `discard()`   | leaves parameters and optimizer state as they were                                           |
 ///
 /// Laws: a policy that `agrees` calls the verbs in the same order on all ranks, and applies exactly if the verdict says
-/// so. Between two updates everything that was started has been finished.
+/// so, and returns what `apply` says. Between two updates everything that was started has been finished.
 ///
 /// Declared properties: `agrees` (all ranks commit or leave out the same updates, and hold equal parameters after each),
 /// `needs_owner` (each slice must have exactly one owner: for updates without lockstep).
@@ -38,7 +38,7 @@ UNISONO_NAMESPACE_BEGIN
 /// What all ranks found about one update.
 enum class Verdict : std::uint8_t {
     commit,
-    skip,  ///< the guard says so
+    skip,  ///< the guard says so, or a gradient that cannot be clipped
     empty, ///< no rank had data
 };
 
@@ -47,7 +47,7 @@ concept update_exchange = requires(X& exchange) {
     exchange.start();
     { exchange.agree() } -> std::same_as<Verdict>;
     exchange.finish();
-    exchange.apply();
+    { exchange.apply() } -> std::same_as<Verdict>;
     exchange.publish();
     exchange.discard();
 };
@@ -57,7 +57,7 @@ struct AnyExchange {
     void start() {}
     Verdict agree() { return Verdict::commit; }
     void finish() {}
-    void apply() {}
+    Verdict apply() { return Verdict::commit; }
     void publish() {}
     void discard() {}
 };

@@ -1,0 +1,44 @@
+#pragma once
+
+/// \file
+/// Gradients of bounded length.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/guard/clipping.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Multiplies the whole gradient g, of all parameters together, by min(1, max_norm / (|g| + 1e-6)), |g| the Euclidean norm; as
+/// PyTorch's clip_grad_norm_. The norm is formed in double, and is in every update's report (`gradient_norm`), so that an
+/// infinite limit only watches it. Source: Pascanu, Mikolov and Bengio, ICML 2013.
+///
+/// A norm that is NaN or infinite clips nothing: the update is left out on all ranks if the guard skips, and else stops all
+/// ranks with the error not_finite. (A guard that looks at gradients finds most such before they are summed, and
+/// names the rank. Finite gradients may still have a sum that is not.)
+///
+/// Determinism: all ranks use the same bits of the norm. With `Reproducible` they do not depend on ranks, slices and buckets
+/// either; with plain sums, where ranks own slices, the last bits of a double do.
+struct ClipByNorm {
+    double max_norm = 1; ///< above 0; infinity: the norm is reported and nothing is clipped
+
+    static constexpr std::string_view name = "clip by norm";
+    static constexpr Family family = Family::clipping;
+    static constexpr bool measures_norm = true;
+    static constexpr bool changes_elements = false;
+    static constexpr bool needs_agreement = true;
+    friend bool operator==(const ClipByNorm&, const ClipByNorm&) = default;
+
+    void check() const {
+        if (!(max_norm > 0)) refuse_input({"ClipByNorm.max_norm is ", max_norm, "; expected more than 0"});
+    }
+    [[nodiscard]] double factor(double norm) const {
+        const double wanted = max_norm / (norm + 1e-6);
+        return wanted < 1 ? wanted : 1;
+    }
+    template <floating_element T>
+    void clip(std::span<T>, double) const {}
+};
+static_assert(clipping_policy<ClipByNorm>);
+
+UNISONO_NAMESPACE_END

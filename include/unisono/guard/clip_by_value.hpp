@@ -1,0 +1,59 @@
+#pragma once
+
+/// \file
+/// Gradients of bounded elements.
+
+#include "unisono/arithmetic/apply.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/guard/clipping.hpp"
+
+#include <cmath>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Each element of the gradient is brought into [-limit, limit], as by PyTorch's clip_grad_value_. A NaN stays one; an infinity,
+/// where no guard stops it, becomes the limit. The limit is rounded to the gradients' type.
+struct ClipByValue {
+    double limit = 1; ///< above 0, finite
+
+    static constexpr std::string_view name = "clip by value";
+    static constexpr Family family = Family::clipping;
+    static constexpr bool measures_norm = false;
+    static constexpr bool changes_elements = true;
+    friend bool operator==(const ClipByValue&, const ClipByValue&) = default;
+
+    void check() const {
+        if (!(limit > 0) || !std::isfinite(limit))
+            refuse_input({"ClipByValue.limit is ", limit, "; expected a finite number above 0"});
+    }
+    [[nodiscard]] double factor(double) const { return 1; }
+    /// gradients[i] = clipped(scale * gradients[i]).
+    template <floating_element T>
+    void clip(std::span<T> gradients, double scale) const {
+        unisono::apply(Clamp<T>{static_cast<T>(scale), static_cast<T>(limit)}, gradients);
+    }
+
+private:
+    template <class T>
+    struct Clamp;
+};
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+template <class T>
+struct ClipByValue::Clamp {
+    T scale, limit;
+    UNISONO_INLINE void operator()(T& g) const {
+        UNISONO_NO_CONTRACTION_HERE
+        const T scaled = g * scale;
+        const T below = scaled > limit ? limit : scaled; // comparisons with NaN are false: it stays
+        g = below < -limit ? -limit : below;
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+static_assert(clipping_policy<ClipByValue>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,56 @@
+#pragma once
+
+/// \file
+/// Policy: how large a gradient may be. It bounds what a guard lets pass: the gradient of the whole update, that is the weighed
+/// sum over all micro-batches of all ranks, divided by the weights; never a rank's own part of it.
+///
+/// | policy        | changes                                           | cost                                                |
+/// |---------------|---------------------------------------------------|-----------------------------------------------------|
+/// | `NoClipping`  | nothing                                           | none                                                |
+/// | `ClipByNorm`  | the gradient's length, where it is above a limit  | one read of the gradients; where ranks own slices one all-reduce of 8 bytes (32 with sums on a grid) |
+/// | `ClipByValue` | each element that is beyond a limit               | one pass in the first cache, in the optimizer's     |
+///
+/// Laws: `factor` and `clip` are pure functions; `clip` treats each element alone, so that any cut into slices gives the same
+/// bits; neither allocates.
+/// Declared properties: `measures_norm` (`factor(norm)` is asked for, once an update, the same norm on all ranks),
+/// `changes_elements` (`clip(gradients, scale)` is called for what this rank owns, each element once), `needs_agreement` (as
+/// of guards).
+/// Deliberately absent: clipping each micro-batch's gradient before it is added (not the gradient of anything, and other on
+/// another number of ranks), and norms other than the Euclidean.
+
+#include "unisono/core/element.hpp"
+#include "unisono/core/policy.hpp"
+
+#include <concepts>
+#include <span>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+template <class C>
+concept clipping_policy =
+    policy_of<C, Family::clipping> && requires(const C& policy, std::span<float> single, std::span<double> twice) {
+        policy.check(); ///< refuses bad parameters by bad_input that names the parameter
+        { policy.factor(1.0) } -> std::same_as<double>; ///< by which all gradients are multiplied
+        policy.clip(single, 1.0);                       ///< x = clipped(scale * x)
+        policy.clip(twice, 1.0);
+        { C::measures_norm } -> std::convertible_to<bool>;
+        { C::changes_elements } -> std::convertible_to<bool>;
+    };
+
+/// Gradients are used as they are.
+struct NoClipping {
+    static constexpr std::string_view name = "none";
+    static constexpr Family family = Family::clipping;
+    static constexpr bool measures_norm = false;
+    static constexpr bool changes_elements = false;
+    friend bool operator==(const NoClipping&, const NoClipping&) = default;
+
+    void check() const {}
+    [[nodiscard]] double factor(double) const { return 1; }
+    template <floating_element T>
+    void clip(std::span<T>, double) const {}
+};
+static_assert(clipping_policy<NoClipping>);
+
+UNISONO_NAMESPACE_END

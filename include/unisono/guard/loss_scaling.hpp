@@ -1,0 +1,108 @@
+#pragma once
+
+/// \file
+/// Policy: by how much the loss is multiplied before the backward pass, so that small gradients survive in 16 bits.
+///
+/// The model asks for the factor (`pass.loss_scale()`), multiplies by it what its backward pass begins with, and returns its
+/// loss as it is. The trainer divides: in the optimizer's pass, so that it costs nothing. Norms, limits of clipping and
+/// reports are of gradients without the factor.
+///
+/// | policy          | factor                                                                       |
+/// |-----------------|------------------------------------------------------------------------------|
+/// | `NoLossScaling` | 1                                                                            |
+/// | `LossScaling`   | as large as gradients bear: lower after one that is not finite, higher after many that are |
+///
+/// Laws: all ranks follow the same updates, and so have the same factor at any time.
+/// Declared property: `scales`. It needs a guard that `inspects`, or reproducible sums: somebody must find what is not finite.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
+
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The run's state of a loss scaling.
+struct LossScale {
+    double scale = 1;
+    std::int64_t good_updates = 0; ///< in a row, since the scale last changed
+    friend bool operator==(const LossScale&, const LossScale&) = default;
+};
+
+template <class S>
+concept loss_scaling_policy = policy_of<S, Family::loss_scaling> && requires(const S& policy, LossScale& state) {
+    policy.check(); ///< refuses bad parameters by bad_input that names the parameter
+    { policy.start() } -> std::same_as<LossScale>;
+    policy.grow(state); ///< after an update that happened
+    {
+        policy.back_off(state)
+    } -> std::same_as<bool>; ///< after a gradient that was not finite; false: nothing is left to lower
+    { S::scales } -> std::convertible_to<bool>;
+};
+
+/// Gradients are those of the loss itself.
+struct NoLossScaling {
+    static constexpr std::string_view name = "none";
+    static constexpr Family family = Family::loss_scaling;
+    static constexpr bool scales = false;
+    friend bool operator==(const NoLossScaling&, const NoLossScaling&) = default;
+
+    void check() const {}
+    [[nodiscard]] LossScale start() const { return {}; }
+    void grow(LossScale&) const {}
+    bool back_off(LossScale&) const { return false; }
+};
+static_assert(loss_scaling_policy<NoLossScaling>);
+
+/// Dynamic loss scaling, by the rule of PyTorch's GradScaler: a gradient that is not finite on any rank leaves the update out
+/// on all ranks, whatever the guard would do, and multiplies the scale by `backoff`; `growth_interval` updates in a row
+/// without one multiply it by `growth`. Other than there, the scale does not fall below `least`: from then on the scale is not
+/// to blame, and the guard decides (FiniteGuard stops, naming rank and parameter). Reports name both in any case.
+/// Powers of two keep every bit of the gradients. Source: Micikevicius et al., ICLR 2018.
+struct LossScaling {
+    double initial = 65536;
+    double growth = 2;
+    double backoff = 0.5;
+    std::int64_t growth_interval = 2000;
+    double least = 0x1p-14;
+
+    static constexpr std::string_view name = "loss scaling";
+    static constexpr Family family = Family::loss_scaling;
+    static constexpr bool scales = true;
+    static constexpr double greatest = 0x1p100; ///< further growth would only meet infinity
+    friend bool operator==(const LossScaling&, const LossScaling&) = default;
+
+    void check() const {
+        if (!(least > 0) || !std::isfinite(least))
+            refuse_input({"LossScaling.least is ", least, "; expected a finite number above 0"});
+        if (!(initial >= least && initial <= greatest))
+            refuse_input({"LossScaling.initial is ", initial, "; expected at least LossScaling.least, which is ", least,
+                          ", and at most 2^100"});
+        if (!(growth >= 1) || !std::isfinite(growth))
+            refuse_input({"LossScaling.growth is ", growth, "; expected a finite number of at least 1"});
+        if (!(backoff > 0 && backoff < 1))
+            refuse_input({"LossScaling.backoff is ", backoff, "; expected more than 0 and less than 1"});
+        if (growth_interval < 1)
+            refuse_input({"LossScaling.growth_interval is ", growth_interval, "; expected at least 1"});
+    }
+    [[nodiscard]] LossScale start() const { return {initial, 0}; }
+    void grow(LossScale& state) const {
+        if (++state.good_updates < growth_interval) return;
+        state.good_updates = 0;
+        if (state.scale * growth <= greatest) state.scale *= growth;
+    }
+    bool back_off(LossScale& state) const {
+        state.good_updates = 0;
+        if (state.scale <= least) return false;
+        state.scale *= backoff;
+        if (state.scale < least) state.scale = least;
+        return true;
+    }
+};
+static_assert(loss_scaling_policy<LossScaling>);
+
+UNISONO_NAMESPACE_END

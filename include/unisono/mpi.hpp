@@ -1,0 +1,29 @@
+#pragma once
+
+/// \file
+/// Worlds of MPI's ranks. Link unisono::mpi, or compile with an MPI compiler wrapper.
+///
+///     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+///     {
+///         auto world = un::adopt(MPI_COMM_WORLD); // or any communicator of the program's
+///         ...
+///     }
+///     MPI_Finalize();
+
+#include "unisono/group/group.hpp"
+#include "unisono/transport/mpi.hpp"
+
+#include <chrono>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The ranks of a communicator as a world: rank r of the one is rank r of the other. Collective over the communicator. The world
+/// must end before MPI is finalised. Errors: refused (MPI not initialised, or for one thread only), bad_input (MPI_COMM_NULL).
+[[nodiscard]] inline Group<Mpi> adopt(MPI_Comm communicator,
+                                      std::chrono::nanoseconds timeout = std::chrono::minutes(10)) {
+    Group<Mpi> world(Mpi::adopt(communicator));
+    world.set_timeout(timeout);
+    return world;
+}
+
+UNISONO_NAMESPACE_END

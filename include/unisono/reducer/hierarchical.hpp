@@ -1,0 +1,52 @@
+#pragma once
+
+/// \file
+/// Sums within each host first, then between hosts.
+
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/schedule/hierarchical.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace detail {
+
+/// Few data go between hosts by a tree, as many rounds would take longer than their bytes.
+struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
+    std::size_t ring_bytes = 0;
+
+    template <transport Transport, class T>
+    Operation sum(Group<Transport>& group, std::span<T> values) const {
+        HierarchicalSchedule hosts = to_all;
+        hosts.tree_across = values.size_bytes() < ring_bytes;
+        return unisono::start_all_reduce(group, values, Sum{}, hosts);
+    }
+};
+
+} // namespace detail
+
+/// Reduces within each host by a tree, between hosts by a ring of one rank a host (by a tree, where data are few or the sum has an
+/// owner), and broadcasts within: between hosts goes what one rank a host would send. `ranks_per_host` in rank order, as
+/// launchers number them. Not part of the umbrella. Source: as schedule/hierarchical.hpp.
+struct HierarchicalReducer {
+    int ranks_per_host = 1;
+    std::size_t ring_bytes = 65536;                 ///< from this size of a bucket on a ring goes between hosts
+    std::size_t chunk_bytes = std::size_t{1} << 20; ///< the vector travels in pieces of about so many bytes
+
+    static constexpr std::string_view name = "hierarchical";
+    static constexpr Family family = Family::reducer;
+    static constexpr bool gives_owners = false;
+    static constexpr bool reduces_to_owners = true;
+    friend bool operator==(const HierarchicalReducer&, const HierarchicalReducer&) = default;
+
+    /// \throws error bad_input: ranks_per_host is less than 1, no chunk
+    template <class World>
+    [[nodiscard]] auto start(World&) const {
+        if (ranks_per_host < 1)
+            refuse_input({"HierarchicalReducer.ranks_per_host is ", ranks_per_host, "; expected at least 1"});
+        if (chunk_bytes == 0) refuse_input("HierarchicalReducer.chunk_bytes is 0; expected at least 1");
+        const HierarchicalSchedule hosts{.ranks_per_host = ranks_per_host, .chunk_bytes = chunk_bytes};
+        return detail::HierarchicalReduction{{hosts, hosts}, ring_bytes};
+    }
+};
+
+UNISONO_NAMESPACE_END

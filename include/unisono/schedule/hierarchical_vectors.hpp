@@ -1,0 +1,208 @@
+#pragma once
+
+/// \file
+/// The hierarchical schedules of whole vectors, and of the barrier. See hierarchical.hpp.
+
+#include "unisono/schedule/barrier.hpp"
+#include "unisono/schedule/hosts.hpp"
+#include "unisono/schedule/ring.hpp"
+#include "unisono/schedule/tree.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule {
+
+/// Up the tree of each host, among the heads, down the trees. The heads go around a ring, with H blocks on H hosts, or up and
+/// down a tree, with one. Cost: a head sends 2(H - 1) blocks to the next host, or as in TreeAllReduce; within hosts as TreeAllReduce
+/// of everything. Scratch: none; sums grow in the output.
+struct HierarchicalAllReduce {
+    static constexpr Collective collective = Collective::all_reduce;
+    static constexpr std::string_view name = "hierarchical all_reduce";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = false;
+    Shape shape;
+    int per_host = 1;
+    bool tree_across = false;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return tree_across ? 1 : hosts(); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world == 1 ? 1 : 2 * at().levels_within() + rounds_across();
+    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return tree_across || hosts() == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const auto here = at();
+        const Cost within = detail::plus({}, tree().cost(), blocks());
+        if (!here.is_head() || hosts() == 1) return within;
+        return detail::plus(within,
+                            tree_across ? TreeAllReduce{here.across()}.cost() : RingAllReduce{here.across()}.cost());
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        const auto here = at();
+        const bool alone = here.size() == 1;
+        const std::uint32_t up = here.levels_within(), across = rounds_across();
+        const std::uint32_t levels = alone ? 0 : tree().rounds() / 2; // of this host
+        const auto everything = [&](Blocks one) { return Blocks{one.where, 0, blocks()}; };
+        if (r < up) {
+            if (r < levels) detail::round_within(here, tree(), r, everything, visit);
+        } else if (r < up + across) {
+            const auto summed = [alone](Blocks one) {
+                return alone || one.where != Buffer::input ? one : output_blocks(one.first, one.count);
+            };
+            if (tree_across) detail::round_across(here, TreeAllReduce{here.across()}, r - up, summed, visit);
+            else detail::round_across(here, RingAllReduce{here.across()}, r - up, summed, visit);
+        } else if (r - up - across < levels) {
+            detail::round_within(here, tree(), levels + r - up - across, everything, visit);
+        }
+    }
+
+    [[nodiscard]] constexpr std::uint32_t variant() const {
+        return 2 * static_cast<std::uint32_t>(per_host) + (tree_across ? 1 : 0);
+    }
+    friend constexpr bool operator==(const HierarchicalAllReduce&, const HierarchicalAllReduce&) = default;
+
+private:
+    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, per_host}; }
+    [[nodiscard]] constexpr std::uint32_t hosts() const { return static_cast<std::uint32_t>(at().hosts()); }
+    [[nodiscard]] constexpr std::uint32_t rounds_across() const {
+        return 2 * (tree_across ? at().levels_across() : hosts() - 1);
+    }
+    [[nodiscard]] constexpr TreeAllReduce tree() const { return {at().within()}; }
+};
+static_assert(collective_schedule<HierarchicalAllReduce>);
+
+/// Down the tree of heads, then down those of the hosts. Cost a rank: a message of everything to each child, at most
+/// ceil(log2 hosts) of them to other hosts. Scratch: none.
+struct HierarchicalBroadcast {
+    static constexpr Collective collective = Collective::broadcast;
+    static constexpr std::string_view name = "hierarchical broadcast";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+    int per_host = 1;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return at().levels_across() + at().levels_within(); }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const Cost within = TreeBroadcast{at().within()}.cost();
+        return at().is_head() ? detail::plus(within, TreeBroadcast{at().across()}.cost()) : within;
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        const auto here = at();
+        const std::uint32_t across = here.levels_across();
+        const auto same = [](Blocks one) { return one; };
+        if (r < across) detail::round_across(here, TreeBroadcast{here.across()}, r, same, visit);
+        else detail::round_within(here, TreeBroadcast{here.within()}, r - across, same, visit);
+    }
+
+    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    friend constexpr bool operator==(const HierarchicalBroadcast&, const HierarchicalBroadcast&) = default;
+
+private:
+    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, per_host}; }
+};
+static_assert(collective_schedule<HierarchicalBroadcast>);
+
+/// Up the trees of the hosts, then up that of the heads. Cost a rank: one message of everything towards the root, a combination
+/// for each child. Scratch: everything once at ranks that combine, but for the root.
+struct HierarchicalReduce {
+    static constexpr Collective collective = Collective::reduce;
+    static constexpr std::string_view name = "hierarchical reduce";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+    int per_host = 1;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world == 1 ? 1 : at().levels_within() + at().levels_across();
+    }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
+        const auto here = at();
+        if (!here.is_head()) return TreeReduce{here.within()}.scratch_slots();
+        return here.is_root() ? 0 : here.size() > 1 ? 1 : TreeReduce{here.across()}.scratch_slots();
+    }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const Cost within = TreeReduce{at().within()}.cost();
+        return at().is_head() ? detail::plus(within, TreeReduce{at().across()}.cost()) : within;
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        if (shape.world == 1) return detail::copy_through(0, visit);
+        const auto here = at();
+        const std::uint32_t up = here.levels_within();
+        const Blocks sum = here.is_root() ? output_blocks(0) : scratch_blocks(0, 1, 0);
+        if (r < up) {
+            if (here.size() == 1) return;
+            const auto own = [&](Blocks one) { return one.where == Buffer::output ? sum : one; };
+            detail::round_within(here, TreeReduce{here.within()}, r, own, visit);
+        } else if (here.hosts() > 1) {
+            const bool alone = here.size() == 1;
+            const auto summed = [&](Blocks one) { return one.where == Buffer::input && !alone ? sum : one; };
+            detail::round_across(here, TreeReduce{here.across()}, r - up, summed, visit);
+        }
+    }
+
+    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    friend constexpr bool operator==(const HierarchicalReduce&, const HierarchicalReduce&) = default;
+
+private:
+    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, per_host}; }
+};
+static_assert(collective_schedule<HierarchicalReduce>);
+
+/// Everybody tells its head, the heads one another, and each its host. Cost a rank: an empty message to its parent and to each
+/// child, ceil(log2 hosts) more at heads.
+struct HierarchicalBarrier {
+    static constexpr Collective collective = Collective::barrier;
+    static constexpr std::string_view name = "hierarchical barrier";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    Shape shape;
+    int per_host = 1;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return 2 * at().levels_within() + at().levels_across(); }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return at().hosts() == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr Cost cost() const {
+        const auto here = at();
+        const Cost within =
+            detail::plus(detail::plus({}, TreeReduce{here.within()}.cost(), 0), TreeBroadcast{here.within()}.cost(), 0);
+        return here.is_head() ? detail::plus(within, DisseminationBarrier{here.across()}.cost()) : within;
+    }
+
+    template <class Visit>
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        const auto here = at();
+        const std::uint32_t up = here.levels_within(), across = here.levels_across();
+        const auto same = [](Blocks one) { return one; };
+        const auto empty = [&](const Step& step) {
+            if (step.kind == StepKind::send) visit(send_to(step.peer, input_blocks(0, 0)));
+            else if (step.kind != StepKind::copy) visit(receive_from(step.peer, input_blocks(0, 0)));
+        };
+        if (r < up) detail::round_within(here, TreeReduce{here.within()}, r, same, empty);
+        else if (r < up + across) detail::round_across(here, DisseminationBarrier{here.across()}, r - up, same, visit);
+        else detail::round_within(here, TreeBroadcast{here.within()}, r - up - across, same, empty);
+    }
+
+    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    friend constexpr bool operator==(const HierarchicalBarrier&, const HierarchicalBarrier&) = default;
+
+private:
+    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, per_host}; }
+};
+static_assert(collective_schedule<HierarchicalBarrier>);
+
+} // namespace schedule
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,107 @@
+#pragma once
+
+/// \file
+/// Who updates what: the parts into which owners cut the buckets.
+
+#include "unisono/core/list.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <cstddef>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// As an owner: all ranks own the slice.
+inline constexpr int every_rank = -1;
+
+/// A part of a bucket and its owner.
+struct OwnedExtent {
+    Slice slice = {};
+    int owner = every_rank;
+};
+
+/// The extents of all buckets, found once. Buckets are added in their order.
+class Extents {
+public:
+    Extents(int rank, int world) : rank_(rank), world_(world) { begin_.push_back(0); }
+
+    void add(const Slice& bucket, const Owners& owners) {
+        if (owners.replicated()) {
+            all_.push_back({bucket, every_rank});
+        } else {
+            for (const int rank : owners.ranks()) {
+                const Slice slice = owners.slice(rank);
+                if (slice.count != 0) all_.push_back({{bucket.first + slice.first, slice.count}, rank});
+            }
+        }
+        begin_.push_back(all_.size());
+        note_slices(owners);
+    }
+
+    /// After the last bucket.
+    void close() {
+        for (const OwnedExtent& extent : all_) {
+            cut_ = cut_ || (extent.owner != every_rank && world_ > 1);
+            if (is_mine(extent)) owned_.push_back(extent.slice);
+        }
+        insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one a bucket
+        join_owned();
+    }
+
+    [[nodiscard]] std::span<const OwnedExtent> all() const { return all_; }
+    [[nodiscard]] std::span<const OwnedExtent> of_bucket(std::size_t b) const {
+        return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
+    }
+    /// A rank owns what others do not.
+    [[nodiscard]] bool cut() const { return cut_; }
+    /// This rank updates it.
+    [[nodiscard]] bool is_mine(const OwnedExtent& extent) const {
+        return extent.owner == every_rank || extent.owner == rank_;
+    }
+    /// Sums over ranks of what each owns count it on this one: each element once, where slices are cut.
+    [[nodiscard]] bool counts_here(const OwnedExtent& extent) const {
+        return extent.owner == rank_ || (extent.owner == every_rank && (!cut_ || rank_ == 0));
+    }
+    /// What this rank updates, in flat order: also the order of the optimizer's state.
+    [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
+    [[nodiscard]] std::size_t owned_count() const {
+        std::size_t count = 0;
+        for (const Slice& slice : owned_) count += slice.count;
+        return count;
+    }
+    /// Where every rank owns a slice, in the order of ranks, their elements, so that one operation can sum a bucket. Else empty.
+    [[nodiscard]] std::span<const std::size_t> slice_counts(std::size_t b) const {
+        const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
+        return {slice_counts_.data() + begin, slices_end_[b] - begin};
+    }
+
+private:
+    void note_slices(const Owners& owners) {
+        const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
+        bool all = ranks != 0 && owners.ranks().size() == ranks;
+        for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
+        for (std::size_t r = 0; all && r < ranks; ++r) slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
+        slices_end_.push_back(slice_counts_.size());
+    }
+    void join_owned() {
+        std::size_t kept = 0;
+        for (std::size_t i = 1; i < owned_.size(); ++i) {
+            if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
+            else owned_[++kept] = owned_[i];
+        }
+        if (!owned_.empty()) owned_.resize(kept + 1);
+    }
+
+    int rank_;
+    int world_;
+    List<OwnedExtent> all_;
+    List<std::size_t> begin_; ///< of each bucket, and the end
+    bool cut_ = false;
+    List<Slice> owned_;
+    List<std::size_t> slice_counts_;
+    List<std::size_t> slices_end_; ///< of each bucket
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

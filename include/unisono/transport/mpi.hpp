@@ -1,0 +1,86 @@
+#pragma once
+
+/// \file
+/// Ranks of an MPI communicator. Needs an MPI library (CMake target unisono::mpi), any version of the standard from 3.0 on.
+
+#include "unisono/launch/host.hpp"
+#include "unisono/transport/framed_endpoint.hpp"
+#include "unisono/transport/mpi_wire.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <sched.h>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The transport of one rank over MPI: our schedules over its point-to-point messages. Made by `adopt(communicator)` or
+/// `join<Mpi>()` (unisono/mpi.hpp).
+///
+/// Faults: what a rank throws or finds wrong reaches all others by messages. A rank that dies is its launcher's business: mpirun ends
+/// the job. One that stops is a timeout at the deadline.
+class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
+public:
+    static constexpr std::string_view name = "mpi";
+
+    /// The ranks of a communicator become a world. Collective over it; it is duplicated, and stays its owner's. MPI has been initialised
+    /// with MPI_THREAD_FUNNELED at least, and is finalised after the world has ended. Errors: refused.
+    static Mpi adopt(MPI_Comm communicator) {
+        using namespace detail;
+        int initialized = 0;
+        MPI_Initialized(&initialized);
+        if (initialized == 0)
+            throw error(ErrorCode::refused, "adopt: MPI has not been initialised; expected MPI_Init_thread before");
+        int level = 0;
+        check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+        if (level < MPI_THREAD_FUNNELED)
+            throw error(ErrorCode::refused, "adopt: MPI was initialised with MPI_THREAD_SINGLE; expected "
+                                            "MPI_THREAD_FUNNELED or more, since a data loader has threads");
+        if (communicator == MPI_COMM_NULL) refuse_input("adopt: found MPI_COMM_NULL; expected a communicator");
+        MPI_Comm own = MPI_COMM_NULL;
+        check_mpi(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup");
+        MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+        int rank = 0;
+        int size = 0;
+        MPI_Comm_rank(own, &rank);
+        MPI_Comm_size(own, &size);
+        auto overseer = std::make_unique<MpiOverseer>();
+        MpiOverseer& faults = *overseer;
+        const bool crowded = more_ranks_than_cores(own, size);
+        auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
+                                             crowded, std::move(overseer));
+        return {world, rank, MpiWire(own, faults, crowded)};
+    }
+
+private:
+    using FramedEndpoint::FramedEndpoint;
+
+    /// On this host. Ranks may be bound to cores of their own.
+    static bool more_ranks_than_cores(MPI_Comm communicator, int size) {
+        struct Card {
+            std::uint64_t host;
+            cpu_set_t cores;
+        };
+        Card mine = {};
+        mine.host = detail::host_number();
+        if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_ZERO(&mine.cores);
+        std::vector<Card> all(static_cast<std::size_t>(size));
+        detail::check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, communicator),
+                          "MPI_Allgather");
+        cpu_set_t cores;
+        CPU_ZERO(&cores);
+        int neighbours = 0;
+        for (Card& one : all) {
+            if (one.host != mine.host) continue;
+            ++neighbours;
+            CPU_OR(&cores, &cores, &one.cores);
+        }
+        return neighbours > std::max(1, CPU_COUNT(&cores));
+    }
+};
+static_assert(transport<Mpi>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,72 @@
+#pragma once
+
+/// \file
+/// Memory for messages until the group has them; used again, so that a training step does not allocate.
+
+#include "unisono/core/list.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <new>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Blocks in powers of two, each at the beginning of a cache line. Keeps at most `most_kept` bytes that nobody uses.
+class StagingPool {
+public:
+    static constexpr std::size_t least = 2048;
+    static constexpr std::size_t most_kept = std::size_t{256} << 20;
+
+    struct Block {
+        std::byte* data = nullptr;
+        std::size_t capacity = 0;
+    };
+
+    StagingPool() = default;
+    StagingPool(StagingPool&& other) noexcept : free_(std::move(other.free_)), kept_(std::exchange(other.kept_, 0)) {
+        other.free_.clear();
+    }
+    StagingPool& operator=(StagingPool&&) = delete;
+    ~StagingPool() {
+        for (const Block& block : free_) destroy(block);
+    }
+
+    /// The block given back last among those that fit: it is in cache.
+    [[nodiscard]] Block take(std::size_t bytes) {
+        const std::size_t wanted = std::bit_ceil(std::max(bytes, least));
+        for (std::size_t i = free_.size(); i-- > 0;) {
+            if (free_[i].capacity != wanted) continue;
+            const Block found = free_[i];
+            free_.erase(i);
+            kept_ -= found.capacity;
+            return found;
+        }
+        return make(wanted);
+    }
+
+    void give(const Block& block) {
+        if (block.capacity > most_kept - kept_) return destroy(block);
+        kept_ += block.capacity;
+        free_.push_back(block);
+    }
+
+    /// So many small blocks more, before they are needed.
+    void provide(std::size_t count) {
+        free_.reserve(free_.size() + 2 * count);
+        for (std::size_t i = 0; i < count; ++i) give(make(least));
+    }
+
+private:
+    static constexpr std::align_val_t line{64};
+    static Block make(std::size_t bytes) { return {static_cast<std::byte*>(::operator new(bytes, line)), bytes}; }
+    static void destroy(const Block& block) { ::operator delete(block.data, line); }
+
+    List<Block> free_;
+    std::size_t kept_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

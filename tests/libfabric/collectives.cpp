@@ -1,0 +1,146 @@
+// Collectives over libfabric, on few ranks and many.
+#include "support.hpp"
+
+#include "../collective/oracle.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+namespace un = unisono;
+using test::Group;
+
+namespace {
+
+template <class Family>
+void check_all_reduce(Group& group, test::Findings& findings, std::size_t count, const Family& family) {
+    std::vector<float> data = oracle::contribution<float>(group.rank(), count);
+    un::all_reduce(group, data, un::Sum{}, family);
+    findings.expect(oracle::equal(data, oracle::reduced<float>(group.size(), count, un::Sum{})),
+                    std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size()));
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(libfabric_collectives)
+
+BOOST_AUTO_TEST_CASE(all_reduce_by_several_families) {
+    test::for_each_provider([](const std::string&) {
+        for (int world = 1; world <= 4; ++world) {
+            test::Findings findings;
+            test::run(
+                world,
+                [&](Group& group) {
+                    for (const std::size_t count : {0u, 1u, 7u, 1000u, 30'000u, 300'001u}) {
+                        check_all_reduce(group, findings, count, un::NativeSchedule{});
+                        check_all_reduce(group, findings, count, un::TreeSchedule{});
+                    }
+                    check_all_reduce(group, findings, 100'000, un::RingSchedule{.chunk_bytes = 4096});
+                },
+                test::limit);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(large_messages_cross_and_others_pass) {
+    test::for_each_provider([](const std::string&) {
+        test::Findings findings;
+        test::run(
+            3,
+            [&](Group& group) {
+                std::vector<float> out(3 * 700'000, static_cast<float>(group.rank() + 1)), in(out.size());
+                std::vector<int> small(3, group.rank()), received(3);
+                un::Operation large = un::start_all_to_all(group, out, in);
+                un::all_to_all(group, small, received);
+                large.wait();
+                findings.expect(received == std::vector<int>{0, 1, 2}, "small ones");
+                for (std::size_t peer = 0; peer < 3; ++peer)
+                    findings.expect(in[peer * 700'000] == static_cast<float>(peer + 1) &&
+                                        in[peer * 700'000 + 699'999] == static_cast<float>(peer + 1),
+                                    "large ones");
+            },
+            test::limit);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_was_sent_before_leaving_arrives) {
+    test::for_each_provider([](const std::string&) {
+        for (const std::size_t count : {100u, 300'000u}) {
+            test::Findings findings;
+            test::run(
+                3,
+                [&](Group& group) {
+                    std::vector<float> data(count, 2.0f);
+                    if (group.rank() == 0) return un::send(group, data, 2); // and is gone
+                    if (group.rank() == 1) return;                          // at once
+                    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                    std::vector<float> in(data.size());
+                    un::receive(group, in, 0);
+                    findings.expect(in == data, "received");
+                },
+                test::limit);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(memory_of_the_groups) {
+    test::Findings findings;
+    un::Memory<float> kept;
+    test::run(
+        2,
+        [&](Group& group) {
+            un::Memory<float> data = group.allocate<float>(200'000);
+            std::fill(data.begin(), data.end(), 1.0f);
+            un::all_reduce(group, data);
+            findings.expect(data[199'999] == 2.0f, "sum");
+            if (group.rank() == 0) kept = std::move(data); // outlives its world
+        },
+        test::limit);
+    BOOST_TEST(kept[0] == 2.0f);
+    un::run<un::Libfabric>(1, [](Group& group) { BOOST_TEST(group.allocate<int>(5).size() == 5u); });
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa want it; net takes it, too
+    const auto world = std::make_shared<un::Libfabric::World>(2);
+    test::Findings findings;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            un::detail::FabricDevice device({}, false);
+            device.register_always();
+            const un::detail::FabricCard card = un::detail::card_of(device, {.eager_bytes = 1000});
+            un::detail::LibfabricWire wire(world, rank, std::move(device), card.eager_bytes);
+            world->publish(rank, card.text());
+            Group group{un::Libfabric(world, rank, std::move(wire))};
+            group.set_timeout(std::chrono::seconds(30));
+            un::Memory<float> data = group.allocate<float>(50'000);
+            std::fill(data.begin(), data.end(), 1.0f);
+            std::vector<float> other(50'000, 1.0f);
+            for (int i = 0; i < 10; ++i) {
+                un::all_reduce(group, data, un::Sum{}, un::RingSchedule{.chunk_bytes = 10'000});
+                un::all_reduce(group, other);
+                un::barrier(group);
+            }
+            findings.expect(data[49'999] == 1024.0f && other[49'999] == 1024.0f, "sums");
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+BOOST_AUTO_TEST_CASE(two_hundred_and_fifty_six_ranks) {
+    constexpr int ranks = 256;
+    test::Findings findings;
+    test::run(ranks,
+              [&](Group& group) {
+                  findings.expect(group.endpoint().peers_used() == 0, "nobody is known before use");
+                  std::vector<int> data(1000, 1);
+                  un::all_reduce(group, data, un::Sum{}, un::TreeSchedule{});
+                  findings.expect(data[999] == ranks, "tree");
+                  // A binomial tree has at most 8 children and a parent.
+                  findings.expect(group.endpoint().peers_used() <= 9, "neighbours in the tree alone");
+              },
+              {.timeout = std::chrono::seconds(100)});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,226 @@
+// What is not there, or differs: providers, interfaces, ports, peers. And ranks that are processes: they leave, die, stop.
+#include "support.hpp"
+
+#include <unisono/launch/fork_run.hpp>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <memory>
+
+// libfabric 1.17 loses some of its own memory with each endpoint of net (a program of bare calls shows it, too).
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libfabric.so"; }
+
+namespace un = unisono;
+using test::Group;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Told {
+    int code = -1;
+    int peer = -1;
+    char text[700] = {};
+};
+using AllTold = std::array<Told, 4>;
+
+/// Each rank joins and runs body(world); what it throws is noted. Processes that end otherwise are the test's own doing.
+template <class Body>
+void on_processes(int ranks, AllTold& told, Body body, std::chrono::nanoseconds timeout = 30s) {
+    try {
+        un::fork_run(ranks,
+                     [&](un::ControlPlane& plane) {
+                         Told& mine = told.at(static_cast<std::size_t>(plane.rank()));
+                         std::vector<int> pids;
+                         for (int rank = 0; rank < plane.size(); ++rank) pids.push_back(plane.pid_of(rank));
+                         un::LibfabricOptions options;
+                         if (plane.rank() == 1 && body.second != nullptr) options.provider = body.second;
+                         try {
+                             Group world = un::join<un::Libfabric>(std::move(plane), {.timeout = timeout}, options);
+                             body.first(world, pids);
+                             mine.code = 0;
+                         } catch (const un::error& failed) {
+                             mine.code = static_cast<int>(failed.code());
+                             mine.peer = failed.peer();
+                             std::string(failed.what()).copy(mine.text, sizeof mine.text - 1);
+                         }
+                     },
+                     {.timeout = 60s, .grace = 20s});
+    } catch (const un::error&) { // a rank that was killed
+    }
+}
+/// A body, and rank 1's own provider.
+template <class Body>
+std::pair<Body, const char*> all_alike(Body body) {
+    return {body, nullptr};
+}
+
+void expect(const AllTold& told, int ranks, int victim, un::ErrorCode code, const std::vector<std::string>& words) {
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (rank == victim) continue;
+        const Told& one = told.at(static_cast<std::size_t>(rank));
+        BOOST_TEST(one.code == static_cast<int>(code), "rank " << rank << ": " << one.text);
+        if (victim >= 0) BOOST_TEST(one.peer == victim, "rank " << rank << ": " << one.text);
+        BOOST_TEST(test::mentions(one.text, words), "rank " << rank << ": " << one.text);
+    }
+}
+
+std::string refusal(const un::LibfabricOptions& options) {
+    try {
+        const un::detail::FabricDevice there(options, false);
+    } catch (const un::error& failed) {
+        BOOST_TEST((failed.code() == un::ErrorCode::refused));
+        return failed.what();
+    }
+    return "nothing was refused";
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(libfabric_faults)
+
+BOOST_AUTO_TEST_CASE(what_is_not_there_is_named) {
+    BOOST_TEST(test::mentions(refusal({.provider = "nonesuch"}), {"provider nonesuch"}));
+    const std::string no_interface = refusal({.interface = "nonesuch0"});
+    BOOST_TEST(test::mentions(no_interface, {"'nonesuch0'", "lo (127.0.0.1)"}), no_interface);
+    const test::Variable said("UNISONO_PROVIDER", "nonesuch");
+    BOOST_CHECK_EXCEPTION(un::run<un::Libfabric>(2, [](auto&) {}), un::error,
+                          [](const un::error& e) { return test::mentions(e.what(), {"provider nonesuch"}); });
+    un::run<un::Libfabric>(1, [](auto&) {}); // needs none
+}
+
+BOOST_AUTO_TEST_CASE(the_program_speaks_before_its_environment) {
+    const un::Environment environment{
+        {"UNISONO_PROVIDER", "a"}, {"UNISONO_INTERFACE", "b"}, {"UNISONO_PORT_RANGE", "1-2"}};
+    BOOST_TEST((un::LibfabricOptions{}.with(environment) == un::LibfabricOptions{"a", "b", {1, 2}, 0}));
+    const un::LibfabricOptions own{"c", "d", {3, 4}, 5};
+    BOOST_TEST((own.with(environment) == own));
+}
+
+BOOST_AUTO_TEST_CASE(port_ranges) {
+    for (int attempt = 0;; ++attempt) { // others may take a port that was free a moment ago
+        const auto first = static_cast<std::uint16_t>(un::detail::listen_at(true, 0).port);
+        const auto last = static_cast<std::uint16_t>(first + 1);
+        try {
+            const un::detail::FabricDevice one({.port_range = {first, last}}, false),
+                two({.port_range = {first, last}}, false, 1);
+            const std::string a = one.text_of(one.address()), b = two.text_of(two.address());
+            BOOST_TEST((a != b && a.find("127.0.0.1:" + std::to_string(first)) == 0), a << ", " << b);
+            BOOST_TEST(b.find("127.0.0.1:" + std::to_string(last)) == 0, b);
+            const std::string full = refusal({.port_range = {first, last}});
+            BOOST_TEST(test::mentions(full, {"interface lo", std::to_string(first), "provider"}), full);
+            return;
+        } catch (const un::error&) {
+            if (attempt == 20) throw;
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_silent_peer_is_named_at_the_deadline) {
+    const auto world = std::make_shared<un::Libfabric::World>(2);
+    Group group{un::Libfabric(world, 0)};
+    // A rank 1 that listens, but never polls.
+    const un::detail::FabricDevice silent({}, false);
+    world->publish(1, un::detail::card_of(silent, {}).text());
+    group.set_timeout(300ms);
+    for (const std::size_t count : {100u}) {
+        std::vector<float> data(count);
+        try {
+            un::all_reduce(group, data);
+            BOOST_ERROR("all_reduce with nobody");
+        } catch (const un::error& failed) {
+            BOOST_TEST((failed.code() == un::ErrorCode::timeout && failed.peer() == 1), failed.what());
+            BOOST_TEST(test::mentions(failed.what(), {"rank 1", silent.text_of(silent.address()), silent.text()}),
+                       failed.what());
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            un::detail::FabricDevice stranger({}, false);
+            std::vector<float> data(5000, 1.0f);
+            un::all_reduce(group, data);
+            const fi_addr_t to = stranger.insert(group.endpoint().address());
+            un::detail::FabricFrame frame; // whose key is wrong
+            frame.from = 1 - group.rank();
+            std::byte garbage[96] = {};
+            for (int i = 0; i < 2000; ++i) {
+                std::memcpy(garbage, &frame, sizeof frame);
+                frame.kind = static_cast<un::detail::FabricFrame::Kind>(i % 7);
+                static_cast<void>(stranger.inject(to, 0, garbage, i % 2 == 0 ? sizeof garbage : 10));
+                stranger.poll([](auto&, int, std::size_t) {});
+                if (i % 100 == 0) un::barrier(group);
+            }
+            findings.expect(!group.endpoint().has_left(1 - group.rank()), "a stranger said goodbye for a rank");
+            std::fill(data.begin(), data.end(), 1.0f);
+            un::all_reduce(group, data);
+            findings.expect(data[4999] == 2.0f, "sum");
+            findings.expect(group.endpoint().peers_used() == 1, "strangers are no peers");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
+    test::for_each_provider([](const std::string&) {
+        const test::Shared<AllTold> told;
+        const auto body = [](Group& world, const std::vector<int>&) {
+            for (const std::size_t count : {1u, 1000u, 200'000u}) {
+                std::vector<float> data(count, 1.0f);
+                un::all_reduce(world, data);
+                if (data[count - 1] != 3.0f) throw un::error(un::ErrorCode::aborted, "wrong sum");
+            }
+            std::vector<float> last(300'000, 5.0f); // the root of a broadcast is soon gone
+            un::broadcast(world, last, 0);
+            if (last[299'999] != 5.0f) throw un::error(un::ErrorCode::aborted, "wrong last");
+        };
+        on_processes(3, *told, all_alike(body));
+        expect(*told, 3, -1, un::ErrorCode::none, {});
+    });
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) {
+    for (int victim = 0; victim < 3; ++victim) {
+        const test::Shared<AllTold> told;
+        const auto body = [&](Group& world, const std::vector<int>&) {
+            std::vector<float> data(50'000, 1.0f);
+            for (int i = 0; i < 1000; ++i) {
+                if (i == 20 && world.rank() == victim) ::raise(SIGKILL);
+                un::all_reduce(world, data);
+            }
+        };
+        on_processes(3, *told, all_alike(body));
+        expect(*told, 3, victim, un::ErrorCode::peer_lost, {"rank " + std::to_string(victim)});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
+    const test::Shared<AllTold> told;
+    const auto body = [](Group& world, const std::vector<int>& pids) {
+        std::vector<float> data(50'000, 1.0f);
+        un::all_reduce(world, data);
+        if (world.rank() == 1) ::raise(SIGSTOP);
+        try {
+            un::all_reduce(world, data);
+        } catch (const un::error&) {
+            if (world.rank() == 0) ::kill(pids[1], SIGKILL);
+            throw;
+        }
+    };
+    on_processes(3, *told, all_alike(body), 500ms);
+    expect(*told, 3, 1, un::ErrorCode::timeout, {"rank 1", "stopped"});
+}
+
+BOOST_AUTO_TEST_CASE(ranks_with_different_providers) {
+    const test::Variable said("UNISONO_PROVIDER", "net");
+    const test::Shared<AllTold> told;
+    const auto body = [](Group&, const std::vector<int>&) {};
+    on_processes(2, *told, std::pair{body, "tcp;ofi_rxm"});
+    expect(*told, 2, -1, un::ErrorCode::refused, {"rank 1 has the provider 'tcp;ofi_rxm'", "rank 0 has 'net'"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,56 @@
+// What the tests of ranks over libfabric have in common.
+#pragma once
+
+#include <unisono/libfabric.hpp>
+#include <unisono/unisono.hpp>
+
+#define UNISONO_TEST_TRANSPORT unisono::Libfabric
+#include "../collective/findings.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace test {
+
+namespace un = unisono;
+
+/// For the time of a test, in this process and those that it forks.
+class Variable {
+public:
+    Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+    ~Variable() { ::unsetenv(name_); }
+
+private:
+    const char* name_;
+};
+
+inline bool mentions(const std::string& text, const std::vector<std::string>& words) {
+    for (const std::string& word : words)
+        if (text.find(word) == std::string::npos) return false;
+    return true;
+}
+
+/// Calls body(provider) for each of those that are tried, where this machine has it, and says which it has not.
+template <class Body>
+void for_each_provider(Body body) {
+    int tried = 0;
+    for (const char* const provider : {"net", "tcp;ofi_rxm", "shm"}) {
+        const Variable said("UNISONO_PROVIDER", provider);
+        try {
+            const un::detail::FabricDevice there({.provider = provider}, false);
+        } catch (const un::error& failed) {
+            BOOST_TEST_MESSAGE("left out: " << failed.what());
+            continue;
+        }
+        ++tried;
+        BOOST_TEST_CONTEXT("provider " << provider) { body(std::string(provider)); }
+    }
+    BOOST_TEST(tried > 0, "libfabric is here, but none of its providers that are tried");
+}
+
+} // namespace test

@@ -1,2 +1,0 @@
-#define UNISONO_TEST_TRANSPORT unisono::SharedMemory
-#include "../matrix/pairwise_3.cpp"

@@ -1,0 +1,30 @@
+#!/usr/bin/env python3
+"""Starts ranks by an mpirun: worlds of 1, 2 and 4, and three in which something goes wrong, of which every rank must be told."""
+import os, re, subprocess, sys
+
+mpirun, program = sys.argv[1:]
+options = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in mpirun else []
+
+
+def run(ranks, *what):
+    done = subprocess.run([mpirun, *options, "-n", str(ranks), program, *what], capture_output=True, text=True, timeout=130,
+                          env={**os.environ, "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}) # containers forbid the other
+    return done.returncode, done.stdout + done.stderr
+
+
+for ranks in (1, 2, 4):
+    status, told = run(ranks)
+    assert status == 0 and re.search(r"^ok$", told, re.M), f"{ranks} ranks: status {status}\n{told}"
+    print(f"{ranks} ranks: ok")
+
+
+def expect(what, ranks, pattern):
+    _, told = run(3, what)
+    for rank in ranks:
+        assert re.search(rf"^rank {rank} told: unisono: {pattern}", told, re.M), f"{what}: rank {rank} was not told:\n{told}"
+    print(f"{what}: told")
+
+
+expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 11 float32 elements")
+expect("throws", (0, 2), r"aborted: rank 1 left its world because of an exception")
+expect("silent", (0, 1, 2), r"timeout in all_reduce #1: .*rank 1 ")

@@ -1,0 +1,112 @@
+// What crosses between hosts: as much as if each host were one rank; and ranks that do not agree on their hosts.
+#include "on_hosts.hpp"
+#include "trainer/outcomes.hpp"
+
+#include "unisono/collective/all_reduce.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+
+struct Crossing {
+    std::uint64_t messages = 0, blocks = 0;
+    std::uint64_t of = 1; ///< blocks of the whole vector
+};
+
+/// Sent from one host to others by all ranks.
+template <class Make>
+Crossing crossing(int world, int per_host, const Make& make) {
+    Crossing found;
+    for (int rank = 0; rank < world; ++rank) {
+        const auto schedule = make(un::schedule::Shape{world, rank, 0});
+        found.of = schedule.blocks();
+        for (std::uint32_t r = 0; r < schedule.rounds(); ++r) {
+            schedule.round(r, [&](const un::schedule::Step& step) {
+                if (step.kind != un::schedule::StepKind::send || step.peer / per_host == rank / per_host) return;
+                ++found.messages;
+                found.blocks += step.source.count;
+            });
+        }
+    }
+    return found;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(schedule_hierarchical)
+
+BOOST_AUTO_TEST_CASE(two_hosts_of_two_send_what_a_ring_of_two_sends) {
+    const auto hosts = crossing(4, 2, [](const auto& shape) { return unisono_test::OnHosts<2>{}.all_reduce(shape); });
+    const auto ring = crossing(2, 1, [](const auto& shape) { return un::RingSchedule{}.all_reduce(shape); });
+    BOOST_TEST(hosts.of == ring.of);
+    BOOST_TEST(hosts.blocks == ring.blocks);
+    BOOST_TEST(hosts.messages == ring.messages);
+    BOOST_TEST(ring.blocks == 4u); // of half a vector: each of the two sends a whole one
+    const auto flat = crossing(4, 2, [](const auto& shape) { return un::RingSchedule{}.all_reduce(shape); });
+    BOOST_TEST(flat.blocks * hosts.of > hosts.blocks * flat.of); // a ring of all sends more
+}
+
+BOOST_AUTO_TEST_CASE(no_more_crosses_than_between_as_many_ranks_as_hosts) {
+    for (const int hosts : {2, 3, 5}) {
+        const int world = 4 * hosts;
+        const auto same = [&](const char* what, const auto& many, const auto& few, std::uint64_t blocks_of_host) {
+            const auto found = crossing(world, 4, many);
+            const auto wanted = crossing(hosts, 1, few);
+            BOOST_TEST(found.blocks == wanted.blocks * blocks_of_host, what << " on " << hosts << " hosts");
+            BOOST_TEST(found.messages == wanted.messages, what << " on " << hosts << " hosts");
+        };
+        const unisono_test::OnHosts<4> family;
+        const un::RingSchedule ring;
+        const un::TreeSchedule tree;
+        using Shape = un::schedule::Shape;
+        same(
+            "all_reduce", [&](Shape s) { return family.all_reduce(s); }, [&](Shape s) { return ring.all_reduce(s); },
+            1);
+        const unisono_test::OnHosts<4, true> by_tree;
+        same(
+            "all_reduce by a tree", [&](Shape s) { return by_tree.all_reduce(s); },
+            [&](Shape s) { return tree.all_reduce(s); }, 1);
+        same(
+            "broadcast", [&](Shape s) { return family.broadcast(s); }, [&](Shape s) { return tree.broadcast(s); }, 1);
+        same(
+            "reduce", [&](Shape s) { return family.reduce(s); }, [&](Shape s) { return tree.reduce(s); }, 1);
+        same(
+            "barrier", [&](Shape s) { return family.barrier(s); }, [&](Shape s) { return tree.barrier(s); }, 1);
+        same(
+            "all_gather", [&](Shape s) { return family.all_gather(s); }, [&](Shape s) { return ring.all_gather(s); },
+            4);
+        same(
+            "reduce_scatter", [&](Shape s) { return family.reduce_scatter(s); },
+            [&](Shape s) { return ring.reduce_scatter(s); }, 4);
+        same(
+            "gather", [&](Shape s) { return family.gather(s); }, [&](Shape s) { return tree.gather(s); }, 4);
+        same(
+            "scatter", [&](Shape s) { return family.scatter(s); }, [&](Shape s) { return tree.scatter(s); }, 4);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(it_runs_and_ranks_that_disagree_are_told) {
+    const auto sum = [](auto& world, int ranks_per_host) {
+        std::vector<std::int32_t> values(10, world.rank() + 1);
+        un::all_reduce(world, values, un::Sum{}, un::HierarchicalSchedule{.ranks_per_host = ranks_per_host});
+        return values;
+    };
+    for (const auto& found : unisono_test::outcomes(4, [&](auto& world) {
+             if (sum(world, 2) != std::vector<std::int32_t>(10, 10) || sum(world, 3) != sum(world, 1))
+                 throw std::runtime_error("the sum is wrong");
+         }))
+        BOOST_TEST(!found.failed, found.what);
+    for (const auto& found : unisono_test::outcomes(4, [&](auto& world) { sum(world, world.rank() == 3 ? 4 : 2); })) {
+        BOOST_TEST((found.code == un::ErrorCode::mismatch), found.what);
+        BOOST_TEST(found.says("schedule"), found.what);
+    }
+    for (const auto& found : unisono_test::outcomes(2, [&](auto& world) { sum(world, 0); }))
+        BOOST_TEST(found.says("ranks_per_host is 0"), found.what);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,180 @@
+// Peers that are not there, do not answer, or are strangers; interfaces and ports that do not exist.
+#include "support.hpp"
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+namespace un = unisono;
+using test::Group;
+using namespace std::chrono_literals;
+
+namespace {
+
+un::detail::FileDescriptor connected_to(int port) {
+    std::string why;
+    const auto addresses = un::detail::resolve("127.0.0.1", static_cast<std::uint16_t>(port), why);
+    return un::detail::connect_to(addresses.at(0), un::steady_now() + 5'000'000'000, why);
+}
+
+/// An address of the loopback at which rank 1 is said to be.
+std::string address_with(int port) {
+    un::detail::TcpEntrance entrance{.interface = un::detail::find_interface("127.0.0.1", false)};
+    entrance.listener.port = static_cast<std::uint16_t>(port);
+    return entrance.address().text();
+}
+
+/// Rank 0 of two calls all_reduce; what it throws must have this code, blame rank 1 and mention all of `words`.
+void rank_0_fails(const std::string& address_of_1, un::ErrorCode code, const std::vector<std::string>& words) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    Group group{un::Tcp(world, 0)};
+    world->publish(1, address_of_1);
+    group.set_timeout(300ms);
+    std::vector<float> data(100);
+    try {
+        un::all_reduce(group, data);
+        BOOST_ERROR("all_reduce with nobody");
+    } catch (const un::error& failed) {
+        BOOST_TEST((failed.code() == code && failed.peer() == 1), failed.what());
+        BOOST_TEST(test::mentions(failed.what(), words), failed.what());
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(tcp_faults)
+
+BOOST_AUTO_TEST_CASE(a_port_where_nobody_listens) {
+    const test::NoSocketLeft left;
+    const int port = un::detail::listen_at(true, 0).port; // a moment ago
+    rank_0_fails(address_with(port), un::ErrorCode::peer_lost,
+                 {"rank 1", "127.0.0.1:" + std::to_string(port), "interface lo", "refused"});
+}
+
+BOOST_AUTO_TEST_CASE(a_port_where_nobody_answers) {
+    const test::NoSocketLeft left;
+    const un::detail::Listener silent = un::detail::listen_at(true, 0); // connects, but nobody accepts: half open
+    rank_0_fails(address_with(silent.port), un::ErrorCode::timeout,
+                 {"rank 1", "127.0.0.1:" + std::to_string(silent.port), "interface lo", "answered the greeting"});
+}
+
+BOOST_AUTO_TEST_CASE(a_port_where_a_stranger_hangs_up_or_answers_garbage) {
+    for (const bool says_something : {false, true}) {
+        const un::detail::Listener other = un::detail::listen_at(true, 0);
+        std::thread stranger([&] {
+            un::detail::wait_for(other.socket.get(), POLLIN, un::steady_now() + 5'000'000'000);
+            un::detail::FileDescriptor visit(::accept(other.socket.get(), nullptr, nullptr));
+            const std::string words(1000, 'x');
+            if (!says_something) return;
+            static_cast<void>(::send(visit.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
+            std::this_thread::sleep_for(500ms);
+        });
+        rank_0_fails(address_with(other.port), un::ErrorCode::peer_lost,
+                     {"rank 1", "127.0.0.1:" + std::to_string(other.port), says_something ? "garbage" : "lost"});
+        stranger.join();
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_never_begins) {
+    rank_0_fails("", un::ErrorCode::timeout, {"rank 1", "no address yet"});
+}
+
+BOOST_AUTO_TEST_CASE(another_host_by_the_loopback) { // which has no way there
+    un::detail::TcpEntrance entrance;
+    std::string why;
+    entrance.interface = {.name = "far", .address = un::detail::resolve("192.0.2.1", 0, why).at(0)};
+    entrance.listener.port = 1;
+    rank_0_fails(entrance.address().text(), un::ErrorCode::peer_lost, {"rank 1", "192.0.2.1:1", "interface far"});
+}
+
+BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
+    const test::NoSocketLeft left;
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            std::vector<un::detail::FileDescriptor> strangers;
+            const int port = test::port_of(group.endpoint().address());
+            const auto visit = [&](const void* words, std::size_t bytes) {
+                strangers.push_back(connected_to(port));
+                if (bytes != 0) static_cast<void>(::send(strangers.back().get(), words, bytes, MSG_NOSIGNAL) + 0);
+            };
+            un::detail::TcpHello hello; // whose key is wrong
+            hello.from = static_cast<std::uint32_t>(1 - group.rank());
+            hello.to = static_cast<std::uint32_t>(group.rank());
+            hello.world = 2;
+            const auto all_kinds = [&] {
+                visit(nullptr, 0);
+                visit("GET / HTTP/1.0\r\n\r\n", 18);
+                visit(&hello, 20);
+                visit(&hello, sizeof hello);
+                visit(std::string(100'000, '\0').data(), 100'000);
+                connected_to(port).close();
+            };
+            all_kinds(); // before the two know each other
+            std::vector<float> data(5000, 1.0f);
+            un::all_reduce(group, data);
+            for (int i = 0; i < 30; ++i) all_kinds();
+            for (int i = 0; i < 100; ++i) {
+                std::fill(data.begin(), data.end(), 1.0f);
+                un::all_reduce(group, data);
+            }
+            findings.expect(data[4999] == 2.0f, "sum");
+            findings.expect(group.endpoint().connections() == 1, "strangers are no peers");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(interfaces) {
+    const test::Variable said("UNISONO_INTERFACE", "nonesuch0");
+    BOOST_CHECK_EXCEPTION(un::run<un::Tcp>(2, [](auto&) {}), un::error, [](const un::error& e) {
+        return e.code() == un::ErrorCode::refused && test::mentions(e.what(), {"'nonesuch0'", "lo (127.0.0.1)"});
+    });
+    un::run<un::Tcp>(1, [](auto&) {}); // needs none
+}
+
+BOOST_AUTO_TEST_CASE(an_interface_by_its_address) {
+    const test::Variable said("UNISONO_INTERFACE", "127.0.0.1");
+    test::Findings findings;
+    test::run(2, [&](Group& group) {
+        findings.expect(test::mentions(group.endpoint().address(), {"127.0.0.1:", "interface lo"}),
+                        group.endpoint().address());
+        un::barrier(group);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(port_ranges) {
+    // Ports that were free a moment ago; others may take one, so that several ranges are tried.
+    for (int attempt = 0;; ++attempt) {
+        const int first = un::detail::listen_at(true, 0).port;
+        const test::Variable said("UNISONO_PORT_RANGE", std::to_string(first) + "-" + std::to_string(first + 2));
+        try {
+            test::Findings findings;
+            test::run(3, [&](Group& group) {
+                const int port = test::port_of(group.endpoint().address());
+                findings.expect(port >= first && port <= first + 2, group.endpoint().address());
+                un::barrier(group);
+            });
+        } catch (const un::error&) {
+            if (attempt == 20) throw;
+            continue;
+        }
+        BOOST_CHECK_EXCEPTION(un::run<un::Tcp>(4, [](auto& group) { un::barrier(group); }), un::error,
+                              [&](const un::error& e) {
+                                  return e.code() == un::ErrorCode::refused &&
+                                         test::mentions(e.what(), {"interface lo", std::to_string(first), "127.0.0.1"});
+                              });
+        break;
+    }
+    for (const char* const wrong : {"x", "0", "70000", "5-4", "1-", "-1", "1-2-3"})
+        BOOST_CHECK_EXCEPTION(un::PortRange::parse(wrong, "here"), un::error,
+                              [](const un::error& e) { return e.code() == un::ErrorCode::bad_input; });
+    BOOST_TEST((un::PortRange::parse("40000-40100", "") == un::PortRange{40000, 40100}));
+    BOOST_TEST((un::PortRange::parse("40000", "") == un::PortRange{40000, 40000}));
+    const un::Environment environment{{"UNISONO_INTERFACE", "eth0"}, {"UNISONO_PORT_RANGE", "1-2"}};
+    BOOST_TEST((un::TcpOptions{}.with(environment) == un::TcpOptions{"eth0", {1, 2}}));
+    BOOST_TEST((un::TcpOptions{"lo", {3, 4}}.with(environment) == un::TcpOptions{"lo", {3, 4}}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

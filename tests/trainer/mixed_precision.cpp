@@ -1,0 +1,299 @@
+// Models in 16 bits with weights in float, and the scale of their loss.
+#include "models.hpp"
+#include "outcomes.hpp"
+
+#include "unisono/guard/clip_by_norm.hpp"
+#include "unisono/guard/loss_scaling.hpp"
+#include "unisono/model/with_loss.hpp"
+#include "unisono/sharding/state.hpp"
+#include "unisono/trainer/hashes.hpp"
+#include "unisono/trainer/master_weights.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+void check_clean(const std::vector<Outcome>& all) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
+}
+void expect(bool good, const char* text) {
+    if (!good) throw std::runtime_error(text);
+}
+
+/// Its gradient is what it is given times the scale, and beyond 100 infinite.
+struct Narrow {
+    std::vector<double> first = std::vector<double>(2), second = std::vector<double>(1);
+    std::vector<double> first_gradient = std::vector<double>(2), second_gradient = std::vector<double>(1);
+    bool asks = true;
+    std::array<std::span<double>, 2> parameters() { return {first, second}; }
+    std::array<std::span<double>, 2> gradients() { return {first_gradient, second_gradient}; }
+    double operator()(const std::array<double, 3>& given, un::Pass& pass) {
+        const double scale = asks ? pass.loss_scale() : 1;
+        const auto narrow = [&](double x) {
+            return std::abs(x * scale) > 100 ? std::numeric_limits<double>::infinity() : x * scale;
+        };
+        first_gradient[0] += narrow(given[0]);
+        first_gradient[1] += narrow(given[1]);
+        second_gradient[0] += narrow(given[2]);
+        return given[0];
+    }
+};
+const un::Sgd plain{.learning_rate = 1};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(mixed_precision)
+
+// The rule of torch.cuda.amp.GradScaler, worked out by hand.
+BOOST_AUTO_TEST_CASE(the_scale_follows_the_rule) {
+    const un::LossScaling policy{.initial = 8, .growth = 4, .backoff = 0.25, .growth_interval = 3, .least = 0.5};
+    un::LossScale state = policy.start();
+    const auto grows = [&](double scale, std::int64_t good) {
+        policy.grow(state);
+        BOOST_TEST(state.scale == scale);
+        BOOST_TEST(state.good_updates == good);
+    };
+    const auto backs_off = [&](double scale, bool lowered) {
+        BOOST_TEST(policy.back_off(state) == lowered);
+        BOOST_TEST(state.scale == scale);
+        BOOST_TEST(state.good_updates == 0);
+    };
+    grows(8, 1);
+    grows(8, 2);
+    grows(32, 0);
+    grows(32, 1);
+    backs_off(8, true); // and counts anew
+    grows(8, 1);
+    grows(8, 2);
+    backs_off(2, true);
+    backs_off(0.5, true);
+    backs_off(0.5, false);
+    state.scale = 0x1p99;
+    for (int i = 0; i < 6; ++i) policy.grow(state);
+    BOOST_TEST(state.scale == 0x1p99); // would pass 2^100
+}
+
+BOOST_AUTO_TEST_CASE(an_overflow_on_one_rank_skips_on_all_and_lowers_the_scale) {
+    for (const int ranks : {1, 3}) {
+        check_clean(outcomes(ranks, [&](auto& world) {
+            const bool last = world.rank() == world.size() - 1;
+            Narrow model;
+            un::Trainer trainer{world, model, plain,
+                                un::LossScaling{.initial = 1024, .growth_interval = 2, .least = 16}};
+            const auto step = [&](double g) { return trainer.step(std::array{0.03125, 0.0, last ? g : 0.0625}); };
+            for (double scale = 1024; scale > 64; scale /= 2) { // 1 * 128 is too much
+                const un::UpdateReport report = step(1);
+                expect(!report.committed && report.loss_scale == scale, "skipped");
+                expect(report.offender_rank == world.size() - 1, "rank");
+                expect(report.offender_parameter == 1, "parameter");
+                expect(model.first[0] == 0 && model.second[0] == 0, "as before");
+            }
+            expect(trainer.loss_scale() == un::LossScale{64, 0}, "64");
+            expect(step(1).committed && step(1).committed, "goes on");
+            expect(model.first[0] == -0.0625, "without the scale");
+            const double mean = (1 + 0.0625 * (world.size() - 1)) / world.size();
+            expect(std::abs(model.second[0] + 2 * mean) < 1e-15, "mean");
+            expect(trainer.loss_scale() == un::LossScale{128, 0}, "grows");
+            expect(!step(1).committed && trainer.loss_scale() == un::LossScale{64, 0}, "and falls");
+            expect(trainer.describe().find("loss scale") != std::string::npos, "described");
+            const un::StateHash hash = un::state_hash(trainer);
+            trainer.restore_loss_scale({32, 1});
+            expect(!(un::state_hash(trainer).optimizer == hash.optimizer), "hashed");
+            expect(step(1).committed && trainer.loss_scale() == un::LossScale{64, 0}, "restored");
+            // What no scale mends is the guard's: it stops, and names rank and parameter.
+            const double nan = std::numeric_limits<double>::quiet_NaN();
+            expect(!step(nan).committed && !step(nan).committed, "64, 32");
+            bool stopped = false;
+            try {
+                step(nan);
+            } catch (const un::error& failed) {
+                const std::string text = failed.what();
+                stopped = failed.code() == un::ErrorCode::not_finite && failed.rank() == world.size() - 1 &&
+                          text.find("the gradient of parameter 1 is NaN or infinite") != std::string::npos;
+            }
+            expect(stopped, "stops at the least scale");
+            expect(step(1).committed, "may go on");
+            trainer.verify_replicas();
+        }));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(refuses_bad_parameters_and_models_that_do_not_ask) {
+    const auto says = [](const un::LossScaling& policy, const char* text, bool asks = true) {
+        for (const Outcome& one : outcomes(2, [&](auto& world) {
+                 Narrow model;
+                 model.asks = asks;
+                 un::Trainer trainer{world, model, plain, policy};
+                 trainer.step(std::array{0.0, 0.0, 0.0});
+             }))
+            BOOST_TEST(one.says(text), one.what);
+    };
+    says({.initial = 0}, "LossScaling.initial is 0.000000; expected at least");
+    says({.growth = 0.5}, "LossScaling.growth is 0.500000; expected a finite number of at least 1");
+    says({.backoff = 1}, "LossScaling.backoff is 1.000000; expected more than 0 and less than 1");
+    says({.growth_interval = 0}, "LossScaling.growth_interval is 0; expected at least 1");
+    says({.least = -1}, "LossScaling.least is -1.000000; expected a finite number above 0");
+    says({}, "the model did not ask for pass.loss_scale()", false);
+}
+
+namespace {
+
+constexpr std::array<std::size_t, 3> sizes = {19, 1, 44};
+constexpr std::size_t count = 64;
+constexpr int updates = 40;
+
+double initial(std::size_t i) { return 1 + 0.01 * static_cast<double>(i); }
+double target(int seed, std::size_t i) { return std::sin(seed + 0.37 * static_cast<double>(i)); }
+
+/// Pulls each weight to a target, in 16 bits. Says for some parameters that they are ready.
+template <class Low>
+struct Pulled {
+    std::vector<std::vector<Low>> values, slopes;
+    std::vector<std::span<Low>> spans, gradient_spans;
+    int seen = 0; ///< gradients that were not zero when a pass began
+
+    Pulled() {
+        std::size_t at = 0;
+        for (const std::size_t size : sizes) {
+            values.emplace_back(size);
+            slopes.emplace_back(size, static_cast<Low>(3.0f)); // as if left over
+            for (Low& x : values.back()) x = static_cast<Low>(static_cast<float>(initial(at++)));
+            spans.push_back(values.back());
+            gradient_spans.push_back(slopes.back());
+        }
+    }
+    std::vector<std::span<Low>>& parameters() { return spans; }
+    std::vector<std::span<Low>>& gradients() { return gradient_spans; }
+    double operator()(const int& seed, un::Pass& pass) {
+        pass.count_tokens(2);
+        const auto scale = static_cast<float>(pass.loss_scale());
+        std::size_t at = count;
+        for (std::size_t p = spans.size(); p-- > 0;) {
+            at -= spans[p].size();
+            for (std::size_t i = 0; i < spans[p].size(); ++i) {
+                if (static_cast<float>(gradient_spans[p][i]) != 0) ++seen;
+                const float g = static_cast<float>(spans[p][i]) - static_cast<float>(target(seed, at + i));
+                gradient_spans[p][i] = static_cast<Low>(g * scale);
+            }
+            if (p != 1) pass.ready(p);
+        }
+        return 0;
+    }
+};
+
+/// The same, one replica after another, with float weights. Scaling by powers of two changes nothing.
+template <class Low>
+std::vector<float> serial(int ranks, double rate, double max_norm) {
+    std::vector<float> weights(count);
+    for (std::size_t i = 0; i < count; ++i)
+        weights[i] = static_cast<float>(static_cast<Low>(static_cast<float>(initial(i))));
+    for (int update = 0; update < updates; ++update) {
+        std::vector<double> mean(count);
+        double squares = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            for (int micro = 0; micro < 2 * ranks; ++micro) {
+                const float low = static_cast<float>(static_cast<Low>(weights[i]));
+                const int seed = 10 * update + micro / 2 + 100 * (micro % 2);
+                mean[i] += static_cast<double>(
+                               static_cast<float>(static_cast<Low>(low - static_cast<float>(target(seed, i))))) /
+                           (2 * ranks);
+            }
+            squares += mean[i] * mean[i];
+        }
+        const double factor = std::min(1.0, max_norm / (std::sqrt(squares) + 1e-6));
+        for (std::size_t i = 0; i < count; ++i)
+            weights[i] = static_cast<float>(static_cast<double>(weights[i]) - rate * factor * mean[i]);
+    }
+    return weights;
+}
+
+template <class Low, class... Policies>
+void check_master(double rate, double max_norm, const Policies&... policies) {
+    for (const int ranks : {1, 3}) {
+        const std::vector<float> expected = serial<Low>(ranks, rate, max_norm);
+        const test::Shared<std::array<std::array<float, count>, 3>> ends;
+        check_clean(outcomes(ranks, [&](auto& world) {
+            Pulled<Low> model;
+            un::MasterWeights master(model);
+            un::Trainer trainer{world, master, un::Sgd{.learning_rate = rate},
+                                un::Buckets{.first_bytes = 8, .bytes = 100}, policies...};
+            for (int update = 0; update < updates; ++update) {
+                const int seed = 10 * update + world.rank();
+                const un::UpdateReport report = trainer.step(seed, seed + 100);
+                expect(report.committed && report.tokens == 4 * world.size(), "committed");
+            }
+            trainer.verify_replicas();
+            expect(model.seen == 0, "gradients are zeroed");
+            master.refresh();
+            std::size_t at = 0;
+            for (std::size_t p = 0; p < sizes.size(); ++p)
+                for (std::size_t i = 0; i < sizes[p]; ++i, ++at) {
+                    const float weight = master.parameters()[p][i];
+                    ends->at(static_cast<std::size_t>(world.rank()))[at] = weight;
+                    expect(static_cast<float>(model.values[p][i]) == static_cast<float>(static_cast<Low>(weight)),
+                           "the model's weights are the rounded ones");
+                }
+        }));
+        for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+            BOOST_TEST((ends->at(rank) == ends->at(0)));
+            for (std::size_t i = 0; i < count; ++i)
+                BOOST_TEST(std::abs(ends->at(rank)[i] - expected[i]) <
+                               2e-5f, // a weight that rounds the other way shows less
+                           "weight " << i << " is " << ends->at(rank)[i] << ", expected " << expected[i]);
+        }
+        // Each update is below half of a step of 16 bits: without float weights nothing would have moved.
+        BOOST_TEST(std::abs(expected[5] - static_cast<float>(initial(5))) > 0.003f);
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(updates_that_16_bits_do_not_see_add_up_in_float) {
+    const double none = std::numeric_limits<double>::infinity();
+    check_master<un::bfloat16>(2e-4, none);
+    check_master<un::float16>(2e-4, 5.0, un::LossScaling{.initial = 256, .growth_interval = 7}, un::ClipByNorm{5.0},
+                              un::StateSharding{});
+}
+
+BOOST_AUTO_TEST_CASE(a_loss_beside_the_model_is_scaled_for_it) {
+    struct TwoWay {
+        std::vector<float> weights = {2.0f}, slopes = {0.0f}, out = {0.0f};
+        std::span<float> parameters() { return weights; }
+        std::span<float> gradients() { return slopes; }
+        std::span<const float> forward(const float& x) {
+            out[0] = weights[0] * x;
+            return out;
+        }
+        void backward(const float& x, std::span<const float> by_output) {
+            seen = by_output[0];
+            slopes[0] += by_output[0] * x;
+        }
+        float seen = 0;
+    };
+    un::run<un::InProcess>(1, [](auto& world) {
+        TwoWay inner;
+        un::WithLoss model(inner, [](auto outputs, const float&, auto gradients) {
+            gradients[0] = 1;
+            return static_cast<double>(outputs[0]);
+        });
+        un::Trainer trainer{world, model, plain, un::LossScaling{.initial = 64}};
+        BOOST_TEST(trainer.step(0.5f).loss == 1.0);
+        BOOST_TEST(inner.seen == 64.0f);
+        BOOST_TEST(inner.weights[0] == 1.5f);
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
