@@ -164,10 +164,11 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     Wait wait{
         .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
     for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank) continue;
         const bool concerned = operation.point_to_point ? peer == operation.single[0].peer
                                : group.announcements    ? group.announcements.finished(peer) < operation.sequence
-                                                     : peer != group.rank && awaits(transport, group.world_rank(peer));
-        if (concerned && peer != group.rank) wait.peers.push_back(group.world_rank(peer));
+                                                        : awaits(transport, group.world_rank(peer));
+        if (concerned) wait.peers.push_back(group.world_rank(peer));
     }
     return wait;
 }
