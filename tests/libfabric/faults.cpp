@@ -1,8 +1,6 @@
 // What is not there, or differs: providers, interfaces, ports, peers. And ranks that are processes: they leave, die, stop.
 #include "support.hpp"
 
-#include <unisono/launch/fork_run.hpp>
-
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -13,57 +11,25 @@ extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() { return "leak:libfabric.so"; }
 
 namespace un = unisono;
+using test::AllTold;
+using test::expect;
 using test::Group;
 using namespace std::chrono_literals;
 
 namespace {
 
-struct Told {
-    int code = -1;
-    int peer = -1;
-    char text[700] = {};
-};
-using AllTold = std::array<Told, 4>;
-
-/// Each rank joins and runs body(world); what it throws is noted. Processes that end otherwise are the test's own doing.
+/// See joined.hpp. `of_rank_1`: its own provider.
 template <class Body>
-void on_processes(int ranks, AllTold& told, Body body, std::chrono::nanoseconds timeout = 30s) {
-    try {
-        un::fork_run(ranks,
-                     [&](un::ControlPlane& plane) {
-                         Told& mine = told.at(static_cast<std::size_t>(plane.rank()));
-                         std::vector<int> pids;
-                         for (int rank = 0; rank < plane.size(); ++rank) pids.push_back(plane.pid_of(rank));
-                         un::LibfabricOptions options;
-                         if (plane.rank() == 1 && body.second != nullptr) options.provider = body.second;
-                         try {
-                             Group world = un::join<un::Libfabric>(std::move(plane), {.timeout = timeout}, options);
-                             body.first(world, pids);
-                             mine.code = 0;
-                         } catch (const un::error& failed) {
-                             mine.code = static_cast<int>(failed.code());
-                             mine.peer = failed.peer();
-                             std::string(failed.what()).copy(mine.text, sizeof mine.text - 1);
-                         }
-                     },
-                     {.timeout = 60s, .grace = 20s});
-    } catch (const un::error&) { // a rank that was killed
-    }
-}
-/// A body, and rank 1's own provider.
-template <class Body>
-std::pair<Body, const char*> all_alike(Body body) {
-    return {body, nullptr};
-}
-
-void expect(const AllTold& told, int ranks, int victim, un::ErrorCode code, const std::vector<std::string>& words) {
-    for (int rank = 0; rank < ranks; ++rank) {
-        if (rank == victim) continue;
-        const Told& one = told.at(static_cast<std::size_t>(rank));
-        BOOST_TEST(one.code == static_cast<int>(code), "rank " << rank << ": " << one.text);
-        if (victim >= 0) BOOST_TEST(one.peer == victim, "rank " << rank << ": " << one.text);
-        BOOST_TEST(test::mentions(one.text, words), "rank " << rank << ": " << one.text);
-    }
+void run_processes(int ranks, AllTold& told, Body body, std::chrono::nanoseconds timeout = 30s,
+                   const char* of_rank_1 = nullptr) {
+    test::run_joined(
+        ranks, told,
+        [&](un::ControlPlane&& plane) {
+            un::LibfabricOptions options;
+            if (plane.rank() == 1 && of_rank_1 != nullptr) options.provider = of_rank_1;
+            return un::join<un::Libfabric>(std::move(plane), {.timeout = timeout}, options);
+        },
+        body);
 }
 
 std::string refusal(const un::LibfabricOptions& options) {
@@ -178,7 +144,7 @@ BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
             un::broadcast(world, last, 0);
             if (last[299'999] != 5.0f) throw un::error(un::ErrorCode::aborted, "wrong last");
         };
-        on_processes(3, *told, all_alike(body));
+        run_processes(3, *told, body);
         expect(*told, 3, -1, un::ErrorCode::none, {});
     });
 }
@@ -193,7 +159,7 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) {
                 un::all_reduce(world, data);
             }
         };
-        on_processes(3, *told, all_alike(body));
+        run_processes(3, *told, body);
         expect(*told, 3, victim, un::ErrorCode::peer_lost, {"rank " + std::to_string(victim)});
     }
 }
@@ -211,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
             throw;
         }
     };
-    on_processes(3, *told, all_alike(body), 500ms);
+    run_processes(3, *told, body, 500ms);
     expect(*told, 3, 1, un::ErrorCode::timeout, {"rank 1", "stopped"});
 }
 
@@ -219,7 +185,7 @@ BOOST_AUTO_TEST_CASE(ranks_with_different_providers) {
     const test::Variable said("UNISONO_PROVIDER", "net");
     const test::Shared<AllTold> told;
     const auto body = [](Group&, const std::vector<int>&) {};
-    on_processes(2, *told, std::pair{body, "tcp;ofi_rxm"});
+    run_processes(2, *told, body, 30s, "tcp;ofi_rxm");
     expect(*told, 2, -1, un::ErrorCode::refused, {"rank 1 has the provider 'tcp;ofi_rxm'", "rank 0 has 'net'"});
 }
 

@@ -5,7 +5,7 @@
 #include <unisono/unisono.hpp>
 
 #define UNISONO_TEST_TRANSPORT unisono::Libfabric
-#include "../collective/findings.hpp"
+#include "support/joined.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -16,24 +16,6 @@
 namespace test {
 
 namespace un = unisono;
-
-/// For the time of a test, in this process and those that it forks.
-class Variable {
-public:
-    Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-    Variable(const Variable&) = delete;
-    Variable& operator=(const Variable&) = delete;
-    ~Variable() { ::unsetenv(name_); }
-
-private:
-    const char* name_;
-};
-
-inline bool mentions(const std::string& text, const std::vector<std::string>& words) {
-    for (const std::string& word : words)
-        if (text.find(word) == std::string::npos) return false;
-    return true;
-}
 
 /// Calls body(provider) for each of those that are tried, where this machine has it, and says which it has not.
 template <class Body>

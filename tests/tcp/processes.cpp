@@ -1,62 +1,24 @@
 // Ranks that are processes, joined by a control plane: they leave, die, stop, and cannot listen.
 #include "support.hpp"
 
-#include <unisono/launch/fork_run.hpp>
-
-#include <array>
 #include <chrono>
 #include <csignal>
 #include <thread>
 
 namespace un = unisono;
+using test::AllTold;
+using test::expect;
 using test::Group;
 using namespace std::chrono_literals;
 
 namespace {
 
-struct Told {
-    int code = -1;
-    int peer = -1;
-    char text[512] = {};
-};
-using AllTold = std::array<Told, 8>;
-
-/// Each rank joins and runs body(world); what it throws is noted. Processes that end otherwise are the test's own doing.
+/// See joined.hpp.
 template <class Body>
-void on_processes(int ranks, AllTold& told, Body body, std::chrono::nanoseconds timeout = 30s) {
-    try {
-        un::fork_run(ranks,
-                     [&](un::ControlPlane& plane) {
-                         Told& mine = told.at(static_cast<std::size_t>(plane.rank()));
-                         const std::vector<int> pids = [&] {
-                             std::vector<int> all;
-                             for (int rank = 0; rank < plane.size(); ++rank) all.push_back(plane.pid_of(rank));
-                             return all;
-                         }();
-                         try {
-                             Group world = un::join<un::Tcp>(std::move(plane), {.timeout = timeout});
-                             body(world, pids);
-                             mine.code = 0;
-                         } catch (const un::error& failed) {
-                             mine.code = static_cast<int>(failed.code());
-                             mine.peer = failed.peer();
-                             std::string(failed.what()).copy(mine.text, sizeof mine.text - 1);
-                         }
-                     },
-                     {.timeout = 60s, .grace = 20s});
-    } catch (const un::error&) { // a rank that was killed
-    }
-}
-
-void expect(const AllTold& told, int ranks, int victim, un::ErrorCode code, const std::vector<std::string>& words) {
-    for (int rank = 0; rank < ranks; ++rank) {
-        if (rank == victim) continue;
-        const Told& one = told.at(static_cast<std::size_t>(rank));
-        BOOST_TEST(one.code == static_cast<int>(code), "rank " << rank << ": " << one.text);
-        if (code == un::ErrorCode::peer_lost || code == un::ErrorCode::timeout)
-            BOOST_TEST(one.peer == victim, "rank " << rank << ": " << one.text);
-        BOOST_TEST(test::mentions(one.text, words), "rank " << rank << ": " << one.text);
-    }
+void run_processes(int ranks, AllTold& told, Body body, std::chrono::nanoseconds timeout = 30s) {
+    test::run_joined(
+        ranks, told,
+        [&](un::ControlPlane&& plane) { return un::join<un::Tcp>(std::move(plane), {.timeout = timeout}); }, body);
 }
 
 } // namespace
@@ -66,7 +28,7 @@ BOOST_AUTO_TEST_SUITE(tcp_processes, *boost::unit_test::enable_if<!test::under_t
 BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
     for (const int ranks : {1, 2, 4}) {
         const test::Shared<AllTold> told;
-        on_processes(ranks, *told, [&](Group& world, const std::vector<int>&) {
+        run_processes(ranks, *told, [&](Group& world, const std::vector<int>&) {
             for (const std::size_t count : {1u, 1000u, 200'000u}) {
                 std::vector<float> data(count, 1.0f);
                 un::all_reduce(world, data);
@@ -83,7 +45,7 @@ BOOST_AUTO_TEST_CASE(ranks_join_and_leave) {
 BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) {
     for (int victim = 0; victim < 3; ++victim) {
         const test::Shared<AllTold> told;
-        on_processes(3, *told, [&](Group& world, const std::vector<int>&) {
+        run_processes(3, *told, [&](Group& world, const std::vector<int>&) {
             std::vector<float> data(50'000, 1.0f);
             for (int i = 0; i < 1000; ++i) {
                 if (i == 20 && world.rank() == victim) ::raise(SIGKILL);
@@ -96,7 +58,7 @@ BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all) {
 
 BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
     const test::Shared<AllTold> told;
-    on_processes(
+    run_processes(
         3, *told,
         [&](Group& world, const std::vector<int>& pids) {
             std::vector<float> data(50'000, 1.0f);
@@ -115,7 +77,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
 
 BOOST_AUTO_TEST_CASE(a_rank_that_leaves_by_an_exception) {
     const test::Shared<AllTold> told;
-    on_processes(3, *told, [&](Group& world, const std::vector<int>&) {
+    run_processes(3, *told, [&](Group& world, const std::vector<int>&) {
         un::barrier(world);
         if (world.rank() == 2) throw un::error(un::ErrorCode::bad_input, "its own");
         un::barrier(world);
@@ -127,7 +89,7 @@ BOOST_AUTO_TEST_CASE(a_rank_without_a_port_stops_all) {
     const un::detail::Listener taken = un::detail::listen_at(true, 0);
     const test::Variable said("UNISONO_PORT_RANGE", std::to_string(taken.port));
     const test::Shared<AllTold> told;
-    on_processes(2, *told, [](Group&, const std::vector<int>&) {});
+    run_processes(2, *told, [](Group&, const std::vector<int>&) {});
     expect(*told, 2, -1, un::ErrorCode::refused, {"rank 0: ", "127.0.0.1", "interface lo", std::to_string(taken.port)});
 }
 

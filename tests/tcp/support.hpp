@@ -5,7 +5,7 @@
 #include <unisono/unisono.hpp>
 
 #define UNISONO_TEST_TRANSPORT unisono::Tcp
-#include "../collective/findings.hpp"
+#include "support/joined.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -36,25 +36,7 @@ private:
     std::size_t files_ = open_files();
 };
 
-/// For the time of a test, in this process and those that it forks.
-class Variable {
-public:
-    Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
-    Variable(const Variable&) = delete;
-    Variable& operator=(const Variable&) = delete;
-    ~Variable() { ::unsetenv(name_); }
-
-private:
-    const char* name_;
-};
-
 /// The port of "127.0.0.1:40000 (interface lo)".
 inline int port_of(const std::string& address) { return std::atoi(address.c_str() + address.find(':') + 1); }
-
-inline bool mentions(const std::string& text, const std::vector<std::string>& words) {
-    for (const std::string& word : words)
-        if (text.find(word) == std::string::npos) return false;
-    return true;
-}
 
 } // namespace test

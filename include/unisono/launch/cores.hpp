@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Binds a rank to a core, so that it keeps its caches and the system does not move it about.
+/// Which cores a rank may use, how many those of one host have together, and how a rank is bound to one of them: so that it
+/// keeps its caches and the system does not move it about.
 
 #include "unisono/core/config.hpp"
 
@@ -12,12 +13,40 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The cores that the calling thread may use; none where the system does not say.
+inline cpu_set_t own_cores() {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof cores, &cores) != 0) CPU_ZERO(&cores);
+    return cores;
+}
+
+/// How many those are; at least one.
+inline int available_cores() {
+    const cpu_set_t cores = own_cores();
+    return std::max(1, CPU_COUNT(&cores));
+}
+
+/// The cores of one host that some of its ranks may use: each may be bound to one of its own.
+class SharedCores {
+public:
+    SharedCores() { CPU_ZERO(&cores_); }
+    void add(const cpu_set_t& of_a_rank) {
+        ++ranks_;
+        CPU_OR(&cores_, &cores_, &of_a_rank);
+    }
+    [[nodiscard]] int count() const { return std::max(1, CPU_COUNT(&cores_)); }
+    [[nodiscard]] bool fewer_than_ranks() const { return count() < ranks_; }
+
+private:
+    cpu_set_t cores_;
+    int ranks_ = 0;
+};
+
 /// The calling thread to the rank-th of the cores that it may use, modulo their number. Without effect where the system
 /// does not say which those are.
 inline void bind_to_core(int rank) {
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+    const cpu_set_t all = own_cores();
     int skip = rank % std::max(1, CPU_COUNT(&all));
     for (int core = 0; core < CPU_SETSIZE; ++core) {
         if (!CPU_ISSET(core, &all) || skip-- != 0) continue;

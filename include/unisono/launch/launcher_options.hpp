@@ -4,11 +4,11 @@
 /// The command line of unisono-run.
 
 #include "unisono/core/text.hpp"
+#include "unisono/launch/cores.hpp"
 #include "unisono/launch/environment.hpp"
 
 #include <chrono>
 #include <cstdlib>
-#include <sched.h>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,12 +51,6 @@ SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the
 SIGUSR1, SIGUSR2 and SIGCONT are passed on. Standard input goes to rank 0 unless it is a terminal.
 )";
 
-inline int count_available_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
-}
-
 /// "2", "0.5": seconds above `least`, at most a thousand years.
 inline bool parse_seconds(const std::string& text, double least, std::chrono::nanoseconds& value) {
     if (text.empty() || text.find_first_not_of("0123456789.") != std::string::npos) return false;
@@ -80,7 +74,7 @@ struct LaunchRequest {
 inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
     LaunchRequest request;
     LaunchOptions& options = request.options;
-    options.ranks = detail::count_available_cores();
+    options.ranks = detail::available_cores();
     const auto wrong = [&](std::initializer_list<detail::TextPart> what) {
         request.status = 2;
         request.text = concat({"unisono-run: ", concat(what), " (--help shows the options)\n"});

@@ -3,7 +3,7 @@
 /// \file
 /// Makes a trainable model of one that has `forward` and `backward`, and a loss of its own beside it.
 
-#include "unisono/model/model.hpp"
+#include "unisono/model/wrapped_model.hpp"
 
 #include <algorithm>
 #include <concepts>
@@ -29,47 +29,34 @@ concept two_way_model = model<M> && requires(M& m, const Batch& batch) {
 /// (without LossScaling's factor, which is put to it here).
 /// Refers to the model, which must live longer. Cost: one buffer as large as the outputs.
 template <model M, class Loss>
-class WithLoss {
+class WithLoss : public detail::WrappedModel<M> {
 public:
-    static constexpr GradientKind gradient_kind = gradient_kind_of<M>;
+    using detail::WrappedModel<M>::wrapped;
 
-    WithLoss(M& wrapped, Loss loss) : model_(&wrapped), loss_(std::move(loss)) {}
+    WithLoss(M& model, Loss loss) : detail::WrappedModel<M>(model), loss_(std::move(loss)) {}
 
-    decltype(auto) parameters() { return model_->parameters(); }
-    decltype(auto) gradients() { return model_->gradients(); }
-    decltype(auto) parameter_names()
-        requires requires(M& m) { m.parameter_names(); }
-    {
-        return model_->parameter_names();
-    }
-    decltype(auto) buffers()
-        requires requires(M& m) { m.buffers(); }
-    {
-        return model_->buffers();
-    }
+    decltype(auto) parameters() { return wrapped().parameters(); }
+    decltype(auto) gradients() { return wrapped().gradients(); }
     template <class Batch>
         requires two_way_model<M, Batch>
     double operator()(const Batch& batch, Pass& pass) {
-        const auto outputs = std::span(model_->forward(batch));
+        const auto outputs = std::span(wrapped().forward(batch));
         using Element = parameter_element_t<M>;
         output_gradients_.assign(outputs.size(), Element{});
         const double loss = static_cast<double>(loss_(outputs, batch, std::span<Element>(output_gradients_)));
         using Wide = std::conditional_t<sizeof(Element) == 2, float, Element>;
         if (const auto scale = static_cast<Wide>(pass.loss_scale()); scale != 1)
             for (Element& one : output_gradients_) one = static_cast<Element>(static_cast<Wide>(one) * scale);
-        model_->backward(batch, std::span<const Element>(output_gradients_));
+        wrapped().backward(batch, std::span<const Element>(output_gradients_));
         return loss;
     }
     template <class Batch>
         requires two_way_model<M, Batch>
     decltype(auto) predict(const Batch& batch) {
-        return model_->forward(batch);
+        return wrapped().forward(batch);
     }
 
-    [[nodiscard]] M& wrapped() { return *model_; }
-
 private:
-    M* model_;
     Loss loss_;
     std::vector<parameter_element_t<M>> output_gradients_;
 };

@@ -18,17 +18,22 @@ constexpr std::uint32_t slot_of(const Shape& shape, int from) {
     return static_cast<std::uint32_t>(from < shape.rank ? from : from - 1);
 }
 
+/// Sends outgoing(peer) to every peer, the next rank first; then receives incoming(peer) of every one, the rank before first.
+template <class Outgoing, class Incoming, class Visit>
+constexpr void exchange_with_all(const Shape& shape, Outgoing outgoing, Incoming incoming, Visit&& visit) {
+    for_each_peer(shape, [&](int peer) { visit(send_to(peer, outgoing(peer))); });
+    for (int distance = 1; distance < shape.world; ++distance) {
+        const int peer = rank_at(shape, -distance);
+        visit(receive_from(peer, incoming(peer)));
+    }
+}
+
 /// Sends block j of the input to its owner j; collects everybody's block `rank` in scratch.
 template <class Visit>
 constexpr void exchange_with_owners(const Shape& shape, Visit&& visit) {
-    for (int distance = 1; distance < shape.world; ++distance) {
-        const int peer = rank_at(shape, distance);
-        visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer))));
-    }
-    for (int distance = 1; distance < shape.world; ++distance) {
-        const int peer = rank_at(shape, -distance);
-        visit(receive_from(peer, scratch_blocks(rank_of(shape), 1, slot_of(shape, peer))));
-    }
+    exchange_with_all(
+        shape, [](int peer) { return input_blocks(static_cast<std::uint32_t>(peer)); },
+        [&](int peer) { return scratch_blocks(rank_of(shape), 1, slot_of(shape, peer)); }, visit);
 }
 
 /// Combines what was collected into the own block of the output.
@@ -40,11 +45,9 @@ constexpr void combine_collected(std::uint32_t block, Visit&& visit) {
 /// Sends `own` (block `rank`) to everybody; receives everybody's block in the output.
 template <class Visit>
 constexpr void publish_own(const Shape& shape, const Blocks& own, Visit&& visit) {
-    for (int distance = 1; distance < shape.world; ++distance) visit(send_to(rank_at(shape, distance), own));
-    for (int distance = 1; distance < shape.world; ++distance) {
-        const int peer = rank_at(shape, -distance);
-        visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer))));
-    }
+    exchange_with_all(
+        shape, [&](int) { return own; }, [](int peer) { return output_blocks(static_cast<std::uint32_t>(peer)); },
+        visit);
 }
 
 } // namespace detail
@@ -105,12 +108,9 @@ struct ExchangeAllReduce {
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         if (shape.world == 1) return detail::copy_through(0, visit);
         if (r == 1) return detail::combine_collected(0, visit);
-        for (int distance = 1; distance < shape.world; ++distance)
-            visit(send_to(detail::rank_at(shape, distance), input_blocks(0)));
-        for (int distance = 1; distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, -distance);
-            visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer))));
-        }
+        detail::exchange_with_all(
+            shape, [](int) { return input_blocks(0); },
+            [&](int peer) { return scratch_blocks(0, 1, detail::slot_of(shape, peer)); }, visit);
     }
 
     friend constexpr bool operator==(const ExchangeAllReduce&, const ExchangeAllReduce&) = default;
@@ -193,8 +193,7 @@ struct DirectBroadcast {
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&& visit) const {
         if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(0)));
-        for (int distance = 1; distance < shape.world; ++distance)
-            visit(send_to(detail::rank_at(shape, distance), output_blocks(0)));
+        detail::for_each_peer(shape, [&](int peer) { visit(send_to(peer, output_blocks(0))); });
     }
 
     friend constexpr bool operator==(const DirectBroadcast&, const DirectBroadcast&) = default;
@@ -231,10 +230,8 @@ struct DirectReduce {
         if (shape.world == 1) return detail::copy_through(0, visit);
         if (shape.rank != shape.root) return visit(send_to(shape.root, input_blocks(0)));
         if (r == 1) return detail::combine_collected(0, visit);
-        for (int distance = 1; distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, distance);
-            visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer))));
-        }
+        detail::for_each_peer(
+            shape, [&](int peer) { visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer)))); });
     }
 
     friend constexpr bool operator==(const DirectReduce&, const DirectReduce&) = default;
@@ -263,10 +260,8 @@ struct DirectGather {
         const std::uint32_t own = detail::rank_of(shape);
         if (shape.rank != shape.root) return visit(send_to(shape.root, input_blocks(own)));
         detail::copy_through(own, visit);
-        for (int distance = 1; distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, distance);
-            visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer))));
-        }
+        detail::for_each_peer(
+            shape, [&](int peer) { visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer)))); });
     }
 
     friend constexpr bool operator==(const DirectGather&, const DirectGather&) = default;
@@ -295,10 +290,8 @@ struct DirectScatter {
         const std::uint32_t own = detail::rank_of(shape);
         if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(own)));
         detail::copy_through(own, visit);
-        for (int distance = 1; distance < shape.world; ++distance) {
-            const int peer = detail::rank_at(shape, distance);
-            visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer))));
-        }
+        detail::for_each_peer(shape,
+                              [&](int peer) { visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer)))); });
     }
 
     friend constexpr bool operator==(const DirectScatter&, const DirectScatter&) = default;

@@ -13,7 +13,7 @@
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/model/model.hpp"
+#include "unisono/model/wrapped_model.hpp"
 
 #include <cstddef>
 #include <cstring>
@@ -31,15 +31,15 @@ UNISONO_NAMESPACE_BEGIN
 /// even), each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
-class MasterWeights {
+class MasterWeights : public detail::WrappedModel<M> {
 public:
+    using detail::WrappedModel<M>::wrapped;
     using Low = parameter_element_t<M>;
     static_assert(sizeof(Low) == 2,
                   "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
                   "bfloat16 or float16. Why: others are trained as they are.");
-    static constexpr GradientKind gradient_kind = gradient_kind_of<M>;
 
-    explicit MasterWeights(M& model) : model_(&model) {
+    explicit MasterWeights(M& model) : detail::WrappedModel<M>(model) {
         std::size_t count = 0;
         detail::for_each_span(model.parameters(), [&](std::span<Low> one) {
             low_.push_back(one);
@@ -70,16 +70,6 @@ public:
 
     [[nodiscard]] std::span<const std::span<float>> parameters() { return weight_spans_; }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }
-    decltype(auto) parameter_names()
-        requires requires(M& m) { m.parameter_names(); }
-    {
-        return model_->parameter_names();
-    }
-    decltype(auto) buffers()
-        requires requires(M& m) { m.buffers(); }
-    {
-        return model_->buffers();
-    }
 
     template <class Batch>
         requires trainable_on<M, Batch>
@@ -91,7 +81,7 @@ public:
         passed_.assign(passed_.size(), false);
         Pass inner(pass.facts(), &MasterWeights::on_ready, this);
         inner_ = &inner;
-        const double loss = static_cast<double>((*model_)(batch, inner));
+        const double loss = static_cast<double>(wrapped()(batch, inner));
         tell();
         for (std::size_t p = 0; p < low_.size(); ++p)
             if (!passed_[p]) add(p);
@@ -102,13 +92,13 @@ public:
         requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
     void evaluate(const Batch& batch, Metrics&... metrics) {
         refresh();
-        model_->evaluate(batch, metrics...);
+        wrapped().evaluate(batch, metrics...);
     }
     template <class Batch>
         requires requires(M& m, const Batch& batch) { m.predict(batch); }
     decltype(auto) predict(const Batch& batch) {
         refresh();
-        return model_->predict(batch);
+        return wrapped().predict(batch);
     }
 
     /// The model's weights become those of now: after training, before the model is used by itself.
@@ -116,7 +106,6 @@ public:
         for (std::size_t p = 0; p < low_.size(); ++p)
             accumulate_first(low_[p], std::span<const float>(weight_spans_[p]));
     }
-    [[nodiscard]] M& wrapped() { return *model_; }
 
 private:
     static void on_ready(void* self, std::size_t parameter) { static_cast<MasterWeights*>(self)->ready(parameter); }
@@ -140,7 +129,6 @@ private:
         if (!one.empty()) std::memset(static_cast<void*>(one.data()), 0, one.size_bytes()); // the number zero
     }
 
-    M* model_;
     std::vector<std::span<Low>> low_, low_gradients_;
     std::vector<float> weights_, gradients_;
     std::vector<std::span<float>> weight_spans_, gradient_spans_;

@@ -5,6 +5,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/launch/cores.hpp"
 #include "unisono/transport/board.hpp"
 #include "unisono/transport/memory_channel.hpp"
 

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <sched.h>
 #include <thread>
 #include <unistd.h>
 #if defined(__linux__)
@@ -28,13 +27,6 @@ inline void pause() noexcept {
 #elif defined(__aarch64__)
     asm volatile("yield");
 #endif
-}
-
-inline int available_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    return std::max(1, CPU_COUNT(&set));
 }
 
 /// One direction between two ranks: a ring of descriptors, written by the sender and read by the receiver alone. What a

@@ -3,6 +3,7 @@
 /// \file
 /// Ranks of an MPI communicator. Needs an MPI library (CMake target unisono::mpi), any version of the standard from 3.0 on.
 
+#include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/framed_endpoint.hpp"
 #include "unisono/transport/mpi_wire.hpp"
@@ -58,27 +59,20 @@ public:
 private:
     using FramedEndpoint::FramedEndpoint;
 
-    /// On this host. Ranks may be bound to cores of their own.
+    /// On this host.
     static bool more_ranks_than_cores(MPI_Comm communicator, int size) {
         struct Card {
             std::uint64_t host;
             cpu_set_t cores;
         };
-        Card mine = {};
-        mine.host = detail::host_number();
-        if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_ZERO(&mine.cores);
+        const Card mine{.host = detail::host_number(), .cores = detail::own_cores()};
         std::vector<Card> all(static_cast<std::size_t>(size));
         detail::check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, communicator),
                           "MPI_Allgather");
-        cpu_set_t cores;
-        CPU_ZERO(&cores);
-        int neighbours = 0;
-        for (Card& one : all) {
-            if (one.host != mine.host) continue;
-            ++neighbours;
-            CPU_OR(&cores, &cores, &one.cores);
-        }
-        return neighbours > std::max(1, CPU_COUNT(&cores));
+        detail::SharedCores cores;
+        for (const Card& one : all)
+            if (one.host == mine.host) cores.add(one.cores);
+        return cores.fewer_than_ranks();
     }
 };
 static_assert(transport<Mpi>);

@@ -76,6 +76,7 @@ public:
     MpiWire(MPI_Comm communicator, MpiOverseer& overseer, bool more_ranks_than_cores)
         : communicator_(communicator), overseer_(&overseer), more_ranks_than_cores_(more_ranks_than_cores) {
         int size = 0;
+        MPI_Comm_rank(communicator_, &rank_);
         MPI_Comm_size(communicator_, &size);
         peers_.resize(static_cast<std::size_t>(size));
         if (size == 1) return;
@@ -87,11 +88,11 @@ public:
         finished_.resize(posted);
     }
     MpiWire(MpiWire&& other) noexcept
-        : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), overseer_(other.overseer_),
-          more_ranks_than_cores_(other.more_ranks_than_cores_), peers_(std::move(other.peers_)),
-          inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)), outgoing_(std::move(other.outgoing_)),
-          incoming_(std::move(other.incoming_)), finished_(std::move(other.finished_)),
-          spare_(std::move(other.spare_)) {}
+        : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), rank_(other.rank_),
+          overseer_(other.overseer_), more_ranks_than_cores_(other.more_ranks_than_cores_),
+          peers_(std::move(other.peers_)), inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)),
+          outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
+          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
         if (communicator_ == MPI_COMM_NULL || is_finalized()) return;
@@ -122,7 +123,6 @@ public:
     template <class Handler>
     void poll(Handler& handler) {
         if (peers_.size() == 1) return;
-        if (overseer_->take_untold()) tell(*overseer_->first_fault());
         int count = 0;
         MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE);
         for (int i = 0; i < count; ++i) {
@@ -221,7 +221,7 @@ private:
         Frame* const frame = spare_frame();
         frame->envelope = envelope;
         frame->kind = kind;
-        MPI_Comm_rank(communicator_, &frame->from);
+        frame->from = rank_;
         frame->tag = tag;
         frame->bytes = static_cast<std::uint32_t>(bytes);
         if (bytes != 0) std::memcpy(frame->payload, data, bytes);
@@ -299,14 +299,13 @@ private:
         if (shorter.message.size() > eager_bytes / 2) shorter.message.resize(eager_bytes / 2);
         write(out, shorter);
         const Blob text = out.take();
-        int rank = 0;
-        MPI_Comm_rank(communicator_, &rank);
         for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-            if (peer != rank) post_frame(peer, Kind::fault, {}, text.data(), std::min(text.size(), eager_bytes), 0);
+            if (peer != rank_) post_frame(peer, Kind::fault, {}, text.data(), std::min(text.size(), eager_bytes), 0);
         }
     }
 
     MPI_Comm communicator_;
+    int rank_ = 0;
     MpiOverseer* overseer_; ///< the world's
     bool more_ranks_than_cores_;
     std::vector<Peer> peers_;

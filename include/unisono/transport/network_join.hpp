@@ -3,10 +3,10 @@
 /// \file
 /// A world over a network for processes that have a control plane in common: each listens, and tells the others where.
 
+#include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/network_world.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -51,7 +51,7 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
     const int rank = control.rank();
     NetworkCard mine;
     mine.host = host_number();
-    if (sched_getaffinity(0, sizeof mine.cores, &mine.cores) != 0) CPU_ZERO(&mine.cores);
+    mine.cores = own_cores();
     if (rank == 0) mine.key = JobToken::random().value();
     std::string text;
     const bool other_hosts = has_other_hosts(control, deadline);
@@ -65,9 +65,7 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
     const std::vector<Blob> blobs = control.all_gather(std::as_bytes(std::span<const char>(whole)), deadline);
     std::vector<std::string> addresses;
     NetworkCard first;
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    int neighbours = 0;
+    SharedCores cores; // of this host
     for (std::size_t each = 0; each < blobs.size(); ++each) {
         NetworkCard card;
         const Blob& blob = blobs[each];
@@ -87,14 +85,10 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
             throw error(why);
         }
         if (each == 0) first = card;
-        if (card.host == mine.host) {
-            ++neighbours;
-            CPU_OR(&cores, &cores, &card.cores); // each rank may be bound to a core of its own
-        }
+        if (card.host == mine.host) cores.add(card.cores);
         addresses.push_back(std::move(rest));
     }
-    return std::make_shared<NetworkWorld>(std::move(addresses), JobToken(first.key),
-                                          neighbours > std::max(1, CPU_COUNT(&cores)),
+    return std::make_shared<NetworkWorld>(std::move(addresses), JobToken(first.key), cores.fewer_than_ranks(),
                                           std::make_unique<ControlOverseer<Control>>(std::move(control)));
 }
 

@@ -4,6 +4,7 @@
 /// What the ranks of a world without common memory know of each other: addresses, who has left, the first fault. For threads of
 /// this process it is one object that all share; for processes each has its own, and a control plane (launch/) behind it.
 
+#include "unisono/launch/cores.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/token.hpp"
 #include "unisono/transport/memory_channel.hpp"

@@ -4,8 +4,10 @@
 /// A world in shared memory for processes without a common ancestor, which can already tell each other a few bytes: by a
 /// launcher's control plane, MPI, or anything else that gathers texts.
 
+#include "unisono/launch/cores.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -63,10 +65,9 @@ public:
             fail(mine, refused);
         }
         exchange(gather, mine); // nobody goes on, and maybe ends, before all have mapped rank 0's segment
-        cpu_set_t all;
-        CPU_ZERO(&all);
-        for (const SharedMemoryCard& card : cards) CPU_OR(&all, &all, &card.cores);
-        set_cores(std::max(1, CPU_COUNT(&all))); // each rank may be bound to a core of its own
+        SharedCores cores;
+        for (const SharedMemoryCard& card : cards) cores.add(card.cores);
+        set_cores(cores.count());
     }
 
 private:
@@ -79,7 +80,7 @@ private:
         }
         card.process = ::getpid();
         card.file = -1;
-        if (sched_getaffinity(0, sizeof card.cores, &card.cores) != 0) CPU_ZERO(&card.cores);
+        card.cores = own_cores();
         return card;
     }
 

@@ -7,6 +7,7 @@
 /// A rank's life is a lock on one byte of the segment's file, which the system takes back when its process ends, however it
 /// ends. There is no number of a process that could be used again, and nothing to clean up.
 
+#include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/transport/overseer.hpp"

@@ -1,0 +1,81 @@
+// What the tests of networks share: variables for a time, texts, and ranks that are processes which join, fail and are asked why.
+#pragma once
+
+#include "../collective/findings.hpp"
+
+#include <unisono/launch/fork_run.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace test {
+
+/// For the time of a test, in this process and those that it forks.
+class Variable {
+public:
+    Variable(const char* name, const std::string& value) : name_(name) { ::setenv(name, value.c_str(), 1); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+    ~Variable() { ::unsetenv(name_); }
+
+private:
+    const char* name_;
+};
+
+inline bool mentions(const std::string& text, const std::vector<std::string>& words) {
+    for (const std::string& word : words)
+        if (text.find(word) == std::string::npos) return false;
+    return true;
+}
+
+/// What a rank has to say when it is over: 0 if all went well, nothing (-1) if it was killed.
+struct Told {
+    int code = -1;
+    int peer = -1;
+    char text[700] = {};
+};
+using AllTold = std::array<Told, 8>;
+
+/// Each rank calls join(plane), and then body(world, process numbers of all ranks); what either throws is noted. Processes that
+/// end otherwise are the test's own doing.
+template <class Join, class Body>
+void run_joined(int ranks, AllTold& told, Join join, Body body) {
+    try {
+        unisono::fork_run(ranks,
+                          [&](unisono::ControlPlane& plane) {
+                              Told& mine = told.at(static_cast<std::size_t>(plane.rank()));
+                              std::vector<int> pids;
+                              for (int rank = 0; rank < plane.size(); ++rank) pids.push_back(plane.pid_of(rank));
+                              try {
+                                  Group world = join(std::move(plane));
+                                  body(world, pids);
+                                  mine.code = 0;
+                              } catch (const unisono::error& failed) {
+                                  mine.code = static_cast<int>(failed.code());
+                                  mine.peer = failed.peer();
+                                  std::string(failed.what()).copy(mine.text, sizeof mine.text - 1);
+                              }
+                          },
+                          {.timeout = std::chrono::seconds(60), .grace = std::chrono::seconds(20)});
+    } catch (const unisono::error&) { // a rank that was killed
+    }
+}
+
+/// All ranks but the victim (-1: none) failed with this code, blame the victim, and say all these words.
+inline void expect(const AllTold& told, int ranks, int victim, unisono::ErrorCode code,
+                   const std::vector<std::string>& words) {
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (rank == victim) continue;
+        const Told& one = told.at(static_cast<std::size_t>(rank));
+        BOOST_TEST(one.code == static_cast<int>(code), "rank " << rank << ": " << one.text);
+        if (code == unisono::ErrorCode::peer_lost || code == unisono::ErrorCode::timeout)
+            BOOST_TEST(one.peer == victim, "rank " << rank << ": " << one.text);
+        BOOST_TEST(mentions(one.text, words), "rank " << rank << ": " << one.text);
+    }
+}
+
+} // namespace test
