@@ -86,5 +86,7 @@
 #include "unisono/transport/shared_memory.hpp"
 #include "unisono/transport/shared_memory_join.hpp"
 #include "unisono/transport/transport.hpp"
+#include "unisono/update/diloco.hpp"
+#include "unisono/update/local_steps.hpp"
 #include "unisono/update/synchronous.hpp"
 #include "unisono/update/update.hpp"

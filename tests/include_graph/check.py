@@ -32,7 +32,7 @@ MAY_INCLUDE = {
     "compression": ["core", "arithmetic", "layout", "collective"],
     "reducer": ["collective", *COLLECTIVE, "layout", "compression:concept"],
     "guard": ["core", "arithmetic", "layout"],
-    "update": ["core", "arithmetic", "layout", "collective"],
+    "update": ["core", "arithmetic", "layout", "collective", "optimizer"],
     "sharding": ["core", "layout", "collective"],
     "optimizer": ["core", "arithmetic"],
     "parallel": ["core", "group", "collective"],

@@ -40,6 +40,7 @@ class Exchange {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
+    using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
 
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
@@ -64,15 +65,16 @@ public:
 
     // --- collecting ------------------------------------------------------------------------------------------------
 
-    /// Begins an update.
-    void begin() {
+    /// Begins an update. `alone`: of this rank's own gradients only, which nobody else hears of.
+    void begin(bool alone = false) {
+        alone_ = alone || world_->size() == 1;
         sums_ = {};
         totals_.begin();
         offence_ = {};
         norm_ = 0;
         loss_scale_.begin();
         next_bucket_ = 0;
-        gradient_.begin();
+        gradient_.begin(alone_);
     }
 
     /// Runs the model on one micro-batch. `last`: no other follows on this rank in this update, so that buckets may
@@ -83,7 +85,7 @@ public:
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
         if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
         facts.loss_scale = loss_scale_.scale();
-        const bool overlap = last && world_->size() > 1;
+        const bool overlap = last && !alone_;
         if (overlap) expect_parameters();
         Pass pass(facts, overlap ? &Exchange::on_ready : nullptr, this);
         micro_ = &micro;
@@ -131,8 +133,8 @@ public:
             if (found != no_offender) note({world_->rank(), found, false});
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
-        totals_.agree(*world_, sums_);
-        if (sums_.offenders > 0 && world_->size() > 1) agree_on_offence(*world_, offence_);
+        if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_);
+        if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
         if (sums_.offenders > 0) {
             if (!offence_.loss) loss_scale_.back_off();
             return Verdict::skip;
@@ -204,6 +206,7 @@ public:
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
     [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_.all(); }
     [[nodiscard]] std::span<const Slice> owned() const { return extents_.owned(); }
+    [[nodiscard]] ReducerRun& run() { return run_; }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
     /// Of this update's gradient, where clipping measured it; else 0. The same on all ranks.
@@ -272,7 +275,7 @@ private:
             if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
             else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
-        if (world_->size() == 1) return;
+        if (alone_) return;
         if constexpr (!on_grid) {
             start_sums(b, values);
         } else if (values == nullptr) {
@@ -350,7 +353,6 @@ private:
 
     using Gradients = typename Context::Summation::template Gradients<World, T>;
     static constexpr bool on_grid = Context::Summation::reproducible;
-    using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
     /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
     static constexpr bool straight = on_grid && World::transport_type::maps_peers &&
                                      !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
@@ -371,6 +373,7 @@ private:
     OptimizerState<T> state_;
     std::vector<Operation> operations_;
 
+    bool alone_ = false;
     UpdateSums sums_;
     Offence offence_;
     double learning_rate_ = 0;

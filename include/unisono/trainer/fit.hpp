@@ -79,6 +79,7 @@ public:
             run_epoch(loader, epoch, observer);
             epoch = epoch.next();
         }
+        session_.meet();
         broadcast_buffers(world, session_.model());
         report_.position = position_;
         return std::move(report_);

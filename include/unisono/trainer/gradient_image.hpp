@@ -28,14 +28,15 @@ public:
 
     template <class Policy>
     GradientImage(World& world, const FlatModel<T>& flat, const Policy&)
-        : world_(&world), flat_(&flat), alone_(world.size() == 1), from_model_(can_sum_in_model()) {
+        : world_(&world), flat_(&flat), alone_(world.size() == 1), sums_in_model_(can_sum_in_model()) {
         flat.zero_gradients();
     }
     GradientImage(const GradientImage&) = delete;
     GradientImage& operator=(const GradientImage&) = delete;
 
-    /// A new update: nothing is there yet.
-    void begin() {
+    /// A new update: nothing is there yet. `alone`: nothing will be summed over ranks.
+    void begin(bool alone) {
+        alone_ = alone;
         in_model_ = false;
         in_image_ = false;
         multiplier_ = 1;
@@ -63,7 +64,7 @@ public:
     /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array in flat order in which it
     /// lies; null where it lies in the model's memory in pieces. `last`: of the update's buckets.
     T* settle(const Slice& bucket, bool last) {
-        if (!in_image_ && from_model_) {
+        if (!in_image_ && (alone_ || sums_in_model_)) {
             if (!in_model_ && dirty_) zero(bucket);
             if (in_model_ && multiplier_ != 1 && !alone_) multiply(bucket);
             return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
@@ -96,9 +97,9 @@ private:
         if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
         return image_.data();
     }
-    /// One rank sums over none, so that memory in pieces will do.
+    /// One that sums over none has no need to: memory in pieces will do.
     [[nodiscard]] bool can_sum_in_model() const {
-        if (alone_ || !flat_->contiguous()) return alone_;
+        if (world_->size() == 1 || !flat_->contiguous()) return false;
         const Stretch<T>& all = flat_->stretches().front();
         return world_->is_shared(std::span<const T>(all.gradients, all.count));
     }
@@ -129,8 +130,8 @@ private:
 
     World* world_;
     const FlatModel<T>* flat_;
-    bool alone_;      ///< nothing is summed over ranks
-    bool from_model_; ///< one micro-batch's gradient is summed where the model put it
+    bool alone_;         ///< nothing is summed over ranks in this update
+    bool sums_in_model_; ///< one micro-batch's gradient is summed where the model put it
     Memory<T> image_;
     bool in_model_ = false; ///< the model's memory holds a gradient of this update
     bool in_image_ = false; ///< the image does

@@ -144,7 +144,7 @@ public:
 
     // --- as GradientImage -------------------------------------------------------------------------------------------
 
-    void begin() {
+    void begin(bool) {
         in_model_ = false;
         in_image_ = false;
         one_ = false;

@@ -14,6 +14,7 @@
 /// | `reduces_to_owners`   | reducer            | can bring a sum to one rank only, and publish from there             |
 /// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
 /// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
+/// | `local`               | update             | each rank updates its own copy, until the ranks meet                 |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
 /// | `reproducible`        | summation          | sums do not depend on order and grouping                             |
@@ -25,10 +26,11 @@
 /// | sharding and reducer do not both give owners                             | a slice has one owner                       |
 /// | where owners are given, the reducer reduces to owners                    | the sum must arrive where it is used        |
 /// | an update that needs an owner is given owners                            | without lockstep two owners drift apart     |
-/// | who needs agreement is given an update that agrees                       | else one rank skips what another applies    |
+/// | who needs agreement is given an update that agrees, or is local          | else one rank skips what another applies    |
 /// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
 /// | clipping that needs agreement is given an update that agrees              | the norm is of all ranks' gradient           |
 /// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
+/// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
 
 #include "unisono/core/policy.hpp"
@@ -52,6 +54,8 @@ template <class P>
 inline constexpr bool needs_owner = requires { requires P::needs_owner; };
 template <class P>
 inline constexpr bool agrees = requires { requires P::agrees; };
+template <class P>
+inline constexpr bool local_update = requires { requires P::local; };
 template <class P>
 inline constexpr bool needs_agreement = requires { requires P::needs_agreement; };
 template <class P>
@@ -156,10 +160,12 @@ struct Compatibility {
     static constexpr bool sums_reach_owners = !owned || reduces_to_owners<Reducer>;
     static constexpr bool owner_where_needed = !needs_owner<Update> || gives_owners<Sharding> || gives_owners<Reducer>;
     static constexpr bool agreement_where_needed =
-        agrees<Update> || !(needs_agreement<Guard> || needs_agreement<Reducer> || needs_agreement<Sharding>);
+        agrees<Update> || local_update<Update> ||
+        !(needs_agreement<Guard> || needs_agreement<Reducer> || needs_agreement<Sharding>);
+    static constexpr bool whole_where_local = !local_update<Update> || !owned;
     static constexpr bool parameters_stay_whole = !whole_parameters<Optimizer> || !owned;
-    static constexpr bool good =
-        one_names_owners && sums_reach_owners && owner_where_needed && agreement_where_needed && parameters_stay_whole;
+    static constexpr bool good = one_names_owners && sums_reach_owners && owner_where_needed &&
+                                 agreement_where_needed && whole_where_local && parameters_stay_whole;
 
     /// The first rule that is broken; empty if none is.
     static constexpr std::string_view refusal = [] {
@@ -167,6 +173,7 @@ struct Compatibility {
         if (!sums_reach_owners) return std::string_view("the reducer does not reduce to owners");
         if (!owner_where_needed) return std::string_view("the update needs an owner and nobody gives one");
         if (!agreement_where_needed) return std::string_view("agreement is needed and the update does not agree");
+        if (!whole_where_local) return std::string_view("the update is each rank's own and owners share it out");
         if (!parameters_stay_whole) return std::string_view("the optimizer needs whole parameters and owners cut them");
         return std::string_view();
     }();
@@ -192,6 +199,11 @@ struct CompatiblePolicies {
         "unisono::Trainer: found a policy that declares `needs_agreement`, with an update that does not declare "
         "`agrees`. Required: an update that does, for instance Synchronous. "
         "Why: otherwise one rank would leave out an update that another applies.");
+    static_assert(
+        Rules::whole_where_local,
+        "unisono::Trainer: found an update that declares `local`, with a policy that declares `gives_owners`. "
+        "Required: every rank owns everything, for instance Replicated with RingReducer. "
+        "Why: between two meetings each rank updates all of its own copy.");
     static_assert(Rules::parameters_stay_whole,
                   "unisono::Trainer: found an optimizer that declares `whole_parameters`, with a policy that declares "
                   "`gives_owners`. Required: every rank owns everything, for instance Replicated with RingReducer. "

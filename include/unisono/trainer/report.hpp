@@ -13,7 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 /// One update, as all ranks saw it.
 struct UpdateReport {
     bool committed = false; ///< parameters changed; otherwise nothing did
-    double loss = 0;        ///< over all micro-batches of all ranks, weighted as the gradients are
+    bool alone = false; ///< an update of this rank's own (LocalSteps, Diloco): what is said here is of this rank alone
+    double loss = 0;    ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
     double gradient_norm = 0; ///< before clipping, where the clipping policy measures it (ClipByNorm); else 0
     double loss_scale = 1;    ///< of this update's passes

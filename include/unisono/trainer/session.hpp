@@ -10,6 +10,7 @@
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
+#include "unisono/trainer/meeting.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
@@ -61,6 +62,10 @@ public:
                         typename Policies::Clipping, typename Policies::Scaling, typename Policies::Optimizer,
                         typename Policies::Weighing, typename Policies::Summation>;
 
+    using Meetings = Meeting<World, T, typename Policies::Update>;
+    /// Ranks make updates of their own, which may fail on one of them.
+    static constexpr bool local = local_update<typename Policies::Update>;
+
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
         telling_all(world, "Trainer", [&] {
@@ -78,6 +83,7 @@ public:
                 context.sharding = policies_.sharding;
             }
             exchange_ = std::make_unique<Exchange<Context>>(world, model, context, policies_.buckets);
+            meeting_ = std::make_unique<Meetings>(world, exchange_->flat(), policies_.update);
             agree_on_shapes(world, model, exchange_->flat());
             broadcast_parameters(world, exchange_->flat());
             broadcast_buffers(world, model);
@@ -90,7 +96,7 @@ public:
     [[nodiscard]] Exchange<Context>& exchange() { return *exchange_; }
     [[nodiscard]] const Exchange<Context>& exchange() const { return *exchange_; }
 
-    void begin() { exchange_->begin(); }
+    void begin() { exchange_->begin(goes_alone()); }
     /// Each rank hosts at most one micro-batch of the update that begins, as all know.
     void expect_one() { exchange_->expect_one(); }
     /// In a loop of the user's own: this rank hosts so many micro-batches. Collective.
@@ -107,6 +113,11 @@ public:
         exchange_->add(*model_, batch, samples, facts, last);
     }
 
+    /// Ranks that go their own ways come together. Collective.
+    void meet() {
+        if constexpr (local) meeting_->meet(exchange_->run(), operations_);
+    }
+
     /// Forgets what was collected.
     void abandon() { exchange_->discard(); }
 
@@ -119,9 +130,17 @@ public:
                           "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
         const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
+        const bool alone = goes_alone();
+        if constexpr (local) {
+            if (alone) meeting_->depart();
+        }
         const Verdict verdict = policies_.update.run(*exchange_);
+        if constexpr (local) {
+            if (alone && meeting_->due()) meet();
+        }
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
+        report.alone = alone;
         report.committed = verdict == Verdict::commit;
         report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
         report.learning_rate = rate;
@@ -160,7 +179,8 @@ public:
         }
     }
 
-    /// After an update, outside of what tells the world: all ranks throw the same, and may go on after catching it.
+    /// After an update: all ranks throw the same, and may go on after catching it. One that goes its own way throws alone, and is
+    /// heard by the others where they meet.
     void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
         if (exchange_->loss_scale().backed_off()) return; // the next will do, maybe
         if constexpr (on_grid) stop_if_misfit(report, operation);
@@ -169,7 +189,7 @@ public:
             if (report.committed || exchange_->offence().rank < 0) return;
             if (skips()) return;
             const Offence& offence = exchange_->offence();
-            throw agreed_error(Fault{
+            throw Refusal(Fault{
                 .code = ErrorCode::not_finite,
                 .rank = offence.rank,
                 .peer = -1,
@@ -184,7 +204,10 @@ public:
     }
 
 private:
+    [[nodiscard]] bool goes_alone() const { return meeting_->alone(exchange_->applied()); }
+
     static constexpr bool on_grid = Policies::Summation::reproducible;
+    using Refusal = std::conditional_t<local, error, agreed_error>;
     static constexpr int most_repeats = 8; ///< a wider grid may let a part be seen that was lost in what did not fit
 
     [[nodiscard]] bool skips() const {
@@ -194,7 +217,7 @@ private:
     void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
         if (report.committed || std::isfinite(report.gradient_norm)) return;
         if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
-        throw agreed_error(Fault{
+        throw Refusal(Fault{
             .code = ErrorCode::not_finite,
             .rank = -1,
             .peer = -1,
@@ -243,6 +266,8 @@ private:
     Model* model_;
     Policies policies_;
     std::unique_ptr<Exchange<Context>> exchange_;
+    std::unique_ptr<Meetings> meeting_;
+    std::vector<Operation> operations_; ///< of a meeting
     int repeated_ = 0;
 };
 

@@ -24,132 +24,18 @@
 ///
 /// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp.
 
-#include "unisono/accumulation/none.hpp"
-#include "unisono/guard/clipping.hpp"
-#include "unisono/guard/finite.hpp"
-#include "unisono/guard/loss_scaling.hpp"
-#include "unisono/model/weighing.hpp"
-#include "unisono/observe/progress.hpp"
-#include "unisono/optimizer/learning_rate.hpp"
-#include "unisono/optimizer/sgd.hpp"
-#include "unisono/reducer/native.hpp"
-#include "unisono/sampler/distributed.hpp"
-#include "unisono/sampler/replicas.hpp"
-#include "unisono/sharding/replicated.hpp"
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
-#include "unisono/trainer/policies.hpp"
-#include "unisono/trainer/policy_fields.hpp"
+#include "unisono/trainer/policy_set.hpp"
 #include "unisono/trainer/session.hpp"
-#include "unisono/trainer/summation.hpp"
-#include "unisono/update/synchronous.hpp"
 
 #include <span>
 #include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
-namespace detail {
-
-/// One policy of each family.
-template <class... Given>
-struct TrainerPolicies {
-    using Sampler = typename PolicyOf<Family::sampler, DistributedSampler, Given...>::type;
-    using Accumulation = typename PolicyOf<Family::accumulation, NoAccumulation, Given...>::type;
-    using Reducer = typename PolicyOf<Family::reducer, NativeReducer, Given...>::type;
-    using Guard = typename PolicyOf<Family::guard, FiniteGuard, Given...>::type;
-    using Clipping = typename PolicyOf<Family::clipping, NoClipping, Given...>::type;
-    using Scaling = typename PolicyOf<Family::loss_scaling, NoLossScaling, Given...>::type;
-    using Update = typename PolicyOf<Family::update, Synchronous, Given...>::type;
-    using Sharding = typename PolicyOf<Family::sharding, Replicated, Given...>::type;
-    using Optimizer = typename PolicyOf<Family::optimizer, Sgd, Given...>::type;
-    using LearningRate = typename PolicyOf<Family::learning_rate, ConstantRate, Given...>::type;
-    using Weighing = typename PolicyOf<Family::weighing, ReplicasAlike, Given...>::type;
-    using Observer = typename PolicyOf<Family::observer, Progress, Given...>::type;
-    using Summation = typename PolicyOf<Family::summation, PlainSums, Given...>::type;
-    using Hosting = typename PolicyOf<Family::replicas, ReplicasOfRanks, Given...>::type;
-
-    static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
-    static_assert(accumulation_policy<Accumulation>,
-                  "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one");
-    static_assert(guard_policy<Guard>, "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one");
-    static_assert(clipping_policy<Clipping>,
-                  "unisono::Trainer: the clipping policy lacks what guard/clipping.hpp asks of one");
-    static_assert(loss_scaling_policy<Scaling>,
-                  "unisono::Trainer: the loss scaling lacks what guard/loss_scaling.hpp asks of one");
-    static_assert(update_policy<Update>,
-                  "unisono::Trainer: the update policy lacks what update/update.hpp asks of one");
-    static_assert(sharding_policy<Sharding>,
-                  "unisono::Trainer: the sharding lacks what sharding/sharding.hpp asks of one");
-    static_assert(optimizer_policy<Optimizer>,
-                  "unisono::Trainer: the optimizer lacks what optimizer/optimizer.hpp asks of one");
-    static_assert(learning_rate_policy<LearningRate>,
-                  "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
-    static_assert(weighing<Weighing>,
-                  "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    static constexpr bool grid_agrees = !Summation::reproducible || agrees<Update>;
-    static_assert(grid_agrees,
-                  "unisono::Trainer: found a summation that declares `reproducible`, with an update that does not "
-                  "declare `agrees`. Required: an update that does, for instance Synchronous. "
-                  "Why: all ranks must find alike that a gradient does not fit its grid.");
-    static constexpr bool clipping_agrees = !needs_agreement<Clipping> || agrees<Update>;
-    static_assert(clipping_agrees,
-                  "unisono::Trainer: found a clipping policy that declares `needs_agreement`, with an update that does "
-                  "not declare `agrees`. Required: an update that does, for instance Synchronous. "
-                  "Why: the norm is of all ranks' gradient, so all must form it together.");
-    static constexpr bool scaling_is_told = !Scaling::scales || Guard::inspects || Summation::reproducible;
-    static_assert(scaling_is_told,
-                  "unisono::Trainer: found a loss scaling that declares `scales`, with a guard that does not declare "
-                  "`inspects`. Required: a guard that does, for instance FiniteGuard, or reproducible sums. "
-                  "Why: the scale is lowered where a gradient is not finite, which somebody must find.");
-    static constexpr bool good = scaling_is_told && loss_scaling_policy<Scaling> && grid_agrees && clipping_agrees &&
-                                 clipping_policy<Clipping> && TrainerArguments<Given...>::good &&
-                                 sampler_policy<Sampler> && accumulation_policy<Accumulation> && guard_policy<Guard> &&
-                                 update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
-                                 learning_rate_policy<LearningRate> && weighing<Weighing> &&
-                                 CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
-
-    explicit TrainerPolicies(Given&... given)
-        : sampler(take<Sampler>(given...)), accumulation(take<Accumulation>(given...)),
-          reducer(take<Reducer>(given...)), guard(take<Guard>(given...)), clipping(take<Clipping>(given...)),
-          scaling(take<Scaling>(given...)), update(take<Update>(given...)), sharding(take<Sharding>(given...)),
-          optimizer(take<Optimizer>(given...)), learning_rate(take<LearningRate>(given...)),
-          weighing_policy(take<Weighing>(given...)), observer(take<Observer>(given...)),
-          summation(take<Summation>(given...)), hosting(take<Hosting>(given...)), buckets(take<Buckets>(given...)) {}
-
-    [[nodiscard]] std::vector<PolicyFacts> facts() const {
-        std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
-                                        facts_of(guard),    facts_of(reducer),      facts_of(update),
-                                        facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
-        if constexpr (!std::is_same_v<Clipping, NoClipping>) all.push_back(facts_of(clipping));
-        if constexpr (Scaling::scales) all.push_back(facts_of(scaling));
-        if constexpr (Summation::reproducible) all.push_back(facts_of(summation));
-        if constexpr (Hosting::logical) all.push_back(facts_of(hosting));
-        return all;
-    }
-
-    Sampler sampler;
-    Accumulation accumulation;
-    Reducer reducer;
-    Guard guard;
-    Clipping clipping;
-    Scaling scaling;
-    Update update;
-    Sharding sharding;
-    Optimizer optimizer;
-    LearningRate learning_rate;
-    Weighing weighing_policy;
-    Observer observer;
-    Summation summation;
-    Hosting hosting;
-    Buckets buckets;
-};
-
-} // namespace detail
-
 /// Trains `model` on all ranks of `world`; both must outlive the trainer, and the model's memory must stay where it is.
 ///
 /// Constructing is collective: the parameters are compared over the ranks (number, sizes, type: mismatch names ranks and
@@ -206,26 +92,36 @@ public:
                       "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
                       "policy that declares "
                       "`needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
-        const UpdateReport report = detail::telling_all(world(), "step", [&] {
+        return detail::telling_all(world(), "step", [&] {
             for (;;) {
                 session_.begin();
                 session_.expect(sizeof...(Batches));
                 std::size_t index = 0;
                 (add_own(batches, index++, sizeof...(Batches)), ...);
-                const UpdateReport update = session_.update(epoch_.number(), own_point_);
-                if (!session_.must_repeat()) return update;
+                const UpdateReport report = session_.update(epoch_.number(), own_point_);
+                if (session_.must_repeat()) continue;
+                session_.stop_if_not_finite(report, "step");
+                return report;
             }
         });
-        session_.stop_if_not_finite(report, "step");
-        return report;
     }
 
     /// For a rank that has run out of data in a loop of the user's own: takes part in the others' updates with weight
     /// zero until all ranks have joined. Returns the updates in which it took part.
     std::int64_t join() {
+        static_assert(
+            detail::agrees<typename Policies::Update>,
+            "unisono::Trainer: found join() with an update that does not declare `agrees`. Required: one that does. "
+            "Why: a rank that goes its own way does not hear of the others' updates.");
         std::int64_t updates = 0;
         while (step().micro_batches != 0) ++updates;
         return updates;
+    }
+
+    /// Where ranks go their own ways (LocalSteps, Diloco): they come together now, instead of when it is time. `fit` does so at its end,
+    /// and `evaluate` and `predict` before they begin. Afterwards all hold the same parameters. Else nothing. Collective.
+    void synchronise() {
+        detail::telling_all(world(), "synchronise", [&] { session_.meet(); });
     }
 
     /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them: the same metrics on
@@ -351,6 +247,7 @@ private:
                                                             static_cast<std::size_t>(data.size()), options, who);
         detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
                          std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
+        session_.meet();
         detail::broadcast_buffers(world(), session_.model());
         return shape;
     }

@@ -19,13 +19,15 @@
 /// so, and returns what `apply` says. Between two updates everything that was started has been finished.
 ///
 /// Declared properties: `agrees` (all ranks commit or leave out the same updates, and hold equal parameters after each),
-/// `needs_owner` (each slice must have exactly one owner: for updates without lockstep).
+/// `local` (between times each rank has updates of its own: update/local.hpp), `needs_owner` (each slice must have exactly one owner: for updates without lockstep).
 ///
 /// | policy        | when                                                        |
 /// |---------------|-------------------------------------------------------------|
 /// | `Synchronous` | at every update, with the gradients of all ranks             |
+/// | `LocalSteps`  | each rank with its own gradients; every few updates the parameters are averaged        |
+/// | `Diloco`      | the same, rarely, and an outer optimizer steps by what the ranks have moved            |
 ///
-/// To come: asynchronous, bounded staleness, local steps.
+/// To come: asynchronous, bounded staleness.
 
 #include "unisono/core/policy.hpp"
 

@@ -1,0 +1,118 @@
+#pragma once
+
+/// \file
+/// How ranks that have gone their own ways come together again (update/local.hpp).
+
+#include "unisono/arithmetic/scale.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/flat_model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// For updates that are not local: nothing.
+template <class World, class T, class Policy>
+class Meeting {
+public:
+    Meeting(World&, const FlatModel<T>&, const Policy&) {}
+    static constexpr bool alone(std::uint64_t) { return false; }
+};
+
+/// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
+template <class World, class T, class Policy>
+    requires requires { requires Policy::local; }
+class Meeting<World, T, Policy> {
+public:
+    Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
+        : world_(&world), flat_(&flat), policy_(policy) {
+        policy_.check();
+    }
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
+
+    /// Whether the update after so many is this rank's own.
+    [[nodiscard]] bool alone(std::uint64_t updates) const { return policy_.alone(updates); }
+    /// Such an update begins: all ranks hold the same parameters if it is the first since they met.
+    void depart() {
+        if constexpr (has_outer) {
+            if (own_ != 0 || !common_.empty()) return;
+            common_.resize(flat_->count());
+            flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) {
+                std::copy_n(one.parameters, one.count, common_.data() + one.flat);
+            });
+            state_ = OptimizerState<T>(policy_.outer.state(), flat_->count());
+        }
+    }
+    /// It has ended. True if it is time to meet.
+    [[nodiscard]] bool due() { return policy_.meets_after(++own_); }
+
+    /// All ranks' parameters become equal. Nothing to do if no rank has made an update of its own since the last time.
+    template <class Run>
+    void meet(Run& run, std::vector<Operation>& operations) {
+        if (own_ == 0) return;
+        own_ = 0;
+        if (!has_outer && world_->size() == 1) return;
+        if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        for (std::size_t b = 0; b < flat_->layout().buckets().size(); ++b) {
+            const Slice& bucket = flat_->bucket(b);
+            flat_->visit(bucket, [&](const Stretch<T>& one) { set_out(one); });
+            operations.push_back(run.sum(*world_, std::span<T>(image_.data() + bucket.first, bucket.count)));
+        }
+        for (Operation& operation : operations) operation.wait();
+        operations.clear();
+        ++met_;
+        flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) { arrive(one); });
+    }
+
+    /// How often the ranks have met.
+    [[nodiscard]] std::uint64_t met() const { return met_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return (image_.size() + common_.size()) * sizeof(T) + (has_outer ? state_.bytes() : 0);
+    }
+
+private:
+    static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
+
+    /// What this rank says: its parameters, or how far it has come, the other way round.
+    void set_out(const Stretch<T>& one) {
+        T* const image = image_.data() + one.flat;
+        if constexpr (has_outer) {
+            const T* const from = common_.data() + one.flat;
+            for (std::size_t i = 0; i < one.count; ++i) image[i] = from[i] - one.parameters[i];
+        } else {
+            std::copy_n(one.parameters, one.count, image);
+        }
+    }
+    void arrive(const Stretch<T>& one) {
+        const std::span<T> image(image_.data() + one.flat, one.count);
+        if constexpr (has_outer) {
+            const std::span<T> common(common_.data() + one.flat, one.count);
+            policy_.outer.update(state_.slice(one.flat, one.count), common, std::span<const T>(image),
+                                 {policy_.outer.learning_rate, met_, 1.0 / world_->size()});
+            std::copy_n(common.data(), one.count, one.parameters);
+        } else {
+            divide(image, world_->size());
+            std::copy_n(image.data(), one.count, one.parameters);
+        }
+    }
+
+    World* world_;
+    const FlatModel<T>* flat_;
+    Policy policy_;
+    Memory<T> image_;
+    std::vector<T> common_;   ///< with an outer optimizer: the parameters when the ranks last met
+    OptimizerState<T> state_; ///< the outer optimizer's
+    std::uint64_t own_ = 0;   ///< updates of this rank alone since then
+    std::uint64_t met_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,49 @@
+#pragma once
+
+/// \file
+/// Each rank makes many updates of its own; then an outer optimizer steps by what they have moved.
+
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/optimizer/sgd.hpp"
+#include "unisono/update/local.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// DiLoCo: every `steps` updates, the mean of what the ranks have moved from the parameters that they had in common is, with its
+/// sign turned, the gradient of an outer optimizer. The inner optimizer is the trainer's (AdamW in the paper). An outer Sgd with
+/// a learning rate of 1 and no momentum is LocalSteps; an outer Adam is FedAdam. Memory beside LocalSteps' image: the common
+/// parameters and the outer optimizer's state. Source: Douillard et al. 2023 (DiLoCo), algorithm 1, whose outer values are the
+/// defaults; Reddi et al. 2021 (adaptive federated optimization), algorithm 2.
+template <optimizer_policy Outer = Sgd>
+struct Diloco {
+    std::uint64_t steps = 500;
+    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+    Outer outer = default_outer();
+
+    static constexpr std::string_view name = "Diloco";
+    static constexpr Family family = Family::update;
+    static constexpr bool agrees = false;
+    static constexpr bool needs_owner = false;
+    static constexpr bool local = true;
+    friend bool operator==(const Diloco&, const Diloco&) = default;
+
+    void check() const {
+        detail::check_steps(name, steps);
+        outer.check();
+    }
+    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
+    [[nodiscard]] bool meets_after(std::uint64_t own) const { return own >= steps; }
+    template <update_exchange Exchange>
+    Verdict run(Exchange& exchange) const {
+        return Synchronous{}.run(exchange);
+    }
+
+private:
+    static constexpr Outer default_outer() {
+        if constexpr (std::same_as<Outer, Sgd>) return Sgd{.learning_rate = 0.7, .momentum = 0.9, .nesterov = true};
+        else return Outer{};
+    }
+};
+static_assert(local_update_policy<Diloco<>>);
+
+UNISONO_NAMESPACE_END

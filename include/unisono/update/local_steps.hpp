@@ -1,0 +1,35 @@
+#pragma once
+
+/// \file
+/// Each rank makes several updates of its own; then the parameters are averaged.
+
+#include "unisono/update/local.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Sends parameters every `steps` updates instead of gradients at each: 1/steps of the bytes, and of the waits. With `steps` 1
+/// it is Synchronous up to rounding (for optimizers without a non-linear state). The larger, the further the ranks part: a
+/// warm-up of synchronous updates helps (post-local SGD). Every rank counts alike in the mean, whatever data it had.
+/// Memory: one image of the parameters. Source: Stich 2019 (local SGD), section 2; Lin et al. 2020 (post-local SGD), algorithm 2.
+struct LocalSteps {
+    std::uint64_t steps = 8;
+    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+
+    static constexpr std::string_view name = "local steps";
+    static constexpr Family family = Family::update;
+    static constexpr bool agrees = false;
+    static constexpr bool needs_owner = false;
+    static constexpr bool local = true;
+    friend bool operator==(const LocalSteps&, const LocalSteps&) = default;
+
+    void check() const { detail::check_steps(name, steps); }
+    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
+    [[nodiscard]] bool meets_after(std::uint64_t own) const { return own >= steps; }
+    template <update_exchange Exchange>
+    Verdict run(Exchange& exchange) const {
+        return Synchronous{}.run(exchange);
+    }
+};
+static_assert(local_update_policy<LocalSteps>);
+
+UNISONO_NAMESPACE_END
