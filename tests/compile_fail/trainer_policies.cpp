@@ -9,6 +9,7 @@
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/update/local_steps.hpp"
 
 namespace un = unisono;
 
@@ -213,6 +214,19 @@ int main() {
 // expect: Why: otherwise one rank would leave out an update that another applies.
 #ifdef CASE_guard_without_agreement
     train(model, HastyUpdate{}, un::ParameterServerReducer{}, un::FiniteGuard{});
+#endif
+
+// case: local_update_with_owners
+// expect: found an update that declares `local`, with a policy that declares `gives_owners`
+// expect: Why: between two meetings each rank updates all of its own copy.
+#ifdef CASE_local_update_with_owners
+    train(model, un::LocalSteps{}, un::ParameterServerReducer{});
+#endif
+
+// case: scaling_with_local_update
+// expect: found a loss scaling that declares `scales`, with an update that does not declare `agrees`
+#ifdef CASE_scaling_with_local_update
+    train(model, un::LocalSteps{}, un::LossScaling{});
 #endif
 
 // case: parameters_cut

@@ -27,6 +27,8 @@
 #include "unisono/sampler/sequential.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/update/diloco.hpp"
+#include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -150,65 +152,133 @@ struct Model : LeastSquares<double, un::GradientKind::mean, true> {
 
 // --- the oracle --------------------------------------------------------------------------------------------------------
 
+/// What a local update's ranks do when they meet; nothing for others.
+template <class Update>
+struct Meetings {
+    explicit Meetings(const Update&) {}
+    static bool alone(std::uint64_t) { return false; }
+    template <class Copies>
+    void depart(const Copies&) {}
+    template <class Copies>
+    void after(Copies&) {}
+    template <class Copies>
+    void meet(Copies&) {}
+};
+template <un::local_update_policy Update>
+struct Meetings<Update> {
+    explicit Meetings(const Update& policy) : update(policy) {}
+    [[nodiscard]] bool alone(std::uint64_t updates) const { return update.alone(updates); }
+    template <class Copies>
+    void depart(const Copies& copies) {
+        if (common.empty()) common = copies[0].weights;
+    }
+    template <class Copies>
+    void after(Copies& copies) {
+        if (update.meets_after(++own)) meet(copies);
+    }
+    template <class Copies>
+    void meet(Copies& copies) {
+        if (own == 0) return;
+        own = 0;
+        std::vector<double> mean(columns);
+        for (const auto& copy : copies)
+            for (std::size_t j = 0; j < columns; ++j) mean[j] += copy.weights[j] / static_cast<double>(copies.size());
+        if constexpr (requires { update.outer; }) { // Sgd with Nesterov's momentum
+            for (std::size_t j = 0; j < columns; ++j) {
+                const double moved = common[j] - mean[j];
+                velocity[j] = update.outer.momentum * velocity[j] + moved;
+                common[j] -= update.outer.learning_rate * (moved + update.outer.momentum * velocity[j]);
+            }
+            mean = common;
+        }
+        for (auto& copy : copies) copy.weights = mean;
+    }
+    Update update;
+    std::uint64_t own = 0;
+    std::vector<double> common, velocity = std::vector<double>(columns);
+};
+
+/// One model and its optimizer: that of all ranks, or of each by itself where updates are local.
+struct Copy {
+    std::vector<double> weights = std::vector<double>(columns), sum = std::vector<double>(columns);
+    double divisor = 0;
+    std::uint64_t updates = 0;
+};
+
 /// Replica after replica and sample after sample, in double.
-template <class Sampler, class Accumulation, class Weighing, class Optimizer, class Rate, class Clipping>
-std::vector<double> serial(int world, const Sampler& sampler, const Accumulation& accumulation, const Weighing&,
-                           const Optimizer& optimizer, const Rate& rate, const Clipping& clipping,
+template <class Update, class Sampler, class Accumulation, class Weighing, class Optimizer, class Rate, class Clipping>
+std::vector<double> serial(int world, const Update& update, const Sampler& sampler, const Accumulation& accumulation,
+                           const Weighing&, const Optimizer& optimizer, const Rate& rate, const Clipping& clipping,
                            std::uint64_t updates_total) {
+    constexpr bool local = un::detail::local_update<Update>;
     const std::int64_t hosted = sampler.replicas_per_rank();
     const std::int64_t replicas = world * hosted;
-    std::vector<double> weights(columns);
-    auto state = un::start<double>(optimizer, columns);
-    std::uint64_t update = 0;
+    std::vector<Copy> copies(local ? static_cast<std::size_t>(world) : 1);
+    std::vector<un::OptimizerState<double>> states;
+    for (std::size_t i = 0; i < copies.size(); ++i) states.push_back(un::start<double>(optimizer, columns));
+    Meetings<Update> meetings(update);
     for (std::int64_t epoch = 0; epoch < epochs; ++epoch) {
         std::vector<un::SampleStream> streams;
         for (std::int64_t r = 0; r < world; ++r)
             streams.push_back(
                 sampler.stream(un::shape_of_rank(sampler, samples, batch_size, world, r), un::Epoch{epoch}));
         auto window = accumulation.window(hosted);
-        std::vector<double> sum(columns);
-        double divisor = 0;
+        const auto forget = [&] {
+            for (Copy& copy : copies) copy.sum.assign(columns, 0), copy.divisor = 0;
+            window.reset();
+        };
+        forget();
         while (!streams[0].done()) {
             un::Totals round{hosted, 0, 0};
+            const bool alone = meetings.alone(copies[0].updates);
             for (std::int64_t r = 0; r < replicas; ++r) {
                 const un::MicroBatch micro = streams[static_cast<std::size_t>(r / hosted)].next();
                 if (micro.samples.empty()) continue;
+                Copy& own = copies[local ? static_cast<std::size_t>(r / hosted) : 0];
                 std::vector<double> gradient(columns);
                 double tokens = 0;
                 const auto n = static_cast<double>(micro.samples.size());
                 for (const std::size_t i : micro.samples) {
                     double error = -targets()[i];
-                    for (std::size_t j = 0; j < columns; ++j) error += inputs()[i * columns + j] * weights[j];
+                    for (std::size_t j = 0; j < columns; ++j) error += inputs()[i * columns + j] * own.weights[j];
                     for (std::size_t j = 0; j < columns; ++j) gradient[j] += 2 * error * inputs()[i * columns + j] / n;
                     tokens += tokens_of(targets()[i]);
                 }
                 const double weight = Weighing::needs_samples ? n : Weighing::needs_tokens ? tokens : 1;
-                for (std::size_t j = 0; j < columns; ++j) sum[j] += weight * gradient[j];
-                divisor += weight;
+                for (Copy& copy : copies) {
+                    if (alone && &copy != &own) continue;
+                    for (std::size_t j = 0; j < columns; ++j) copy.sum[j] += weight * gradient[j];
+                    copy.divisor += weight;
+                }
                 round.samples += static_cast<std::int64_t>(micro.samples.size());
                 round.tokens += static_cast<std::int64_t>(tokens);
             }
             window.add(round);
             if (!window.closed() && !(streams[0].done() && window.due_at_end())) continue;
-            const un::RatePoint point{.update = update, .updates_total = updates_total, .global_batch = 0};
-            ++update;
-            double squares = 0;
-            for (double& g : sum) {
-                g /= divisor;
-                if constexpr (Clipping::changes_elements) g = std::clamp(g, -clipping.limit, clipping.limit);
-                squares += g * g;
+            if (alone) meetings.depart(copies);
+            for (std::size_t i = 0; i < copies.size(); ++i) {
+                Copy& copy = copies[i];
+                if (copy.divisor == 0) continue; // of a rank without data
+                const un::RatePoint point{.update = copy.updates, .updates_total = updates_total, .global_batch = 0};
+                ++copy.updates;
+                double squares = 0;
+                for (double& g : copy.sum) {
+                    g /= copy.divisor;
+                    if constexpr (Clipping::changes_elements) g = std::clamp(g, -clipping.limit, clipping.limit);
+                    squares += g * g;
+                }
+                double factor = 1;
+                if constexpr (Clipping::measures_norm)
+                    factor = std::min(1.0, clipping.max_norm / (std::sqrt(squares) + 1e-6));
+                optimizer.update(states[i].all(), std::span<double>(copy.weights), std::span<const double>(copy.sum),
+                                 {rate.rate(optimizer.learning_rate, point), copy.updates, factor});
             }
-            double factor = 1;
-            if constexpr (Clipping::measures_norm)
-                factor = std::min(1.0, clipping.max_norm / (std::sqrt(squares) + 1e-6));
-            optimizer.update(state.all(), std::span<double>(weights), std::span<const double>(sum),
-                             {rate.rate(optimizer.learning_rate, point), update, factor});
-            sum.assign(columns, 0);
-            divisor = 0;
-            window.reset();
+            if (alone) meetings.after(copies);
+            forget();
         }
     }
-    return weights;
+    meetings.meet(copies);
+    return copies[0].weights;
 }
 
 struct World {
@@ -268,7 +338,7 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                 // On a grid doubles have 45 bits below their parameter's greatest.
                 constexpr double tolerance = Summation::reproducible ? 1e-9 : 1e-11;
                 const auto expected =
-                    serial(ranks, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
+                    serial(ranks, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
                 BOOST_TEST(updates > 0u);
                 for (int rank = 0; rank < ranks; ++rank) {
                     const auto& one = results->at(static_cast<std::size_t>(rank)).weights;
