@@ -1,0 +1,128 @@
+// How soon four ranks behind slow links learn the digits, by update mode: 100 Mbit/s and 20 ms between any two, in virtual time. What
+// is printed depends on nothing but the seed: the simulator decides when messages arrive, and a micro-batch takes the time that is
+// stated. No clock is read.
+
+#include "support/report.hpp"
+
+#include "../../examples/digits/data.hpp"
+#include "../../examples/digits/network.hpp"
+
+#include <unisono/reducer/ring.hpp>
+#include <unisono/simulate.hpp>
+#include <unisono/update/diloco.hpp>
+#include <unisono/update/local_steps.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int ranks = 4;
+constexpr std::int64_t batch_size = 8;             // a rank
+constexpr un::nanoseconds compute_ns = 2'000'000;  // a micro-batch
+constexpr un::Link link = {20'000'000, 100e6 / 8}; // 20 ms, 100 Mbit/s
+constexpr double target = 0.95;                    // of the images for testing
+const std::vector<std::size_t> widths = {digits::pixels, 32, digits::kinds};
+
+struct Course {
+    double reached_s = NAN;    ///< virtual seconds to the target
+    double best = 0, last = 0; ///< accuracy
+    double virtual_s = 0;
+    double bytes_a_sample = 0;
+    std::uint64_t updates = 0;
+};
+
+double accuracy_of(digits::Network& network, const digits::Images& images) {
+    std::vector<std::size_t> all(images.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+    const auto found = network.predict(images.data().batch(all));
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) right += found[i] == images.labels[i];
+    return static_cast<double>(right) / static_cast<double>(all.size());
+}
+
+/// The network, whose passes take their time.
+class Slow : public digits::Network {
+public:
+    explicit Slow(un::Simulated& endpoint) : Network(widths, 3), endpoint_(&endpoint) {}
+    double operator()(const digits::Batch& batch, un::Pass& pass) {
+        endpoint_->compute(compute_ns);
+        return Network::operator()(batch, pass);
+    }
+
+private:
+    un::Simulated* endpoint_;
+};
+
+/// Rank 0 looks at its model after each `look` updates: where ranks go their own ways, just after they have met. Looking takes no time.
+template <class... Policies>
+Course train(const digits::Split& images, std::int64_t epochs, std::uint64_t look, const Policies&... policies) {
+    Course course;
+    const auto report = un::simulate(ranks, {.seed = 1, .link = link}, [&](auto& world) {
+        Slow network(world.endpoint());
+        un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = 3},
+                            un::Sgd{.learning_rate = 0.05, .momentum = 0.9}, policies...};
+        const auto on_update = [&](const un::UpdateReport& update) {
+            if (world.rank() != 0 || update.number % look != 0) return;
+            const double accuracy = accuracy_of(network, images.test);
+            course.best = std::max(course.best, accuracy);
+            if (accuracy >= target && std::isnan(course.reached_s))
+                course.reached_s = static_cast<double>(world.endpoint().now()) * 1e-9;
+        };
+        trainer.fit(images.train.data(), {.epochs = epochs, .batch_size = batch_size, .progress = false}, on_update);
+        trainer.verify_replicas();
+        if (world.rank() != 0) return;
+        course.updates = trainer.updates();
+        course.last = accuracy_of(network, images.test);
+    });
+    course.virtual_s = static_cast<double>(report.time) * 1e-9;
+    course.bytes_a_sample =
+        static_cast<double>(report.bytes) / static_cast<double>(course.updates * batch_size * ranks);
+    return course;
+}
+
+class Table {
+public:
+    explicit Table(bench::Report& report) : report_(report) {
+        report_.header({"mode", "accuracy", "best", "to 95 %, s", "sooner", "bytes/sample", "updates/s"});
+    }
+    void add(const std::string& name, const Course& course) {
+        if (std::isnan(first_)) first_ = course.reached_s;
+        const double rate = static_cast<double>(course.updates) / course.virtual_s;
+        report_.row({name, bench::format("%.1f %%", 100 * course.last), bench::format("%.1f %%", 100 * course.best),
+                     bench::format("%.2f", course.reached_s), bench::format("%.1f x", first_ / course.reached_s),
+                     bench::format("%.0f", course.bytes_a_sample), bench::format("%.1f", rate)});
+        nlohmann::json entry = {{"case", name},
+                                {"accuracy", course.last},
+                                {"best", course.best},
+                                {"bytes_a_sample", course.bytes_a_sample},
+                                {"updates_a_second", rate}};
+        if (!std::isnan(course.reached_s)) entry["seconds_to_target"] = course.reached_s;
+        report_.add(std::move(entry));
+    }
+
+private:
+    bench::Report& report_;
+    double first_ = NAN;
+};
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const bench::Options options = bench::parse(argc, argv);
+    bench::Report report("update modes behind slow links", options);
+    const auto images = digits::split(digits::read(DIGITS_DATA), 357);
+    const std::int64_t epochs = options.quick ? 4 : 40;
+    std::printf(
+        "%d simulated ranks, 100 Mbit/s and 20 ms between any two, %.0f ms a micro-batch of %d: seconds are virtual\n",
+        ranks, static_cast<double>(compute_ns) * 1e-6, static_cast<int>(batch_size));
+    Table table(report);
+    table.add("synchronous", train(images, epochs, 10));
+    table.add("  by a ring", train(images, epochs, 10, un::RingReducer{}));
+    table.add("local steps, 8", train(images, epochs, 8, un::LocalSteps{.steps = 8}));
+    table.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
+    table.add("Diloco, 32", train(images, epochs, 32, un::Diloco<>{.steps = 32}));
+    table.add("Diloco, 128", train(images, epochs, 128, un::Diloco<>{.steps = 128}));
+}
