@@ -7,6 +7,9 @@
 #include "../../examples/digits/data.hpp"
 #include "../../examples/digits/network.hpp"
 
+#include <unisono/compression/cast.hpp>
+#include <unisono/compression/int8.hpp>
+#include <unisono/compression/top_k.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/update/diloco.hpp>
@@ -121,6 +124,10 @@ int main(int argc, char** argv) {
     Table table(report);
     table.add("synchronous", train(images, epochs, 10));
     table.add("  by a ring", train(images, epochs, 10, un::RingReducer{}));
+    table.add("  bf16 wire", train(images, epochs, 10, un::Bf16Wire{}));
+    table.add("  fp16 wire", train(images, epochs, 10, un::Fp16Wire{}));
+    table.add("  int8 wire", train(images, epochs, 10, un::Int8Wire{}));
+    table.add("  top-k, 1 %", train(images, epochs, 10, un::TopK{}));
     table.add("local steps, 8", train(images, epochs, 8, un::LocalSteps{.steps = 8}));
     table.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
     table.add("Diloco, 32", train(images, epochs, 32, un::Diloco<>{.steps = 32}));

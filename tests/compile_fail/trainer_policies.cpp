@@ -1,4 +1,6 @@
 // Policies that do not go together are refused with what was found, what is required, and why.
+#include "unisono/compression/cast.hpp"
+#include "unisono/compression/int8.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/none.hpp"
@@ -176,7 +178,7 @@ int main() {
 #endif
 
 // case: compression
-// expect: found a compression policy. Required: none.
+// expect: unisono::Trainer: the compression lacks what compression/compression.hpp asks of one
 #ifdef CASE_compression
     train(model, Compressor{});
 #endif
@@ -227,6 +229,36 @@ int main() {
 // expect: found a loss scaling that declares `scales`, with an update that does not declare `agrees`
 #ifdef CASE_scaling_with_local_update
     train(model, un::LocalSteps{}, un::LossScaling{});
+#endif
+
+// case: compression_with_owners
+// expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+#ifdef CASE_compression_with_owners
+    train(model, un::Bf16Wire{}, OwnedSharding{});
+#endif
+
+// case: compression_with_reproducible
+// expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+#ifdef CASE_compression_with_reproducible
+    train(model, un::Bf16Wire{}, un::Reproducible{});
+#endif
+
+// case: compression_of_local_updates
+// expect: or an update that does not declare `agrees`
+#ifdef CASE_compression_of_local_updates
+    train(model, un::Bf16Wire{}, un::LocalSteps{});
+#endif
+
+// case: compression_ignores_reducer
+// expect: found a reducer, with a compression that declares `own_exchange`
+#ifdef CASE_compression_ignores_reducer
+    train(model, un::Int8Wire{}, un::RingReducer{});
+#endif
+
+// case: two_compressions
+// expect: found two compression policies. Required: at most one.
+#ifdef CASE_two_compressions
+    train(model, un::Int8Wire{}, un::Bf16Wire{});
 #endif
 
 // case: parameters_cut

@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "data": ["core"],
     "sampler": ["core"],
     "accumulation": ["core", "arithmetic"],
-    "compression": ["core", "arithmetic", "layout", "collective"],
+    "compression": ["core", "arithmetic", "layout", "group", "collective"],
     "reducer": ["collective", *COLLECTIVE, "layout", "compression:concept"],
     "guard": ["core", "arithmetic", "layout"],
     "update": ["core", "arithmetic", "layout", "collective", "optimizer"],

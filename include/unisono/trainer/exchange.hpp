@@ -16,6 +16,7 @@
 #include "unisono/trainer/loss_scale_run.hpp"
 #include "unisono/trainer/offence.hpp"
 #include "unisono/trainer/publication.hpp"
+#include "unisono/trainer/readiness.hpp"
 #include "unisono/trainer/shares.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/update.hpp"
@@ -33,7 +34,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// What the update policy drives; see update/update.hpp for the verbs.
-/// `Context` bundles the types World, Element, Reducer, Sharding, Guard, Clipping, Scaling, Optimizer,
+/// `Context` bundles the types World, Element, Reducer, Compression, Sharding, Guard, Clipping, Scaling, Optimizer,
 /// Weighing, Summation; `owned`: slices have owners.
 template <class Context>
 class Exchange {
@@ -46,9 +47,9 @@ public:
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_, policies_.summation),
           kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)),
-          extents_(world.rank(), world.size()), loss_scale_(policies_.scaling) {
-        const std::size_t bucket_count = flat_.layout().buckets().size();
-        for (std::size_t b = 0; b < bucket_count; ++b) {
+          wire_(policies_.compression.template start<T>(world, flat_.buckets())), extents_(world.rank(), world.size()),
+          loss_scale_(policies_.scaling), readiness_(flat_.layout()) {
+        for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
             if constexpr (Context::Reducer::gives_owners) extents_.add(bucket, policies_.reducer.owners(facts));
@@ -56,8 +57,6 @@ public:
         }
         extents_.close();
         state_ = OptimizerState<T>(policies_.optimizer.state(), extents_.owned_count());
-        waiting_.resize(bucket_count);
-        ready_in_.resize(flat_.layout().parameters());
         operations_.reserve(extents_.all().size());
     }
     Exchange(const Exchange&) = delete;
@@ -86,7 +85,7 @@ public:
         if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
         facts.loss_scale = loss_scale_.scale();
         const bool overlap = last && !alone_;
-        if (overlap) expect_parameters();
+        if (overlap) readiness_.expect();
         Pass pass(facts, overlap ? &Exchange::on_ready : nullptr, this);
         micro_ = &micro;
         pass_ = &pass;
@@ -124,7 +123,7 @@ public:
     // --- the verbs of an update ------------------------------------------------------------------------------------
 
     void start() {
-        for (; next_bucket_ < waiting_.size(); ++next_bucket_) start_bucket(next_bucket_);
+        for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
     }
 
     Verdict agree() {
@@ -150,6 +149,7 @@ public:
     void finish() {
         for (Operation& operation : operations_) operation.wait();
         operations_.clear();
+        if constexpr (compresses) wire_.finish();
     }
 
     /// Commits, unless clipping finds that the gradient has no finite norm; all ranks alike.
@@ -195,6 +195,9 @@ public:
 
     void discard() {
         gradient_.soil();
+        if constexpr (compresses) {
+            if (next_bucket_ != 0) wire_.forget();
+        }
         if constexpr (on_grid) gradient_.widen();
     }
 
@@ -213,7 +216,7 @@ public:
     [[nodiscard]] double gradient_norm() const { return norm_; }
     [[nodiscard]] const Context& policies() const { return policies_; }
     /// Bytes beside the model's own and the optimizer's: images of gradients and parameters.
-    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes(); }
+    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
 
 private:
     /// Not inlined: the model's loops are compiled as in a function of their own, without our members in the way.
@@ -239,29 +242,16 @@ private:
 
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all earlier buckets have started.
 
-    void expect_parameters() {
-        const auto& buckets = flat_.layout().buckets();
-        ++pass_number_;
-        for (std::size_t b = 0; b < buckets.size(); ++b) waiting_[b] = buckets[b].piece_count;
-    }
-
     static void on_ready(void* self, std::size_t parameter) { static_cast<Exchange*>(self)->ready(parameter); }
 
     void ready(std::size_t parameter) {
-        if (parameter >= flat_.layout().parameters())
-            refuse_input(
-                concat({"pass.ready(", parameter, "): the model has ", flat_.layout().parameters(), " parameters"}));
-        const std::size_t bucket = flat_.layout().bucket_of(parameter);
-        if (bucket == Layout::none) return;
-        if (std::exchange(ready_in_[parameter], pass_number_) == pass_number_)
-            refuse_input({"pass.ready(", parameter, ") was called twice in one micro-batch"});
-        --waiting_[bucket];
-        if (next_bucket_ != bucket || waiting_[bucket] != 0) return;
+        const std::size_t bucket = readiness_.note(parameter);
+        if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
         if (!gradient_.held()) {
             micro_->tokens = pass_->tokens();
             gradient_.hold(share_of(*micro_).multiplier);
         }
-        while (next_bucket_ < waiting_.size() && waiting_[next_bucket_] == 0) start_bucket(next_bucket_++);
+        while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
     }
 
     /// Makes a bucket's gradient ready to travel, looks at it, and begins to sum it.
@@ -270,13 +260,15 @@ private:
         if constexpr (inspects_parts) {
             if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
-        T* const values = gradient_.settle(bucket, b + 1 == waiting_.size());
+        T* const values = gradient_.settle(bucket, b + 1 == bucket_count());
         if constexpr (Context::Guard::inspects && !on_grid) {
             if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
             else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
         }
         if (alone_) return;
-        if constexpr (!on_grid) {
+        if constexpr (compresses) {
+            wire_.begin(b, values + bucket.first, run_);
+        } else if constexpr (!on_grid) {
             start_sums(b, values);
         } else if (values == nullptr) {
             start_sums(b, gradient_.image());
@@ -351,6 +343,11 @@ private:
         }
     }
 
+    static constexpr bool compresses = Context::Compression::compresses;
+    using Wire = decltype(std::declval<const typename Context::Compression&>().template start<T>(
+        std::declval<World&>(), std::span<const Slice>()));
+    [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
+
     using Gradients = typename Context::Summation::template Gradients<World, T>;
     static constexpr bool on_grid = Context::Summation::reproducible;
     /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
@@ -369,6 +366,7 @@ private:
     GradientKind kind_;
     Publication<World, T> publication_;
     ReducerRun run_;
+    Wire wire_;
     Extents extents_;
     OptimizerState<T> state_;
     std::vector<Operation> operations_;
@@ -381,9 +379,7 @@ private:
     LossScaleRun<typename Context::Scaling> loss_scale_;
     std::uint64_t applied_ = 0;
     std::size_t next_bucket_ = 0;
-    List<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
-    List<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
-    std::uint64_t pass_number_ = 0;
+    Readiness readiness_;
     MicroBatchFacts* micro_ = nullptr;
     Pass* pass_ = nullptr;
 };

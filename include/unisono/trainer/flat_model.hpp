@@ -76,6 +76,7 @@ public:
     /// One stretch holds the whole model.
     [[nodiscard]] bool contiguous() const { return stretches_.size() == 1; }
 
+    [[nodiscard]] std::span<const Slice> buckets() const { return buckets_; }
     /// The elements of a bucket in flat order: whole parameters that follow one another.
     [[nodiscard]] const Slice& bucket(std::size_t index) const { return buckets_[index]; }
 

@@ -17,6 +17,8 @@
 /// | `local`               | update             | each rank updates its own copy, until the ranks meet                 |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
+/// | `compresses`          | compression        | gradients do not travel as they are                                  |
+/// | `own_exchange`        | compression        | uses no reducer                                                      |
 /// | `reproducible`        | summation          | sums do not depend on order and grouping                             |
 /// | `logical`             | replicas           | their number does not depend on that of the ranks                    |
 ///
@@ -29,6 +31,8 @@
 /// | who needs agreement is given an update that agrees, or is local          | else one rank skips what another applies    |
 /// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
 /// | clipping that needs agreement is given an update that agrees              | the norm is of all ranks' gradient           |
+/// | what compresses is given no owners, plain sums and an update that agrees | it forms the sum of all, of what it was given |
+/// | what has an exchange of its own is given no reducer                       | it would not be used                         |
 /// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
 /// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
@@ -137,9 +141,9 @@ struct TrainerArguments {
                   "Why: which of them came first would change the result.");
     static_assert(given_of<Family::loss_scaling, Given...> <= 1,
                   "unisono::Trainer: found two loss scalings. Required: at most one. Why: a pass has one scale.");
-    static_assert(given_of<Family::compression, Given...> == 0,
-                  "unisono::Trainer: found a compression policy. Required: none. "
-                  "Why: this version's trainer sends gradients as they are, and would ignore it.");
+    static_assert(given_of<Family::compression, Given...> <= 1,
+                  "unisono::Trainer: found two compression policies. Required: at most one. "
+                  "Why: gradients travel in one form.");
 
     static constexpr bool good =
         known && given_of<Family::sampler, Given...> <= 1 && given_of<Family::accumulation, Given...> <= 1 &&
@@ -149,7 +153,7 @@ struct TrainerArguments {
         given_of<Family::weighing, Given...> <= 1 && given_of<Family::observer, Given...> <= 1 &&
         given_of<Family::replicas, Given...> <= 1 && given_of<Family::summation, Given...> <= 1 &&
         given_of<Family::clipping, Given...> <= 1 && given_of<Family::loss_scaling, Given...> <= 1 &&
-        given_of<Family::compression, Given...> == 0;
+        given_of<Family::compression, Given...> <= 1;
 };
 
 /// The rules as values, for those who want to ask (the policy matrix of the tests does).

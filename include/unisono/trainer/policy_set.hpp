@@ -4,6 +4,7 @@
 /// One policy of each family: those that were given to a Trainer, in any order, and the defaults for the rest.
 
 #include "unisono/accumulation/none.hpp"
+#include "unisono/compression/compression.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/guard/finite.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -31,6 +32,7 @@ template <class... Given>
 struct TrainerPolicies {
     using Sampler = typename PolicyOf<Family::sampler, DistributedSampler, Given...>::type;
     using Accumulation = typename PolicyOf<Family::accumulation, NoAccumulation, Given...>::type;
+    using Compression = typename PolicyOf<Family::compression, NoCompression, Given...>::type;
     using Reducer = typename PolicyOf<Family::reducer, NativeReducer, Given...>::type;
     using Guard = typename PolicyOf<Family::guard, FiniteGuard, Given...>::type;
     using Clipping = typename PolicyOf<Family::clipping, NoClipping, Given...>::type;
@@ -47,6 +49,8 @@ struct TrainerPolicies {
     static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
     static_assert(accumulation_policy<Accumulation>,
                   "unisono::Trainer: the accumulation policy lacks what accumulation/accumulation.hpp asks of one");
+    static_assert(compression_policy<Compression>,
+                  "unisono::Trainer: the compression lacks what compression/compression.hpp asks of one");
     static_assert(guard_policy<Guard>, "unisono::Trainer: the guard lacks what guard/guard.hpp asks of one");
     static_assert(clipping_policy<Clipping>,
                   "unisono::Trainer: the clipping policy lacks what guard/clipping.hpp asks of one");
@@ -72,6 +76,21 @@ struct TrainerPolicies {
                   "unisono::Trainer: found a clipping policy that declares `needs_agreement`, with an update that does "
                   "not declare `agrees`. Required: an update that does, for instance Synchronous. "
                   "Why: the norm is of all ranks' gradient, so all must form it together.");
+    static constexpr bool compression_sums_all =
+        !Compression::compresses ||
+        (agrees<Update> && !Summation::reproducible && !gives_owners<Reducer> && !may_give_owners<Sharding>);
+    static_assert(
+        compression_sums_all,
+        "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
+        "`gives_owners` or `reproducible`, or an update that does not declare `agrees`. Required: every rank owns "
+        "everything, plain sums, and Synchronous or the like. "
+        "Why: a compression forms the sum of all ranks' gradients, for all ranks, and rounds.");
+    static constexpr bool compression_has_its_way =
+        !Compression::own_exchange || given_of<Family::reducer, Given...> == 0;
+    static_assert(
+        compression_has_its_way,
+        "unisono::Trainer: found a reducer, with a compression that declares `own_exchange`. Required: no reducer. "
+        "Why: what such a compression sends cannot be summed on the way, so the reducer would not be used.");
     static constexpr bool scaling_is_told = !Scaling::scales || Guard::inspects || Summation::reproducible;
     static_assert(scaling_is_told,
                   "unisono::Trainer: found a loss scaling that declares `scales`, with a guard that does not declare "
@@ -82,7 +101,8 @@ struct TrainerPolicies {
                   "unisono::Trainer: found a loss scaling that declares `scales`, with an update that does not declare "
                   "`agrees`. Required: an update that does, for instance Synchronous. "
                   "Why: the scale is lowered on all ranks alike.");
-    static constexpr bool good = scaling_is_told && scaling_agrees && loss_scaling_policy<Scaling> && grid_agrees &&
+    static constexpr bool good = compression_policy<Compression> && compression_sums_all && compression_has_its_way &&
+                                 scaling_is_told && scaling_agrees && loss_scaling_policy<Scaling> && grid_agrees &&
                                  clipping_agrees && clipping_policy<Clipping> && TrainerArguments<Given...>::good &&
                                  sampler_policy<Sampler> && accumulation_policy<Accumulation> && guard_policy<Guard> &&
                                  update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
@@ -91,16 +111,18 @@ struct TrainerPolicies {
 
     explicit TrainerPolicies(Given&... given)
         : sampler(take<Sampler>(given...)), accumulation(take<Accumulation>(given...)),
-          reducer(take<Reducer>(given...)), guard(take<Guard>(given...)), clipping(take<Clipping>(given...)),
-          scaling(take<Scaling>(given...)), update(take<Update>(given...)), sharding(take<Sharding>(given...)),
-          optimizer(take<Optimizer>(given...)), learning_rate(take<LearningRate>(given...)),
-          weighing_policy(take<Weighing>(given...)), observer(take<Observer>(given...)),
-          summation(take<Summation>(given...)), hosting(take<Hosting>(given...)), buckets(take<Buckets>(given...)) {}
+          compression(take<Compression>(given...)), reducer(take<Reducer>(given...)), guard(take<Guard>(given...)),
+          clipping(take<Clipping>(given...)), scaling(take<Scaling>(given...)), update(take<Update>(given...)),
+          sharding(take<Sharding>(given...)), optimizer(take<Optimizer>(given...)),
+          learning_rate(take<LearningRate>(given...)), weighing_policy(take<Weighing>(given...)),
+          observer(take<Observer>(given...)), summation(take<Summation>(given...)), hosting(take<Hosting>(given...)),
+          buckets(take<Buckets>(given...)) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
                                         facts_of(guard),    facts_of(reducer),      facts_of(update),
                                         facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
+        if constexpr (Compression::compresses) all.push_back(facts_of(compression));
         if constexpr (!std::is_same_v<Clipping, NoClipping>) all.push_back(facts_of(clipping));
         if constexpr (Scaling::scales) all.push_back(facts_of(scaling));
         if constexpr (Summation::reproducible) all.push_back(facts_of(summation));
@@ -110,6 +132,7 @@ struct TrainerPolicies {
 
     Sampler sampler;
     Accumulation accumulation;
+    Compression compression;
     Reducer reducer;
     Guard guard;
     Clipping clipping;

@@ -26,12 +26,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The policies that an exchange works with, and the types it is made of.
-template <class WorldType, class ElementType, class ReducerType, class ShardingType, class GuardType,
-          class ClippingType, class ScalingType, class OptimizerType, class WeighingType, class SummationType>
+template <class WorldType, class ElementType, class ReducerType, class CompressionType, class ShardingType,
+          class GuardType, class ClippingType, class ScalingType, class OptimizerType, class WeighingType,
+          class SummationType>
 struct ExchangeContext {
     using World = WorldType;
     using Element = ElementType;
     using Reducer = ReducerType;
+    using Compression = CompressionType;
     using Sharding = ShardingType;
     using Guard = GuardType;
     using Clipping = ClippingType;
@@ -43,6 +45,7 @@ struct ExchangeContext {
     static constexpr bool owned = gives_owners<Reducer> || may_give_owners<Sharding>;
 
     Reducer reducer;
+    Compression compression;
     Sharding sharding;
     Guard guard;
     Clipping clipping;
@@ -57,10 +60,10 @@ template <class World, class Model, class Policies>
 class Session {
 public:
     using T = parameter_element_t<Model>;
-    using Context =
-        ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Sharding, typename Policies::Guard,
-                        typename Policies::Clipping, typename Policies::Scaling, typename Policies::Optimizer,
-                        typename Policies::Weighing, typename Policies::Summation>;
+    using Context = ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Compression,
+                                    typename Policies::Sharding, typename Policies::Guard, typename Policies::Clipping,
+                                    typename Policies::Scaling, typename Policies::Optimizer,
+                                    typename Policies::Weighing, typename Policies::Summation>;
 
     using Meetings = Meeting<World, T, typename Policies::Update>;
     /// Ranks make updates of their own, which may fail on one of them.
@@ -73,10 +76,12 @@ public:
             policies_.optimizer.check();
             policies_.learning_rate.check();
             policies_.clipping.check();
+            policies_.compression.check();
             policies_.scaling.check();
             agree_on_policies();
-            Context context{policies_.reducer, policies_.sharding,  policies_.guard,           policies_.clipping,
-                            policies_.scaling, policies_.optimizer, policies_.weighing_policy, policies_.summation};
+            Context context{policies_.reducer,   policies_.compression,     policies_.sharding,
+                            policies_.guard,     policies_.clipping,        policies_.scaling,
+                            policies_.optimizer, policies_.weighing_policy, policies_.summation};
             if constexpr (measured_sharding<typename Policies::Sharding>) {
                 if (!policies_.sharding.costs.measured())
                     policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);

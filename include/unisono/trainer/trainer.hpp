@@ -10,6 +10,7 @@
 /// |---------------|------------------------|---------------------------------------------------------------------|
 /// | sampler       | `DistributedSampler`   | sampler/sampler.hpp                                                 |
 /// | accumulation  | `NoAccumulation`       | accumulation/accumulation.hpp                                       |
+/// | compression   | `NoCompression`        | compression/compression.hpp                                         |
 /// | reducer       | `NativeReducer`        | reducer/reducer.hpp                                                 |
 /// | guard         | `FiniteGuard`          | guard/guard.hpp                                                     |
 /// | clipping      | `NoClipping`           | guard/clipping.hpp                                                  |

@@ -1,0 +1,146 @@
+#pragma once
+
+/// \file
+/// Gradients travel in 16 bits.
+
+#include "unisono/arithmetic/apply.hpp"
+#include "unisono/compression/compression.hpp"
+#include "unisono/core/element.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// Also under -ffast-math.
+UNISONO_INLINE bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u; }
+
+/// Rounds to 16 bits, and keeps what that leaves over. What would not fit, or not fit a sum, is cut to `most`, and the rest is left over,
+/// too; infinity and NaN stay what they are, and leave nothing.
+template <class Half, class T>
+struct EncodeHalf {
+    float most;
+    UNISONO_INLINE void operator()(Half& wire, const T& value, T& left) const {
+        const T wanted = value + left;
+        const auto rounded = static_cast<float>(wanted);
+        const bool finite = is_finite(rounded);
+        const float cut = rounded > most ? most : rounded < -most ? -most : rounded;
+        wire = static_cast<Half>(finite ? cut : rounded);
+        const T rest = wanted - static_cast<T>(static_cast<float>(wire));
+        left = finite ? rest : T{};
+    }
+};
+template <class Half, class T>
+struct EncodeHalfAndForget {
+    float most;
+    UNISONO_INLINE void operator()(Half& wire, const T& value) const {
+        const auto rounded = static_cast<float>(value);
+        const float cut = rounded > most ? most : rounded < -most ? -most : rounded;
+        wire = static_cast<Half>(is_finite(rounded) ? cut : rounded);
+    }
+};
+template <class Half, class T>
+struct DecodeHalf {
+    UNISONO_INLINE void operator()(T& value, const Half& wire) const {
+        value = static_cast<T>(static_cast<float>(wire));
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+} // namespace detail
+
+/// Each gradient is rounded to `Half`, to nearest; the reducer sums in it: over mapped memory all ranks' numbers at once, in float,
+/// with one rounding; by other schedules each addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 bits;
+/// float16 has 11 bits, and numbers beyond 65,504 / ranks are cut and sent later. Memory: 2 bytes an element, and with error
+/// feedback as much as the gradients. Cost: one pass before and one after. Source: the formats of PyTorch's DDP communication
+/// hooks (fp16_compress, bf16_compress), which have no error feedback.
+template <class Half>
+    requires(sizeof(Half) == 2) && floating_element<Half>
+struct CastWire {
+    bool error_feedback = true;
+
+    static constexpr std::string_view name = std::same_as<Half, bfloat16> ? "bf16 wire" : "fp16 wire";
+    static constexpr Family family = Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = false;
+    friend bool operator==(const CastWire&, const CastWire&) = default;
+    void check() const {}
+
+    template <class World, class T>
+    class Run {
+    public:
+        Run(World& world, std::span<const Slice> buckets, bool error_feedback)
+            : world_(&world), buckets_(buckets.begin(), buckets.end()), values_(buckets.size()) {
+            std::size_t count = 0;
+            for (const Slice& bucket : buckets_) count = count < bucket.end() ? bucket.end() : count;
+            wire_ = world.template allocate<Half>(count);
+            if (error_feedback) left_.resize(count);
+            operations_.reserve(buckets_.size());
+        }
+        Run(const Run&) = delete;
+        Run& operator=(const Run&) = delete;
+
+        template <class Reduction>
+        void begin(std::size_t b, T* values, Reduction& reduction) {
+            const Slice& bucket = buckets_[b];
+            const std::span<Half> wire(wire_.data() + bucket.first, bucket.count);
+            const std::span<const T> own(values, bucket.count);
+            const float most = largest() / static_cast<float>(world_->size());
+            if (left_.empty()) apply(detail::EncodeHalfAndForget<Half, T>{most}, wire, own);
+            else
+                apply(detail::EncodeHalf<Half, T>{most}, wire, own,
+                      std::span<T>(left_.data() + bucket.first, bucket.count));
+            values_[b] = values;
+            operations_.push_back(reduction.sum(*world_, wire));
+        }
+        void finish() {
+            for (Operation& one : operations_) one.wait();
+            operations_.clear();
+            for (std::size_t b = 0; b < buckets_.size(); ++b) {
+                const Slice& bucket = buckets_[b];
+                if (T* const values = std::exchange(values_[b], nullptr))
+                    apply(detail::DecodeHalf<Half, T>{}, std::span<T>(values, bucket.count),
+                          std::span<const Half>(wire_.data() + bucket.first, bucket.count));
+            }
+        }
+        void forget() { std::fill(left_.begin(), left_.end(), T{}); }
+        [[nodiscard]] std::size_t bytes() const { return wire_.size() * sizeof(Half) + left_.size() * sizeof(T); }
+
+    private:
+        static constexpr float largest() {
+            return std::same_as<Half, float16> ? 65504.0f : std::numeric_limits<float>::max() / 2;
+        }
+
+        World* world_;
+        std::vector<Slice> buckets_;
+        std::vector<T*> values_; ///< of the buckets that were begun
+        Memory<Half> wire_;
+        std::vector<T> left_;
+        std::vector<Operation> operations_;
+    };
+
+    template <class T, class World>
+    [[nodiscard]] Run<World, T> start(World& world, std::span<const Slice> buckets) const {
+        return {world, buckets, error_feedback};
+    }
+};
+using Bf16Wire = CastWire<bfloat16>;
+using Fp16Wire = CastWire<float16>;
+static_assert(compression_policy<Bf16Wire> && compression_policy<Fp16Wire>);
+
+UNISONO_NAMESPACE_END

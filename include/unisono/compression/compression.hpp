@@ -1,0 +1,67 @@
+#pragma once
+
+/// \file
+/// In what form gradients travel: fewer bytes, and a gradient that is not quite the sum.
+///
+/// A policy's `start<T>(group, buckets)` makes its *run* for one model; `buckets` are slices of the flat order. Its verbs:
+///  - `begin(b, values, reduction)`: encodes this rank's gradient of bucket b, and starts to exchange it, without waiting. The values
+///    must stay where they are;
+///  - `finish()`: waits; the values of all buckets that were begun are the sum over all ranks of what each has encoded;
+///  - `forget()`: what encoding has left over so far is dropped: the update was left out on all ranks;
+///  - `bytes()`: memory beside the model's.
+///
+/// Laws
+/// - All ranks begin the same buckets in the same order, and have the same bits after `finish`.
+/// - With error feedback what an update's encoding leaves over is added to the next one's gradient, so that nothing is lost, only
+///   late (Seide et al. 2014; Karimireddy et al. 2019): the sum over updates of what was sent differs from that of the gradients
+///   by what is left over now.
+/// - Encoding does not depend on the time or on other ranks.
+///
+/// | policy      | an element takes               | sums                            | wins                                               |
+/// |-------------|--------------------------------|---------------------------------|----------------------------------------------------|
+/// | `NoCompression` | 4 or 8 bytes               | the reducer's                   | fast networks                                      |
+/// | `CastWire<bfloat16>`, `CastWire<float16>` | 2 bytes | the reducer's, in 16 bits    | safe: half of the bytes                            |
+/// | `Int8Wire`  | 1 byte, and 4 a block          | at each slice's owner, in float | a quarter of the bytes                             |
+/// | `TopK`      | 8 bytes for one in a hundred   | everybody's, by everybody       | very slow links, few ranks: bytes grow with ranks  |
+///
+/// Declared properties: `compresses` (false: nothing of all this happens), `own_exchange` (it does not use the reducer, so none may be
+/// given beside it).
+/// Deliberately absent: formats without error feedback by default, except where it was switched off. To come: fp8, PowerSGD, 1 bit.
+
+#include "unisono/core/policy.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+template <class C>
+concept compression_policy = policy_of<C, Family::compression> && requires(const C& policy) {
+    { C::compresses } -> std::convertible_to<bool>;
+    { C::own_exchange } -> std::convertible_to<bool>;
+    policy.check();
+};
+
+/// Gradients travel as they are.
+struct NoCompression {
+    static constexpr std::string_view name = "none";
+    static constexpr Family family = Family::compression;
+    static constexpr bool compresses = false;
+    static constexpr bool own_exchange = false;
+    friend bool operator==(const NoCompression&, const NoCompression&) = default;
+    void check() const {}
+
+    struct Run {
+        static constexpr std::size_t bytes() { return 0; }
+    };
+    template <class T, class World>
+    [[nodiscard]] Run start(World&, std::span<const Slice>) const {
+        return {};
+    }
+};
+static_assert(compression_policy<NoCompression>);
+
+UNISONO_NAMESPACE_END

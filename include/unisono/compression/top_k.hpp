@@ -1,0 +1,147 @@
+#pragma once
+
+/// \file
+/// Only the largest of the gradients travel.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/compression/compression.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Of each bucket the `fraction` with the largest magnitudes, at least one, as index and float; the rest waits for the next update.
+/// Everybody gets everybody's and adds them in rank order. Bytes a rank: 8 (p - 1) fraction an element, so they grow with the
+/// ranks, where sums do not: with a hundredth, 50 x less than a ring's on two ranks, 12 x on five. NaN counts as the largest of
+/// all. Memory: twice the gradients, and what travels. Cost: a selection, linear in the bucket, some ten times a pass over it.
+/// Source: Aji & Heafield 2017 (sparse communication), with its error feedback; Lin et al. 2018 (DGC) without momentum correction.
+struct TopK {
+    double fraction = 0.01;
+
+    static constexpr std::string_view name = "top-k";
+    static constexpr Family family = Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = true;
+    friend bool operator==(const TopK&, const TopK&) = default;
+    void check() const {
+        if (!(fraction > 0 && fraction <= 1))
+            refuse_input({name, ".fraction is ", fraction, "; expected more than 0 and at most 1"});
+    }
+
+    template <class World, class T>
+    class Run;
+    template <class T, class World>
+    [[nodiscard]] Run<World, T> start(World& world, std::span<const Slice> buckets) const {
+        return {world, buckets, *this};
+    }
+};
+static_assert(compression_policy<TopK>);
+
+template <class World, class T>
+class TopK::Run {
+public:
+    Run(World& world, std::span<const Slice> buckets, const TopK& policy) : world_(&world) {
+        const auto ranks = static_cast<std::size_t>(world.size());
+        std::size_t chosen = 0, count = 0, longest = 0;
+        for (const Slice& slice : buckets) {
+            if (slice.count > std::numeric_limits<std::uint32_t>::max())
+                refuse_input({name, ": a bucket has ", slice.count, " elements; expected at most ",
+                              std::numeric_limits<std::uint32_t>::max(), ", as an index has 4 bytes"});
+            const auto wanted = static_cast<std::size_t>(policy.fraction * static_cast<double>(slice.count));
+            buckets_.push_back({slice, std::max<std::size_t>(1, wanted), chosen, nullptr, {}});
+            chosen += buckets_.back().chosen;
+            count = std::max(count, slice.end());
+            longest = std::max(longest, slice.count);
+        }
+        mine_ = world.template allocate<Entry>(chosen);
+        all_ = world.template allocate<Entry>(chosen * ranks);
+        left_.resize(count);
+        magnitudes_.resize(longest);
+    }
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+
+    template <class Reduction>
+    void begin(std::size_t b, T* values, Reduction&) {
+        Bucket& bucket = buckets_[b];
+        bucket.values = values;
+        T* const left = left_.data() + bucket.slice.first;
+        for (std::size_t i = 0; i < bucket.slice.count; ++i) left[i] += values[i];
+        const std::span<Entry> mine(mine_.data() + bucket.at, bucket.chosen);
+        choose(left, bucket.slice.count, mine);
+        const auto ranks = static_cast<std::size_t>(world_->size());
+        bucket.operation = start_all_gather(*world_, std::span<const Entry>(mine),
+                                            std::span<Entry>(all_.data() + ranks * bucket.at, ranks * bucket.chosen));
+    }
+    void finish() {
+        const auto ranks = static_cast<std::size_t>(world_->size());
+        for (Bucket& bucket : buckets_) {
+            if (bucket.values == nullptr) continue;
+            bucket.operation.wait();
+            std::fill_n(bucket.values, bucket.slice.count, T{});
+            for (const Entry& one : std::span(all_.data() + ranks * bucket.at, ranks * bucket.chosen))
+                bucket.values[one.index] += static_cast<T>(one.value);
+            bucket.values = nullptr;
+        }
+    }
+    void forget() { std::fill(left_.begin(), left_.end(), T{}); }
+    [[nodiscard]] std::size_t bytes() const {
+        return (mine_.size() + all_.size()) * sizeof(Entry) + (left_.size() + magnitudes_.size()) * sizeof(T);
+    }
+
+private:
+    struct Entry {
+        std::uint32_t index = 0;
+        float value = 0;
+    };
+    struct Bucket {
+        Slice slice;
+        std::size_t chosen = 0; ///< elements that travel
+        std::size_t at = 0;     ///< entries before its own
+        T* values = nullptr;    ///< where it was begun
+        Operation operation;
+    };
+
+    /// Moves the largest from `left` to `entries`; of equal ones those that come first.
+    void choose(T* left, std::size_t count, std::span<Entry> entries) {
+        constexpr T infinity = std::numeric_limits<T>::infinity();
+        const auto magnitude = [](T x) { return x == x ? std::abs(x) : infinity; };
+        for (std::size_t i = 0; i < count; ++i) magnitudes_[i] = magnitude(left[i]);
+        const auto begin = magnitudes_.begin();
+        const auto least = begin + static_cast<std::ptrdiff_t>(entries.size() - 1);
+        std::nth_element(begin, least, begin + static_cast<std::ptrdiff_t>(count), std::greater<>());
+        const T bound = *least;
+        std::size_t larger = 0;
+        for (std::size_t i = 0; i < entries.size(); ++i) larger += magnitudes_[i] > bound;
+        std::size_t equal = entries.size() - larger; // so many of them
+        std::size_t next = 0;
+        for (std::size_t i = 0; i < count && next < entries.size(); ++i) {
+            const T size = magnitude(left[i]);
+            if (size < bound || (size == bound && equal == 0)) continue;
+            if (size == bound) --equal;
+            const auto value = static_cast<float>(left[i]);
+            entries[next++] = {static_cast<std::uint32_t>(i), value};
+            left[i] = size < infinity ? left[i] - static_cast<T>(value) : T{};
+        }
+    }
+
+    World* world_;
+    std::vector<Bucket> buckets_;
+    Memory<Entry> mine_, all_;
+    std::vector<T> left_;
+    std::vector<T> magnitudes_;
+};
+
+UNISONO_NAMESPACE_END

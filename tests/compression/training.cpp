@@ -1,0 +1,118 @@
+// Training with compressed gradients: it comes to the known answer, whatever else is composed with it.
+#include "../trainer/models.hpp"
+#include "../trainer/outcomes.hpp"
+
+#include "unisono/accumulation/steps.hpp"
+#include "unisono/compression/cast.hpp"
+#include "unisono/compression/int8.hpp"
+#include "unisono/compression/top_k.hpp"
+#include "unisono/guard/clip_by_norm.hpp"
+#include "unisono/guard/finite.hpp"
+#include "unisono/reducer/ring.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+constexpr std::size_t columns = 12;
+constexpr std::size_t rows = 48;
+
+double answer(std::size_t i) { return std::sin(1 + 2.0 * static_cast<double>(i)); }
+
+/// Rows whose targets are known exactly.
+struct Task {
+    std::vector<double> x = std::vector<double>(rows * columns), targets = std::vector<double>(rows);
+    Task() {
+        for (std::size_t i = 0; i < rows; ++i)
+            for (std::size_t j = 0; j < columns; ++j) {
+                x[i * columns + j] = std::cos(static_cast<double>(7 * i + 3 * j + i * j));
+                targets[i] += x[i * columns + j] * answer(j);
+            }
+    }
+    [[nodiscard]] un::RowData<double, double> data() const { return {x, columns, targets}; }
+};
+
+template <class... Policies>
+void check_answer(int ranks, double bound, const Policies&... policies) {
+    const Task task;
+    for (const auto& one : outcomes(ranks, [&](auto& world) {
+             LeastSquares<double> model(columns, 5);
+             model.says_ready = true; // buckets travel while the pass goes on
+             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5},
+                                 un::Buckets{.first_bytes = 1, .bytes = 50}, policies...};
+             trainer.fit(task.data(), {.epochs = 60, .batch_size = 4, .progress = false});
+             trainer.verify_replicas();
+             for (std::size_t j = 0; j < columns; ++j)
+                 if (!(std::abs(model.values()[j] - answer(j)) <= bound))
+                     throw std::runtime_error("weight " + std::to_string(j) + " is off by " +
+                                              std::to_string(std::abs(model.values()[j] - answer(j))));
+         }))
+        BOOST_TEST(!one.failed, one.what);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(compressed_training)
+
+BOOST_AUTO_TEST_CASE(
+    it_comes_to_the_known_answer) { // errors shrink with the gradients, so that it does so to the last digits
+    for (const int ranks : {1, 2, 3}) {
+        check_answer(ranks, 1e-6, un::Bf16Wire{});
+        check_answer(ranks, 1e-6, un::Fp16Wire{}, un::RingReducer{});
+        check_answer(ranks, 1e-6, un::Int8Wire{.block = 4});
+        check_answer(ranks, 1e-3, un::TopK{.fraction = 0.3});
+    }
+}
+
+BOOST_AUTO_TEST_CASE(composed_with_others) {
+    check_answer(2, 1e-5, un::Int8Wire{.block = 4}, un::Accumulate{.steps = 2}, un::ClipByNorm{.max_norm = 5});
+    check_answer(3, 1e-5, un::Bf16Wire{}, un::BySamples{}, un::Accumulate{.steps = 3});
+}
+
+BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_nothing_behind) {
+    const auto train = [](const auto& policy) {
+        for (const auto& one : outcomes(2, [&](auto& world) {
+                 LeastSquares<double> model(columns);
+                 un::Trainer trainer{world, model, policy, un::FiniteGuard{un::OnOffence::skip}};
+                 Task task;
+                 const auto good = task.data();
+                 const std::vector<std::size_t> first = {0, 1, 2};
+                 trainer.step(good.batch(first));
+                 std::vector<double> bad = task.targets;
+                 if (world.rank() == 1) bad[1] = std::numeric_limits<double>::infinity();
+                 const un::RowData<double, double> poisoned(task.x, columns, bad);
+                 if (trainer.step(poisoned.batch(first)).committed) throw std::runtime_error("committed");
+                 for (int i = 0; i < 5; ++i)
+                     if (!trainer.step(good.batch(first)).committed) throw std::runtime_error("not committed");
+                 for (const double x : model.values())
+                     if (!std::isfinite(x)) throw std::runtime_error("a NaN was kept");
+                 trainer.verify_replicas();
+             }))
+            BOOST_TEST(!one.failed, one.what);
+    };
+    train(un::Bf16Wire{});
+    train(un::Int8Wire{});
+    train(un::TopK{.fraction = 0.2});
+}
+
+BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {
+    for (const auto& one : outcomes(1, [](auto& world) {
+             LeastSquares<double> model(columns);
+             un::Trainer trainer{world, model, un::Int8Wire{.block = 64}};
+             if (trainer.describe().find("int8 wire(64, true)") == std::string::npos)
+                 throw std::runtime_error(trainer.describe());
+         }))
+        BOOST_TEST(!one.failed, one.what);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
