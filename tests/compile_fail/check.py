@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 FLAGS = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-fmessage-length=0"]
@@ -56,7 +57,29 @@ def loose(text):
     return " ".join(text.split())
 
 
-def problem_of(case, compiler, path, includes):
+def precompile(compiler, path, includes, folder):
+    """The options by which a case gets the file's leading includes precompiled, as they are most of the work."""
+    lines = []
+    for line in open(path):
+        if line.startswith("#include "):
+            lines.append(line)
+        elif line.strip() and not line.startswith("//"):
+            break
+    folder = os.path.join(folder, os.path.basename(compiler))
+    os.makedirs(folder)
+    header = os.path.join(folder, "prelude.hpp")
+    with open(header, "w") as file:
+        file.writelines(lines)
+    is_clang = "clang" in compiler
+    made = header + (".pch" if is_clang else ".gch")
+    flags = [flag for flag in FLAGS if flag != "-fsyntax-only"]
+    command = [compiler, *flags, *(f"-I{include}" for include in includes), "-x", "c++-header", header, "-o", made]
+    if subprocess.run(command, capture_output=True).returncode != 0:
+        return []  # the cases will say what is wrong
+    return ["-include-pch", made] if is_clang else ["-Winvalid-pch", "-include", header]
+
+
+def problem_of(case, compiler, path, includes, precompiled):
     """None if all is as expected, else what is wrong."""
     wanted = [text for kind, text in case.expected
               if kind == "expect" or (kind == "expect-clang") == ("clang" in compiler)]
@@ -64,7 +87,7 @@ def problem_of(case, compiler, path, includes):
         return "the case expects nothing; say `// expect: text` or `// expect-success`"
     if case.success and wanted:
         return "the case expects success and words of a failure"
-    command = [compiler, *FLAGS, *(f"-I{folder}" for folder in includes)]
+    command = [compiler, *FLAGS, *precompiled, *(f"-I{folder}" for folder in includes)]
     if case.name:
         command.append(f"-DCASE_{case.name}")
     result = subprocess.run([*command, path], capture_output=True, text=True, env=dict(os.environ, LC_ALL="C"))
@@ -86,8 +109,11 @@ def main():
     parser.add_argument("file")
     options = parser.parse_args()
     runs = [(case, compiler) for case in parse(options.file) for compiler in options.compiler]
-    with ThreadPoolExecutor(2) as pool:
-        problems = list(pool.map(lambda run: problem_of(*run, options.file, options.include), runs))
+    with ThreadPoolExecutor(2) as pool, tempfile.TemporaryDirectory() as folder:
+        preludes = dict(zip(options.compiler, pool.map(
+            lambda compiler: precompile(compiler, options.file, options.include, folder), options.compiler)))
+        problems = list(pool.map(
+            lambda run: problem_of(*run, options.file, options.include, preludes[run[1]]), runs))
     failed = 0
     for (case, compiler), problem in zip(runs, problems):
         label = f"{options.file}{' case ' + case.name if case.name else ''} with {compiler}"

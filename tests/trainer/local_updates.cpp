@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(bad_steps_are_refused) {
         BOOST_TEST(one.says("local steps.steps is 0; expected at least one"), one.what);
     for (const auto& one : outcomes(2, [](auto& world) {
              Quadratic model(world, false);
-             un::Trainer trainer{world, model, un::LocalSteps{.steps = world.rank() + 2u}};
+             un::Trainer trainer{world, model, un::LocalSteps{.steps = static_cast<std::uint64_t>(world.rank() + 2)}};
          }))
         BOOST_TEST(one.says("another update"), one.what);
 }
