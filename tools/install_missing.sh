@@ -10,6 +10,7 @@ is_present() {
         clang) command -v clang++ && ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-* ;;
         build) command -v cmake && command -v ninja ;;
         python) command -v python3 ;;
+        pkg_config) command -v pkg-config ;;
         yaml) python3 -c 'import yaml' ;;
         boost_test) have_header boost/test/unit_test.hpp ;;
         json) have_header nlohmann/json.hpp ;;
@@ -31,6 +32,7 @@ packages_of() {
         clang) echo clang libclang-rt-14-dev ;;
         build) echo cmake ninja-build ;;
         python) echo python3 ;;
+        pkg_config) echo pkg-config ;;
         yaml) echo python3-yaml ;;
         boost_test) echo libboost-test-dev ;;
         json) echo nlohmann-json3-dev ;;
