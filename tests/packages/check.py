@@ -5,7 +5,7 @@ install          what BUILD installs, into a prefix that is then moved elsewhere
 package          find_package(Unisono) and find_package(unisono), and each component whose library is there
 pkg_config       unisono.pc with a compiler alone
 sources          add_subdirectory and FetchContent
-refusals         what find_package says where it cannot serve, and the header to an older standard
+refusals         what find_package says where it cannot serve, and the headers to an older standard and without exceptions
 
 Each builds tests/packages/consumer, runs it and looks at what it prints.
 """
@@ -99,9 +99,12 @@ def sources():
 
 def refusals():
     configured("refusals", here / "refusals", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DEXPECTED_VERSION={version}")
-    told = run(compiler, "-std=c++17", "-Wfatal-errors", "-fsyntax-only", f"-I{prefix}/include", here / "consumer/main.cpp", status=1)
-    first = next(line for line in told.splitlines() if " error: " in line)
-    assert "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer" in first, told[:1000]
+    for flag, why in (("-std=c++17", "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"),
+                      ("-fno-exceptions", "Unisono tells of errors by exceptions: compile the files that include it without")):
+        told = run(compiler, "-std=c++20", flag, "-Wfatal-errors", "-fsyntax-only", f"-I{prefix}/include",
+                   here / "consumer/main.cpp", status=1)
+        first = next(line for line in told.splitlines() if " error: " in line)
+        assert why in first, told[:1000]
     print("find_package and the headers say why")
 
 
