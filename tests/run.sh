@@ -24,11 +24,14 @@ while [ $# != 0 ]; do
 done
 
 things=(compiler build python yaml boost_test json cli11 libfabric ccache)
-case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich pkg_config) ;; esac
+case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich) ;; esac
+conan=
+case $preset in asan | tsan*) ;; *) things+=(pkg_config) ;; esac
 install_missing "${things[@]}"
+case $preset in asan | tsan*) ;; *) conan=$(conan_program "$PWD/build") ;; esac
 
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
-cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without"
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" --parallel "$jobs"

@@ -11,6 +11,7 @@ is_present() {
         build) command -v cmake && command -v ninja ;;
         python) command -v python3 ;;
         pkg_config) command -v pkg-config ;;
+        venv) python3 -c 'import ensurepip, venv' ;;
         yaml) python3 -c 'import yaml' ;;
         boost_test) have_header boost/test/unit_test.hpp ;;
         json) have_header nlohmann/json.hpp ;;
@@ -33,6 +34,7 @@ packages_of() {
         build) echo cmake ninja-build ;;
         python) echo python3 ;;
         pkg_config) echo pkg-config ;;
+        venv) echo python3-venv ;;
         yaml) echo python3-yaml ;;
         boost_test) echo libboost-test-dev ;;
         json) echo nlohmann-json3-dev ;;
@@ -73,4 +75,14 @@ install_missing() {
     for thing in "${missing[@]}"; do
         is_present "$thing" || { echo "'$thing' is still missing after apt-get install ${packages[*]}" >&2; return 1; }
     done
+}
+
+# Prints a Conan 2: the one that is there, or one from PyPI in an environment of its own below the folder given.
+conan_program() {
+    local own=$1/conan
+    if conan --version 2>/dev/null | grep -q 'version 2\.'; then command -v conan; return; fi
+    if [ ! -x "$own/bin/conan" ]; then
+        { install_missing python venv && python3 -m venv "$own" && "$own/bin/pip" install -q 'conan>=2.4,<3'; } >&2 || return 1
+    fi
+    echo "$own/bin/conan"
 }

@@ -20,7 +20,7 @@ version = ".".join(re.search(rf"UNISONO_VERSION_{part} (\d+)", header)[1] for pa
 
 
 def run(*command, status=0, **options):
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=250,
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500,
                           **options)
     assert (done.returncode == 0) == (status == 0), f"{' '.join(map(str, command))}: status {done.returncode}\n{done.stdout}"
     return done.stdout
