@@ -24,7 +24,7 @@ while [ $# != 0 ]; do
 done
 
 things=(compiler build python yaml boost_test json cli11 libfabric ccache)
-case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich) ;; esac
+case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib) ;; esac
 conan=
 case $preset in asan | tsan*) ;; *) things+=(pkg_config) ;; esac
 install_missing "${things[@]}"

@@ -22,6 +22,8 @@ is_present() {
         openmpi) command -v mpicxx.openmpi && command -v mpirun.openmpi ;;
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
         libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
+        eigen) [ -d /usr/include/eigen3 ] ;;
+        dlib) have_header dlib/optimization.h && printf 'int main() {}' | c++ -x c++ - -lblas -o /dev/null ;;
         gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
         *) echo "install_missing: do not know '$1'" >&2; return 1 ;;
     esac >/dev/null 2>&1
@@ -45,6 +47,8 @@ packages_of() {
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
         libfabric) echo libfabric-dev ;;
+        eigen) echo libeigen3-dev ;;
+        dlib) echo libdlib-dev libblas-dev ;;
         gloo) echo libgloo-dev libhiredis-dev ;;
     esac
 }
