@@ -25,10 +25,15 @@ done
 
 things=(compiler build python yaml boost_test json cli11 libfabric ccache)
 case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib) ;; esac
-conan=
-case $preset in asan | tsan*) ;; *) things+=(pkg_config) ;; esac
 install_missing "${things[@]}"
-case $preset in asan | tsan*) ;; *) conan=$(conan_program "$PWD/build") ;; esac
+conan=
+case $preset,$rooms,$without in
+    asan,* | tsan*,* | *,*,*packages*) ;; # tests/packages is not run
+    *,,* | *,*packages*,*)
+        install_missing pkg_config
+        conan=$(conan_program "$PWD/build")
+        ;;
+esac
 
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
