@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/unisono)
 install(DIRECTORY include/unisono TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp")
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS unisono EXPORT unisono-targets)
 install(EXPORT unisono-targets NAMESPACE unisono:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/unisono-config.cmake.in ${PROJECT_BINARY_DIR}/unisono-config.cmake

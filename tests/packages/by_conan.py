@@ -16,7 +16,7 @@ environment = {**os.environ, "CONAN_HOME": str(work / "home"), "PYTHONDONTWRITEB
                "CMAKE_CXX_COMPILER_LAUNCHER": shutil.which("ccache") or ""}
 profile = source / "conan/profiles" / ("gcc-12-cpp20" if identity == "GNU" else "clang-14-cpp20")
 settings = ["-pr:a", profile, "-s:a", "build_type=Debug", "-s:a", "compiler.version=" + version.split(".")[0],
-            "-c:a", "tools.build:compiler_executables=" + json.dumps({"cpp": compiler}), "-c:a", "tools.build:cxxflags=['-O0']",
+            "-c:a", "tools.build:compiler_executables=" + json.dumps({"cpp": compiler}), "-c:a", "tools.build:cxxflags=['-O0']", "-c:a", "tools.build:jobs=1",
             "-c:a", f"tools.cmake.cmake_layout:test_folder={work}/test", "-c:a", f"tools.cmake.cmake_layout:build_folder={work}/build"]
 
 
