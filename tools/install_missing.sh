@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced: `install_missing WHAT...` makes sure that each named thing is there and, on Debian and its relatives, installs
 # the packages of those that are not. Nothing is called and no network is touched when nothing is missing.
+# `install_python_packages FOLDER PACKAGE...` does the same for what PyPI has, in a virtual environment of its own.
 
 have_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
@@ -10,8 +11,7 @@ is_present() {
         clang) command -v clang++ && ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-* ;;
         build) command -v cmake && command -v ninja ;;
         python) command -v python3 ;;
-        pkg_config) command -v pkg-config ;;
-        venv) python3 -c 'import ensurepip, venv' ;;
+        venv) python3 -c 'import venv, ensurepip' ;;
         yaml) python3 -c 'import yaml' ;;
         boost_test) have_header boost/test/unit_test.hpp ;;
         json) have_header nlohmann/json.hpp ;;
@@ -22,6 +22,7 @@ is_present() {
         openmpi) command -v mpicxx.openmpi && command -v mpirun.openmpi ;;
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
         libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
+        pkg_config) command -v pkg-config ;;
         eigen) [ -d /usr/include/eigen3 ] ;;
         dlib) have_header dlib/optimization.h && printf 'int main() {}' | c++ -x c++ - -lblas -o /dev/null ;;
         gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
@@ -35,7 +36,6 @@ packages_of() {
         clang) echo clang libclang-rt-14-dev ;;
         build) echo cmake ninja-build ;;
         python) echo python3 ;;
-        pkg_config) echo pkg-config ;;
         venv) echo python3-venv ;;
         yaml) echo python3-yaml ;;
         boost_test) echo libboost-test-dev ;;
@@ -47,6 +47,7 @@ packages_of() {
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
         libfabric) echo libfabric-dev ;;
+        pkg_config) echo pkg-config ;;
         eigen) echo libeigen3-dev ;;
         dlib) echo libdlib-dev libblas-dev ;;
         gloo) echo libgloo-dev libhiredis-dev ;;
@@ -81,12 +82,14 @@ install_missing() {
     done
 }
 
-# Prints a Conan 2: the one that is there, or one from PyPI in an environment of its own below the folder given.
-conan_program() {
-    local own=$1/conan
-    if conan --version 2>/dev/null | grep -q 'version 2\.'; then command -v conan; return; fi
-    if [ ! -x "$own/bin/conan" ]; then
-        { install_missing python venv && python3 -m venv "$own" && "$own/bin/pip" install -q 'conan>=2.4,<3'; } >&2 || return 1
-    fi
-    echo "$own/bin/conan"
+install_python_packages() {
+    local folder=$1 package
+    shift
+    for package in "$@"; do
+        "$folder/bin/python3" -c "import $package" >/dev/null 2>&1 && continue
+        install_missing python venv
+        echo "installing into $folder: $*"
+        python3 -m venv "$folder" && "$folder/bin/python3" -m pip install -q --disable-pip-version-check "$@"
+        return
+    done
 }
