@@ -17,7 +17,7 @@ if(EXISTS "${UNISONO_LIBFABRIC_INCLUDE}/rdma/fabric.h" AND UNISONO_LIBFABRIC_LIB
     string(REGEX REPLACE ".*MAJOR_VERSION[ \t]+([0-9]+).*MINOR_VERSION[ \t]+([0-9]+).*" "\\1.\\2"
                          UNISONO_LIBFABRIC_VERSION "${unisono_libfabric_lines}")
     if(UNISONO_LIBFABRIC_VERSION VERSION_GREATER_EQUAL 1.17)
-        add_library(unisono::libfabric INTERFACE IMPORTED GLOBAL)
+        add_library(unisono::libfabric INTERFACE IMPORTED ${unisono_target_scope})
         set_target_properties(unisono::libfabric PROPERTIES
             INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${UNISONO_LIBFABRIC_INCLUDE}
             INTERFACE_LINK_LIBRARIES "unisono::unisono;${UNISONO_LIBFABRIC_LIBRARY}")

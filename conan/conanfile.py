@@ -2,9 +2,10 @@ import os
 import re
 
 from conan import ConanFile
+from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.files import copy, load
-from conan.tools.layout import basic_layout
+from conan.tools.scm import Version
 
 required_conan_version = ">=2.0"
 
@@ -16,6 +17,9 @@ class UnisonoConan(ConanFile):
     topics = ("collectives", "all-reduce", "training", "data-parallel", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
+    # A transport over a third party's library, each a target of its own beside unisono::unisono; the recipes are in system/.
+    options = {"libfabric": [True, False], "mpi": [True, False]}
+    default_options = {"libfabric": False, "mpi": False}
     no_copy_source = True
 
     def set_version(self):
@@ -30,22 +34,50 @@ class UnisonoConan(ConanFile):
         copy(self, "*.hpp", os.path.join(root, "include"), os.path.join(self.export_sources_folder, "include"))
 
     def layout(self):
-        basic_layout(self)
+        self.folders.root = ".."  # of the repository: an editable package is used where it lies
+        self.folders.source = "."
+        self.folders.build = os.path.join("build", "conan")
+        self.folders.generators = self.folders.build
+        for component in ("core", "libfabric", "mpi"):
+            self.cpp.source.components[component].includedirs = ["include"]
+
+    def requirements(self):
+        if self.options.libfabric:
+            self.requires("libfabric/[>=1.17 || system]", transitive_headers=True)
+        if self.options.mpi:
+            self.requires("mpi/system", transitive_headers=True)
 
     def package_id(self):
         self.info.clear()
 
     def validate(self):
         check_min_cppstd(self, 20)
+        if self.settings.os != "Linux":
+            raise ConanInvalidConfiguration(f"Unisono needs Linux, found {self.settings.os}")
+        oldest = {"gcc": "12", "clang": "14"}.get(str(self.settings.compiler))
+        if oldest is None or Version(self.settings.compiler.version) < oldest:
+            raise ConanInvalidConfiguration("Unisono needs g++ 12, clang 14 or newer, found "
+                                            f"{self.settings.compiler} {self.settings.compiler.version}")
 
     def package(self):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
 
     def package_info(self):
-        self.cpp_info.set_property("cmake_file_name", "Unisono")
-        self.cpp_info.set_property("cmake_target_name", "unisono::unisono")
-        self.cpp_info.bindirs = []
-        self.cpp_info.libdirs = []
-        if self.settings.os in ("Linux", "FreeBSD"):
-            self.cpp_info.system_libs = ["pthread"]
+        self.cpp_info.set_property("cmake_file_name", "unisono")  # as find_package(Unisono) and find_package(unisono) look for it
+        self.cpp_info.set_property("cmake_target_name", "unisono::all")
+        self.cpp_info.set_property("pkg_config_name", "unisono-all")
+        names = {"core": "unisono", "libfabric": "libfabric", "mpi": "mpi"}
+        for component, target in names.items():
+            if component != "core" and not self.options.get_safe(component):
+                continue
+            info = self.cpp_info.components[component]
+            info.set_property("cmake_target_name", f"unisono::{target}")
+            info.set_property("pkg_config_name", "unisono" if component == "core" else f"unisono-{component}")
+            info.bindirs = []
+            info.libdirs = []
+            if component != "core":
+                info.requires = ["core", f"{component}::{component}"]
+        core = self.cpp_info.components["core"]
+        core.set_property("cmake_target_aliases", ["unisono::core"])
+        core.system_libs = ["pthread"]

@@ -24,11 +24,20 @@ while [ $# != 0 ]; do
 done
 
 things=(compiler build python yaml boost_test json cli11 libfabric ccache)
-case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich) ;; esac
+case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib) ;; esac
 install_missing "${things[@]}"
 
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
-cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without"
+conan=
+case $preset,$rooms,$without in
+    asan,* | tsan*,* | *,*,*packages*) ;; # tests/packages is not run
+    *,,* | *,*packages*,*)
+        install_missing pkg_config
+        install_python_packages build/python conan
+        conan=$PWD/build/python/bin/conan
+        ;;
+esac
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan"
 cmake --build --preset "$preset" --parallel "$jobs"
 ctest --preset "$preset" --parallel "$jobs"

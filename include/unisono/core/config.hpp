@@ -11,6 +11,9 @@
 #if !defined(__cplusplus) || __cplusplus < 202002L
 #error "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
 #endif
+#ifndef __cpp_exceptions
+#error "Unisono tells of errors by exceptions: compile the files that include it without -fno-exceptions"
+#endif
 
 /// Opens `unisono` with its inline version namespace, so that two versions linked into one program do not mix.
 #define UNISONO_NAMESPACE_BEGIN \
