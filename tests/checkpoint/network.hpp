@@ -169,6 +169,7 @@ Outcome train_rank(World& world, const Case& how, const std::function<void(int, 
     }
     const std::int64_t left = 3 - trainer.position().epoch.number();
     const auto go_on = [&] { return how.stop_after == 0 || trainer.updates() < how.stop_after; };
+    if (how.before_fit) how.before_fit();
     try {
         if (left > 0 && go_on())
             trainer.fit(data, {.epochs = left, .batch_size = 3, .seed = how.seed, .progress = false},

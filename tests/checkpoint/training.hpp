@@ -40,6 +40,7 @@ struct Case {
     std::size_t inputs = 6;
     bool names_parameters = true;
     std::string note = {};
+    std::function<void()> before_fit = {};
 };
 
 /// What a rank has come to.

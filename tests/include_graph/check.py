@@ -158,6 +158,8 @@ class Checker:
         if room_of(target) == own_room or (own_room in only_from and any(allows(rule, target) for rule in rules)):
             return
         allowed = ", ".join(rules).replace("*", "any but testing") or "nothing of ours"
+        if own_room not in only_from:
+            allowed += f"; {room_of(target)}/ is included by {', '.join(name or 'the umbrella' for name in only_from)} only"
         self.report(header, number, f"{own_room or 'the umbrella'} must not include unisono/{target}; allowed: {allowed}")
 
     def check_foreign(self, header, number, name):

@@ -28,7 +28,7 @@ class Json {
 public:
     enum class Kind : std::uint8_t { null, boolean, number, string, array, object };
     static constexpr std::size_t most_depth = 16;
-    static constexpr std::size_t most_values = std::size_t{1} << 22;
+    static constexpr std::size_t most_values = std::size_t{1} << 21;
 
     Kind kind = Kind::null;
     bool truth = false;
