@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced: `install_missing WHAT...` makes sure that each named thing is there and, on Debian and its relatives, installs
 # the packages of those that are not. Nothing is called and no network is touched when nothing is missing.
+# `install_python_packages FOLDER PACKAGE...` does the same for what PyPI has, in a virtual environment of its own.
 
 have_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
@@ -10,6 +11,7 @@ is_present() {
         clang) command -v clang++ && ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.tsan-* ;;
         build) command -v cmake && command -v ninja ;;
         python) command -v python3 ;;
+        venv) python3 -c 'import venv, ensurepip' ;;
         yaml) python3 -c 'import yaml' ;;
         boost_test) have_header boost/test/unit_test.hpp ;;
         json) have_header nlohmann/json.hpp ;;
@@ -31,6 +33,7 @@ packages_of() {
         clang) echo clang libclang-rt-14-dev ;;
         build) echo cmake ninja-build ;;
         python) echo python3 ;;
+        venv) echo python3-venv ;;
         yaml) echo python3-yaml ;;
         boost_test) echo libboost-test-dev ;;
         json) echo nlohmann-json3-dev ;;
@@ -70,5 +73,17 @@ install_missing() {
     rm -f "$log"
     for thing in "${missing[@]}"; do
         is_present "$thing" || { echo "'$thing' is still missing after apt-get install ${packages[*]}" >&2; return 1; }
+    done
+}
+
+install_python_packages() {
+    local folder=$1 package
+    shift
+    for package in "$@"; do
+        "$folder/bin/python3" -c "import $package" >/dev/null 2>&1 && continue
+        install_missing python venv
+        echo "installing into $folder: $*"
+        python3 -m venv "$folder" && "$folder/bin/python3" -m pip install -q --disable-pip-version-check "$@"
+        return
     done
 }

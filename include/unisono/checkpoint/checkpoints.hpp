@@ -42,8 +42,8 @@ public:
     }
     Checkpoints(const Checkpoints&) = delete;
     Checkpoints& operator=(const Checkpoints&) = delete;
-    /// Where a checkpoint is still being written in the background: waits for it, and nobody hears how it went (`wait` tells);
-    /// unless an exception is on its way, for then the other ranks may never write theirs.
+    /// Where a checkpoint is still being written in the background: waits for this rank's files, and a second for the others';
+    /// nobody hears how it went. `wait` tells.
     ~Checkpoints() = default;
 
     /// Writes a checkpoint; durable when it returns, or in the background, after which the next call tells how it went.

@@ -51,12 +51,17 @@ public:
           optimizer_(std::move(optimizer)) {}
     CheckpointWriting(const CheckpointWriting&) = delete;
     CheckpointWriting& operator=(const CheckpointWriting&) = delete;
+    /// Where a thread still writes: the other ranks have a second more for theirs, and none while an exception is on its way.
     ~CheckpointWriting() {
         if (!thread_.joinable()) return;
-        if (std::uncaught_exceptions() > exceptions_) abandoned_ = true;
-        thread_.join();
+        static_cast<void>(await_own());
+        {
+            std::unique_lock lock(mutex_);
+            if (std::uncaught_exceptions() <= exceptions_)
+                changed_.wait_for(lock, std::chrono::seconds(1), [&] { return ended_; });
+        }
+        abandon();
     }
-
     /// As rank 0 has found it; before all else.
     void set_name(std::string name) { name_ = std::move(name); }
 
@@ -133,6 +138,11 @@ public:
             }
             changed_.notify_all();
             if (goes_on) commit_failure_ = attempt([&] { commit(keep, patience); });
+            {
+                const std::lock_guard lock(mutex_);
+                ended_ = true;
+            }
+            changed_.notify_all();
         });
     }
     /// Until this rank's own files are written; how that failed.
@@ -186,6 +196,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     bool written_ = true;
+    bool ended_ = false;
     std::optional<Failure> own_failure_;
     std::optional<Failure> commit_failure_; ///< the thread's, until it has ended
 };

@@ -1,4 +1,4 @@
-#include "network.hpp"
+#include "../network.hpp"
 
 #include "unisono/group/run.hpp"
 #include "unisono/transport/in_process.hpp"
