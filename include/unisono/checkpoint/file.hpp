@@ -98,6 +98,11 @@ public:
         file_.sync();
         file_.close();
     }
+    /// Written, but not durable.
+    void close() {
+        flush();
+        file_.close();
+    }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
     [[nodiscard]] std::uint64_t checksum() const { return sum_.value(); }
 

@@ -91,8 +91,7 @@ public:
         const std::string path = path_of(concat({"rank-", rank_, ".part"}));
         NewFile file(path);
         file.add(text.data(), text.size());
-        file.finish();
-        sync_folder(path_of(""));
+        file.close(); // of use only as long as all ranks live
         move_path(path, path_of(told_by(rank_)));
     }
 
