@@ -35,7 +35,8 @@ UNISONO_NAMESPACE_BEGIN
 class Checkpoints {
 public:
     /// Touches nothing. \throws error bad_input: no folder, or keep is 0
-    explicit Checkpoints(std::string folder, CheckpointOptions options = {}) : folder_(folder), options_(options) {
+    explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {})
+        : folder_(folder), options_(options) {
         if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
         if (options.keep == 0) refuse_input("CheckpointOptions.keep is 0; expected at least 1");
         if (options.patience.count() <= 0) refuse_input("CheckpointOptions.patience must be positive");

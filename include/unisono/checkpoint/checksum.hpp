@@ -95,7 +95,7 @@ inline std::uint64_t xxh64(const void* data, std::size_t count) {
 /// 16 hexadecimal digits.
 inline std::string checksum_text(std::uint64_t sum) {
     char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
+    static_cast<void>(std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum)));
     return text;
 }
 

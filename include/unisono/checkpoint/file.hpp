@@ -203,7 +203,7 @@ inline std::vector<std::string> names_in(const std::string& path) {
     int problem = 0;
     for (;;) {
         errno = 0;
-        const dirent* const one = ::readdir(folder); // each stream has one reader
+        const dirent* const one = ::readdir(folder); // NOLINT(concurrency-mt-unsafe): each has one reader
         problem = errno;
         if (one == nullptr) break;
         const std::string_view name = one->d_name;

@@ -31,8 +31,8 @@ inline constexpr std::string_view writing_suffix = ".writing";
 
 inline std::string checkpoint_name(std::uint64_t number, std::uint64_t updates) {
     char text[96];
-    std::snprintf(text, sizeof text, "checkpoint-%06llu-update-%llu", static_cast<unsigned long long>(number),
-                  static_cast<unsigned long long>(updates));
+    static_cast<void>(std::snprintf(text, sizeof text, "checkpoint-%06llu-update-%llu",
+                                    static_cast<unsigned long long>(number), static_cast<unsigned long long>(updates)));
     return text;
 }
 

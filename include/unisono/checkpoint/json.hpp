@@ -15,7 +15,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -276,11 +275,11 @@ inline std::string json_text(std::string_view text) {
         refuse_input({"found the text '", text, "', which is no UTF-8; expected names and notes in UTF-8"});
     std::string all = "\"";
     for (const char c : text) {
-        char code[8];
+        constexpr std::string_view digits = "0123456789abcdef";
+        const auto code = static_cast<unsigned char>(c);
         if (c == '"' || c == '\\') all += '\\', all += c;
         else if (c == '\n') all += "\\n";
-        else if (static_cast<unsigned char>(c) < 0x20)
-            std::snprintf(code, sizeof code, "\\u%04x", static_cast<unsigned>(c)), all += code;
+        else if (code < 0x20) all += concat({"\\u00", digits[code >> 4], digits[code & 15]});
         else all += c;
     }
     return all += '"';

@@ -121,15 +121,27 @@ Manifest manifest_of_trainer(Trainer& trainer) {
     return m;
 }
 
-/// Every rank updates, and so has the optimizer's state of, all parameters. Collective.
+/// Every rank updates, and so has the optimizer's state of, all parameters; else each element has one owner. Collective.
+/// \throws error refused, on all ranks alike: neither is so
 template <class Trainer>
 bool all_own_all(Trainer& trainer) {
     auto& world = trainer.world();
+    const std::uint64_t count = trainer.layout().count();
     std::uint64_t owned = 0;
     for (const Slice& slice : trainer.owned()) owned += slice.count;
     List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
     gather_words(world, std::span<const std::uint64_t>(&owned, 1), all);
-    return std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == trainer.layout().count(); });
+    if (std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == count; })) return true;
+    std::uint64_t sum = 0;
+    for (const std::uint64_t one : all) sum += one;
+    if (sum == count) return false;
+    throw agreed_error(Fault{.code = ErrorCode::refused,
+                             .rank = -1,
+                             .peer = -1,
+                             .operation = "save",
+                             .sequence = 0,
+                             .message = concat({"the ranks update ", sum, " elements together, of ", count,
+                                                "; expected that each has one owner, or all ranks own all"})});
 }
 
 /// The rank that writes a parameter which all ranks hold: by the place of its middle.

@@ -38,7 +38,7 @@ namespace detail {
 /// "model-00002-of-00004.safetensors" of rank 1 of 4.
 inline std::string tensor_file_name(std::string_view what, int rank, int world) {
     char number[64];
-    std::snprintf(number, sizeof number, "-%05d-of-%05d.safetensors", rank + 1, world);
+    static_cast<void>(std::snprintf(number, sizeof number, "-%05d-of-%05d.safetensors", rank + 1, world));
     return concat({what, number});
 }
 
