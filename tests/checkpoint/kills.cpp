@@ -130,8 +130,8 @@ BOOST_AUTO_TEST_CASE(the_last_good_one_is_left, *boost::unit_test::label("slow")
         if (known == updates_in_all) folder.reset();
     }
     BOOST_TEST_MESSAGE(killed << " kills, " << amid << " while a checkpoint was being written, in " << begun
-                              << " trainings; after " << with_none << " there was none yet; a training takes " << whole
-                              << " us");
+                              << " trainings; after " << with_none << " there was none yet; a training took about "
+                              << whole << " us");
     BOOST_TEST(amid > 0u);
     if (!folder) return;
     // Who goes on removes what was left, and ends as if nothing had happened.
