@@ -5,7 +5,7 @@
 ///
 ///     un::Checkpoints checkpoints("run/checkpoints", {.keep = 3});
 ///     checkpoints.resume(trainer); // where there is one
-///     const auto left = 20 - trainer.position().epoch.number();
+///     const auto left = 20 - trainer.position().epoch.number(); // above 0, unless all was done
 ///     trainer.fit(data, {.epochs = left, .batch_size = 32}, [&](const un::UpdateReport& report) {
 ///         if (report.number % 100 == 0) checkpoints.save(trainer);
 ///     });
