@@ -24,7 +24,7 @@ namespace {
 
 constexpr int ranks = 4;
 constexpr std::int64_t batch_size = 8;             // a rank
-constexpr un::nanoseconds compute_ns = 500'000;  // a micro-batch
+constexpr un::nanoseconds compute_ns = 500'000;    // a micro-batch
 constexpr un::Link link = {20'000'000, 100e6 / 8}; // 20 ms, 100 Mbit/s
 constexpr double target = 0.95;                    // of the images for testing
 const std::vector<std::size_t> widths = {digits::pixels, 32, digits::kinds};

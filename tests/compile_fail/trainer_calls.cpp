@@ -1,6 +1,8 @@
 // Data, batches and metrics that a model cannot be called with are refused at the call, in the model's terms.
+#include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/update/local_steps.hpp"
 
 #include <vector>
 
@@ -26,6 +28,14 @@ int main() {
     std::vector<float> values(8);
     un::RowData<float> data(values, 2);
     un::RowData<double> doubles{std::span<const double>(), 2};
+
+// case: checkpoint_of_local_updates
+// expect: unisono::Checkpoints: found a trainer whose update declares `local`
+#ifdef CASE_checkpoint_of_local_updates
+    Model local;
+    un::Trainer drifting{world, local, un::LocalSteps{}};
+    un::Checkpoints("folder").save(drifting);
+#endif
 
 // case: good
 // expect-success

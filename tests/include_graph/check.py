@@ -37,12 +37,15 @@ MAY_INCLUDE = {
     "optimizer": ["core", "arithmetic"],
     "parallel": ["core", "group", "collective"],
     "model": ["core"],
-    "checkpoint": ["core", "layout", "*:concept"],
+    "checkpoint": ["core", "layout", "collective", "model", "sampler:concept", "trainer"],
     "observe": ["core"],
     "trainer": ANY_BUT_TESTING,
     "testing": ["*", "testing"],
     "": ANY_BUT_TESTING,  # unisono.hpp and its like beside the rooms
 }
+
+# Rooms that nobody includes but these: what is built on a trainer is no part of it.
+ONLY_FROM = {"checkpoint": ["", "testing"]}
 
 # Headers that belong to their room's concept though they do not open the room -> why.
 CONCEPT_HEADERS = {
@@ -151,9 +154,12 @@ class Checker:
             self.report(header, number, f"unisono/{target} does not exist")
             return
         rules = MAY_INCLUDE[own_room]
-        if room_of(target) == own_room or any(allows(rule, target) for rule in rules):
+        only_from = ONLY_FROM.get(room_of(target), [own_room])
+        if room_of(target) == own_room or (own_room in only_from and any(allows(rule, target) for rule in rules)):
             return
         allowed = ", ".join(rules).replace("*", "any but testing") or "nothing of ours"
+        if own_room not in only_from:
+            allowed += f"; {room_of(target)}/ is included by {', '.join(name or 'the umbrella' for name in only_from)} only"
         self.report(header, number, f"{own_room or 'the umbrella'} must not include unisono/{target}; allowed: {allowed}")
 
     def check_foreign(self, header, number, name):

@@ -54,6 +54,11 @@ class SelfTest(unittest.TestCase):
         self.assert_only(violations({"trainer/t.hpp": include("testing/laws.hpp"), "testing/laws.hpp": ""}),
                          "trainer/t.hpp:2", "any but testing")
 
+    def test_a_room_on_top_is_no_part_of_what_is_below(self):
+        self.assert_only(violations({"trainer/t.hpp": include("checkpoint/c.hpp"), "checkpoint/c.hpp": ""}),
+                         "trainer/t.hpp:2", "must not include unisono/checkpoint/c.hpp")
+        self.assertEqual(violations({"checkpoint/c.hpp": include("trainer/t.hpp"), "trainer/t.hpp": ""}), [])
+
     def test_an_unknown_room(self):
         self.assert_only(violations({"attic/a.hpp": ""}), "attic/a.hpp:1", "attic")
 

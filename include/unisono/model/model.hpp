@@ -10,7 +10,9 @@
 /// | `model(batch, pass)` -> loss             | adds the micro-batch's gradient to `gradients()` and returns its loss     |
 /// | `static constexpr GradientKind gradient_kind` | whether that gradient is a sum or a mean over the micro-batch's samples (default: mean) |
 /// | `parameter_names()` (optional)           | a range of strings, one for each span: for messages                       |
+/// | `parameter_shapes()` (optional)          | a range of ranges of sizes, one for each span: for checkpoints            |
 /// | `buffers()` (optional)                   | like parameters(), but without gradients: running statistics             |
+/// | `buffer_names()` (optional)              | as parameter_names(): for checkpoints                                     |
 /// | `evaluate(batch, metrics...)` (optional) | updates metrics without touching gradients                                |
 /// | `predict(batch)` (optional)              | the outputs of the batch's samples, in order, equally many for each        |
 ///

@@ -21,6 +21,16 @@ public:
     {
         return model_->parameter_names();
     }
+    decltype(auto) parameter_shapes()
+        requires requires(M& m) { m.parameter_shapes(); }
+    {
+        return model_->parameter_shapes();
+    }
+    decltype(auto) buffer_names()
+        requires requires(M& m) { m.buffer_names(); }
+    {
+        return model_->buffer_names();
+    }
     decltype(auto) buffers()
         requires requires(M& m) { m.buffers(); }
     {

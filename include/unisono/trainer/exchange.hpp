@@ -207,6 +207,7 @@ public:
     [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
     [[nodiscard]] OptimizerState<T>& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
+    void restore_applied(std::uint64_t updates) { applied_ = updates; }
     [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_.all(); }
     [[nodiscard]] std::span<const Slice> owned() const { return extents_.owned(); }
     [[nodiscard]] ReducerRun& run() { return run_; }

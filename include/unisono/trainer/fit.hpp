@@ -38,6 +38,24 @@ auto start_observer(const Observer& observer, bool prints) {
     else return ProgressReporter<>(observer, prints);
 }
 
+/// Where a `fit` begins. The first one of a training that was restored, unless it says itself where to start, must ask for the
+/// samples and random numbers with which that training would have gone on. \throws error bad_input
+inline void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size) {
+    const Position& position = progress.position;
+    if (std::exchange(progress.restored, false) && !options.start && progress.data_size != 0) {
+        if (options.seed != progress.seed)
+            refuse_input({"FitOptions.seed is ", options.seed, "; expected ", progress.seed,
+                          ", with which the training began that was restored (or FitOptions.start)"});
+        if (position.samples != 0 && data_size != progress.data_size)
+            refuse_input({"data.size() is ", data_size, "; expected ", progress.data_size,
+                          ", since the training that was restored stands at sample ", position.samples, " of epoch ",
+                          position.epoch.number(), " (or FitOptions.start)"});
+    }
+    if (options.start) progress.position = *options.start;
+    progress.seed = options.seed;
+    progress.data_size = data_size;
+}
+
 /// One call of `fit`.
 template <class Session, class Data, class OnUpdate>
 class Fit {

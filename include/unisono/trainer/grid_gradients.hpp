@@ -103,10 +103,11 @@ public:
     void restore(std::span<const std::int32_t> saved) {
         if (saved.size() != exponents_.size())
             refuse_input({"the grids of ", saved.size(), " parameters were given; expected ", exponents_.size()});
-        for (std::size_t p = 0; p < saved.size(); ++p) {
+        for (std::size_t p = 0; p < saved.size(); ++p)
             if (saved[p] != unknown && (saved[p] < least_ || saved[p] > Grid::greatest))
                 refuse_input({"the grid of parameter ", p, " has exponent ", saved[p], "; expected ", least_, " to ",
                               Grid::greatest});
+        for (std::size_t p = 0; p < saved.size(); ++p) {
             exponents_[p] = saved[p];
             stretches_[p].exponent = saved[p] == unknown ? least_ : saved[p];
         }

@@ -41,4 +41,21 @@ struct FitReport {
     bool stopped = false;   ///< the observer of updates asked for it
 };
 
+/// Where a training stands, beside its numbers: what a checkpoint keeps of it. The same on all ranks.
+struct TrainingProgress {
+    std::uint64_t updates = 0;  ///< committed
+    Position position = {};     ///< where the next `fit` goes on
+    Epoch epoch = Epoch{0};     ///< of the passes of `step`
+    std::uint64_t seed = 0;     ///< FitOptions.seed of the last `fit`
+    std::int64_t data_size = 0; ///< of the last `fit`; 0: there was none
+    bool restored = false;      ///< from elsewhere, and no `fit` since
+
+    [[nodiscard]] TrainingProgress after(std::uint64_t committed) const {
+        TrainingProgress now = *this;
+        now.updates = committed;
+        return now;
+    }
+    friend bool operator==(const TrainingProgress&, const TrainingProgress&) = default;
+};
+
 UNISONO_NAMESPACE_END

@@ -72,13 +72,12 @@ public:
         using Batch = batch_of<std::remove_reference_t<Data>>;
         static_assert(trainable_on<Model, Batch>,
                       "unisono::Trainer: the model cannot be called with this data set's batches. Required: "
-                      "model(batch, pass) that adds "
-                      "the gradient of a `const Batch&` and returns its loss, pass being an unisono::Pass&; a model "
-                      "with forward and "
-                      "backward gets one by unisono::WithLoss. Why: that call is what training consists of.");
+                      "model(batch, pass) that adds the gradient of a `const Batch&` and returns its loss, pass being "
+                      "an unisono::Pass&; a model with forward and backward gets one by unisono::WithLoss. Why: that "
+                      "call is what training consists of.");
         return detail::telling_all(world(), "fit", [&] {
-            if (options.start) position_ = *options.start;
-            return detail::Fit(session_, data, options, position_, on_update).run();
+            detail::begin_fit(progress_, options, static_cast<std::int64_t>(data.size()));
+            return detail::Fit(session_, data, options, progress_.position, on_update).run();
         });
     }
 
@@ -89,17 +88,17 @@ public:
     UpdateReport step(const Batches&... batches) {
         static_assert((trainable_on<Model, Batches> && ... && true),
                       "unisono::Trainer: the model cannot be called with this batch. Required: model(batch, pass).");
-        static_assert(!Policies::Weighing::needs_samples || (counts_samples<Batches> && ... && true),
-                      "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
-                      "policy that declares "
-                      "`needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
+        static_assert(
+            !Policies::Weighing::needs_samples || (counts_samples<Batches> && ... && true),
+            "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
+            "policy that declares `needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
         return detail::telling_all(world(), "step", [&] {
             for (;;) {
                 session_.begin();
                 session_.expect(sizeof...(Batches));
                 std::size_t index = 0;
                 (add_own(batches, index++, sizeof...(Batches)), ...);
-                const UpdateReport report = session_.update(epoch_.number(), own_point_);
+                const UpdateReport report = session_.update(progress_.epoch.number(), own_point_);
                 if (session_.must_repeat()) continue;
                 session_.stop_if_not_finite(report, "step");
                 return report;
@@ -164,8 +163,8 @@ public:
         static_assert(
             requires(Model& m, const Batch& batch) { m.predict(batch); },
             "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns the "
-            "outputs of "
-            "the batch's samples, contiguous and in order. Why: the trainer puts them into the data set's order.");
+            "outputs of the batch's samples, contiguous and in order. Why: the trainer puts them into the data set's "
+            "order.");
         using Found = std::remove_cvref_t<decltype(std::declval<Model&>().predict(std::declval<const Batch&>()))>;
         using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
         return detail::telling_all(world(), "predict", [&] {
@@ -192,7 +191,7 @@ public:
     }
 
     /// Names the epoch of the passes of `step`; `fit` does so by itself.
-    void set_epoch(Epoch epoch) { epoch_ = epoch; }
+    void set_epoch(Epoch epoch) { progress_.epoch = epoch; }
     /// What learning-rate schedules want to know in a loop of the user's own; `update` is counted by the trainer.
     void set_schedule(const RatePoint& point) { own_point_ = point; }
 
@@ -203,9 +202,13 @@ public:
     }
 
     /// Where the next `fit` goes on.
-    [[nodiscard]] const Position& position() const { return position_; }
+    [[nodiscard]] const Position& position() const { return progress_.position; }
     /// Updates committed so far.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
+    /// All of that, for checkpoints (checkpoint/checkpoint.hpp); and back, the same on all ranks.
+    [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
+    void restore(const TrainingProgress& saved) { session_.exchange().restore_applied((progress_ = saved).updates); }
+    [[nodiscard]] const Policies& policies() const { return session_.policies(); }
     [[nodiscard]] World& world() const { return session_.world(); }
     [[nodiscard]] Model& trained() const { return session_.model(); }
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
@@ -257,7 +260,7 @@ private:
     void add_own(const Batch& batch, std::size_t index, std::size_t count) {
         const auto ranks = static_cast<std::uint64_t>(world().size());
         const PassFacts facts{.seed = 0,
-                              .epoch = static_cast<std::uint64_t>(epoch_.number()),
+                              .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
                               .update = session_.exchange().applied(),
                               .replica = index * ranks + static_cast<std::uint64_t>(world().rank()),
                               .replicas = count * ranks};
@@ -265,8 +268,7 @@ private:
     }
 
     detail::Session<World, Model, Policies> session_;
-    Position position_ = {};
-    Epoch epoch_ = Epoch{0};
+    TrainingProgress progress_ = {}; ///< but for `updates`, which the session counts
     RatePoint own_point_ = {};
 };
 

@@ -25,7 +25,7 @@ class Simulated {
 public:
     static constexpr std::string_view name = "simulated";
     static constexpr bool maps_peers = false;
-    static constexpr bool virtual_time = true; ///< time passes in `idle` only
+    static constexpr bool virtual_time = true;           ///< time passes in `idle` only
     static constexpr std::size_t exchange_bytes = 16384; ///< as over sockets: what takes less than a latency to send
     using World = detail::SimulatedWorld;
 

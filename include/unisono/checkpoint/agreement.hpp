@@ -1,0 +1,75 @@
+#pragma once
+
+/// \file
+/// What one rank could not do, all ranks hear of, and none goes on as if nothing had happened.
+
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/failure.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+struct Failure {
+    ErrorCode code = ErrorCode::none;
+    std::string text = {};
+};
+
+/// Runs what is local to this rank, and says how it failed.
+template <class Body>
+std::optional<Failure> attempt(Body&& body) {
+    try {
+        body();
+        return std::nullopt;
+    } catch (const error& failed) {
+        return Failure{failed.code(), failed.why().message};
+    } catch (const std::exception& failed) {
+        return Failure{ErrorCode::refused, failed.what()};
+    }
+}
+
+/// Rank 0's text becomes everyone's. Collective.
+template <class World>
+void broadcast_text(World& world, std::string& text, int root) {
+    if (world.size() == 1) return;
+    std::array<std::uint64_t, 1> length = {text.size()};
+    broadcast(world, length, root);
+    text.resize(static_cast<std::size_t>(length[0]));
+    if (!text.empty())
+        broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
+}
+
+/// Where any rank failed, all throw the error of the lowest that did; the group can be used further. Collective.
+template <class World>
+void agree_on_success(World& world, std::string_view operation, const std::optional<Failure>& mine) {
+    const std::array<std::uint64_t, 1> code = {mine ? static_cast<std::uint64_t>(mine->code) : 0};
+    List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+    gather_words(world, code, all);
+    for (int rank = 0; rank < world.size(); ++rank) {
+        const std::uint64_t found = all[static_cast<std::size_t>(rank)];
+        if (found == 0) continue;
+        std::string text = mine ? mine->text : std::string();
+        broadcast_text(world, text, rank);
+        if (world.size() > 1) text = concat({"rank ", rank, ": ", text});
+        throw agreed_error(Fault{.code = static_cast<ErrorCode>(found),
+                                 .rank = rank,
+                                 .peer = -1,
+                                 .operation = std::string(operation),
+                                 .sequence = 0,
+                                 .message = text});
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

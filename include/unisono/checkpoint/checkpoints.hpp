@@ -1,0 +1,216 @@
+#pragma once
+
+/// \file
+/// Saves a training and lets it go on.
+///
+///     un::Checkpoints checkpoints("run/checkpoints", {.keep = 3});
+///     checkpoints.resume(trainer); // where there is one
+///     const auto left = 20 - trainer.position().epoch.number(); // above 0, unless all was done
+///     trainer.fit(data, {.epochs = left, .batch_size = 32}, [&](const un::UpdateReport& report) {
+///         if (report.number % 100 == 0) checkpoints.save(trainer);
+///     });
+///
+/// What is kept, and the laws: checkpoint.hpp.
+
+#include "unisono/checkpoint/agreement.hpp"
+#include "unisono/checkpoint/checkpoint.hpp"
+#include "unisono/checkpoint/folder.hpp"
+#include "unisono/checkpoint/manifest.hpp"
+#include "unisono/checkpoint/reading.hpp"
+#include "unisono/checkpoint/state.hpp"
+#include "unisono/checkpoint/writing.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The checkpoints of one training, in a folder of their own that all ranks see. Each rank has such an object; its calls that
+/// take a trainer are collective, made between updates (also in the function given to `fit`), and fail on all ranks alike,
+/// naming the rank and the file: then the trainer is as before and the group can be used further.
+class Checkpoints {
+public:
+    /// Touches nothing. \throws error bad_input: no folder, or keep is 0
+    explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {})
+        : folder_(folder), options_(options) {
+        if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
+        if (options.keep == 0) refuse_input("CheckpointOptions.keep is 0; expected at least 1");
+        if (options.patience.count() <= 0) refuse_input("CheckpointOptions.patience must be positive");
+    }
+    Checkpoints(const Checkpoints&) = delete;
+    Checkpoints& operator=(const Checkpoints&) = delete;
+    /// Where a checkpoint is still being written in the background: waits for this rank's files, and a second for the others';
+    /// nobody hears how it went. `wait` tells.
+    ~Checkpoints() = default;
+
+    /// Writes a checkpoint; durable when it returns, or in the background, after which the next call tells how it went.
+    /// Cost on each rank: about 1/p of the parameters' and the optimizer's bytes written; in the background as much memory.
+    /// All wait for the slowest: see RunOptions.timeout. \returns its name
+    /// \throws error refused: a file cannot be written, or another training writes there; bad_input: names that are no UTF-8
+    template <class Trainer>
+    std::string save(Trainer& trainer, const SaveOptions& options = {}) {
+        check_update<Trainer>();
+        auto& world = trainer.world();
+        return detail::telling_all(world, "save", [&] {
+            finish(world, "save");
+            const bool replicated = detail::all_own_all(trainer);
+            std::string name;
+            std::optional<detail::Failure> failed = detail::attempt([&] {
+                detail::Manifest head = detail::manifest_of_trainer(trainer);
+                if (options.position) {
+                    head.epoch = options.position->epoch.number();
+                    head.samples = options.position->samples;
+                }
+                head.note = options.note;
+                static_cast<void>(detail::manifest_text(head)); // refuses names that cannot be written
+                auto model = detail::own_parts(trainer, head, replicated, false);
+                auto optimizer = detail::own_parts(trainer, head, replicated, true);
+                if (world.rank() == 0) {
+                    folder_.lock();
+                    name = folder_.next(trainer.updates());
+                    folder_.clean();
+                    detail::make_durable_folders(concat({folder_.path_of(name), detail::writing_suffix}));
+                }
+                writing_ = std::make_unique<detail::CheckpointWriting>(folder_, std::move(head), world.rank(),
+                                                                       std::move(model), std::move(optimizer));
+                if (options_.background) writing_->copy_numbers();
+            });
+            agree(world, "save", failed);
+            detail::broadcast_text(world, name, 0);
+            writing_->set_name(name);
+            if (options_.background) {
+                failed = detail::attempt([&] { writing_->start(options_.keep, options_.patience); });
+                agree(world, "save", failed);
+                return name;
+            }
+            agree(world, "save", detail::attempt([&] { writing_->write_own(); }));
+            agree(world, "save", detail::attempt([&] {
+                      if (world.rank() == 0) writing_->commit(options_.keep, options_.patience);
+                  }));
+            writing_.reset();
+            return name;
+        });
+    }
+
+    /// Until what was saved in the background is durable. \throws error as `save`
+    template <class Trainer>
+    void wait(Trainer& trainer) {
+        detail::telling_all(trainer.world(), "save", [&] { finish(trainer.world(), "save"); });
+    }
+
+    /// Makes the trainer what the newest checkpoint's was, or that of this name; empty, and nothing done, where there is none.
+    /// Cost: each file is read by one rank for its checksum, and by those that need it; memory for a second copy of what this
+    /// rank holds. The first `fit` after it must be given the same seed, and within an epoch as many samples.
+    /// \throws error bad_input: a file that is short, corrupt, foreign or newer, or of another model, optimizer or order of
+    /// samples; refused: a file that is missing or cannot be read. The message names it; nothing was changed.
+    template <class Trainer>
+    std::optional<Resumed> resume(Trainer& trainer, std::string name = {}) {
+        check_update<Trainer>();
+        auto& world = trainer.world();
+        return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
+            finish(world, "resume");
+            std::string text;
+            agree(world, "resume", detail::attempt([&] {
+                      if (world.rank() == 0) text = find(name);
+                  }));
+            detail::broadcast_text(world, name, 0);
+            if (name.empty()) return std::nullopt;
+            detail::broadcast_text(world, text, 0);
+            const std::string path = folder_.path_of(name);
+            const std::string where = concat({"'", path, "/", detail::manifest_name, "'"});
+            detail::Manifest saved;
+            agree(world, "resume", detail::attempt([&] {
+                      saved = detail::manifest_of(text, where);
+                      detail::check_fits(saved, detail::manifest_of_trainer(trainer), where);
+                      detail::check_coverage(saved, where);
+                  }));
+            agree(world, "resume", detail::attempt([&] {
+                      const auto ranks = static_cast<std::size_t>(world.size());
+                      for (auto i = static_cast<std::size_t>(world.rank()); i < saved.files.size(); i += ranks)
+                          detail::check_file(saved, saved.files[i], path);
+                  }));
+            std::optional<detail::StagedState<Trainer>> staged;
+            agree(world, "resume", detail::attempt([&] { staged.emplace(trainer, saved, path); }));
+            if constexpr (requires {
+                              trainer.restore_grid_exponents(saved.grid_exponents);
+                          }) { // or refuses, on all alike
+                agree(world, "resume", detail::attempt([&] {
+                          if (!saved.grid_exponents.empty()) trainer.restore_grid_exponents(saved.grid_exponents);
+                      }));
+            }
+            if constexpr (requires { trainer.restore_loss_scale({saved.loss_scale, saved.good_updates}); })
+                if (saved.scales) trainer.restore_loss_scale({saved.loss_scale, saved.good_updates});
+            staged->apply();
+            const Position position{Epoch{saved.epoch}, saved.samples};
+            trainer.restore({.updates = saved.updates,
+                             .position = position,
+                             .epoch = Epoch{saved.step_epoch},
+                             .seed = saved.seed,
+                             .data_size = saved.data_size,
+                             .restored = true});
+            return Resumed{name, saved.updates, position, saved.world, saved.seed, saved.note, saved.policies};
+        });
+    }
+
+    /// The names of those that are whole, from the oldest to the newest. Local: on each rank as it sees the folder.
+    [[nodiscard]] std::vector<std::string> list() const {
+        std::vector<std::string> whole;
+        for (std::string& name : folder_.all())
+            if (folder_.is_whole(name)) whole.push_back(std::move(name));
+        return whole;
+    }
+
+private:
+    template <class Trainer>
+    static void check_update() {
+        static_assert(
+            !requires { requires std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().update)>::local; },
+            "unisono::Checkpoints: found a trainer whose update declares `local`. Required: one that does not. "
+            "Why: between two meetings each rank has parameters and optimizer state of its own, which a checkpoint "
+            "of one state cannot hold.");
+    }
+
+    /// The manifest's text, of the newest where there is no name; that may be none.
+    std::string find(std::string& name) const {
+        const std::vector<std::string> all = folder_.all();
+        if (name.empty() && all.empty()) return {};
+        if (name.empty()) name = all.back();
+        else if (detail::checkpoint_number(name) == 0)
+            refuse_input(
+                {"'", name, "' is no checkpoint's name; expected one like '", detail::checkpoint_name(1, 100), "'"});
+        return detail::read_text(concat({folder_.path_of(name), "/", detail::manifest_name}),
+                                 detail::most_manifest_bytes);
+    }
+
+    /// Where a rank failed, what was begun is given up on all.
+    template <class World>
+    void agree(World& world, std::string_view operation, const std::optional<detail::Failure>& failed) {
+        try {
+            detail::agree_on_success(world, operation, failed);
+        } catch (...) {
+            if (writing_) writing_->abandon();
+            writing_.reset();
+            throw;
+        }
+    }
+
+    /// The last save in the background has ended well, or its error is thrown.
+    template <class World>
+    void finish(World& world, std::string_view operation) {
+        if (!writing_) return;
+        agree(world, operation, writing_->await_own());
+        agree(world, operation, writing_->await_commit());
+        writing_.reset();
+    }
+
+    detail::CheckpointFolder folder_;
+    CheckpointOptions options_;
+    std::unique_ptr<detail::CheckpointWriting> writing_;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,222 @@
+#pragma once
+
+/// \file
+/// Files and folders by POSIX calls, so that what is written can be made durable; every error names the path and says why.
+
+#include "unisono/checkpoint/checksum.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <dirent.h>
+#include <fcntl.h>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// \throws error refused: what was tried, and what the system said to it
+[[noreturn, gnu::cold]] inline void refuse_path(std::string_view tried, const std::string& path, int number) {
+    throw error(ErrorCode::refused,
+                concat({"cannot ", tried, " '", path, "': ", std::generic_category().message(number)}));
+}
+
+/// An open file or folder.
+class Descriptor {
+public:
+    Descriptor() = default;
+    Descriptor(int number, std::string path) : number_(number), path_(std::move(path)) {}
+    Descriptor(Descriptor&& other) noexcept
+        : number_(std::exchange(other.number_, -1)), path_(std::move(other.path_)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        std::swap(path_, other.path_);
+        return *this;
+    }
+    ~Descriptor() {
+        if (number_ >= 0) ::close(number_);
+    }
+    [[nodiscard]] int number() const { return number_; }
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] bool is_open() const { return number_ >= 0; }
+
+    void sync() const {
+        while (::fsync(number_) != 0)
+            if (errno != EINTR) refuse_path("make durable", path_, errno);
+    }
+    void close() { // some file systems say only now that the disk is full
+        const int number = std::exchange(number_, -1);
+        if (::close(number) != 0 && errno != EINTR) refuse_path("close", path_, errno);
+    }
+
+private:
+    int number_ = -1;
+    std::string path_;
+};
+
+inline Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
+    for (;;) {
+        const int number = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+        if (number >= 0) return {number, path};
+        if (errno != EINTR) refuse_path(tried, path, errno);
+    }
+}
+
+/// What a folder holds becomes durable: names, not contents.
+inline void sync_folder(const std::string& path) { open_path(path, O_RDONLY | O_DIRECTORY, "open").sync(); }
+
+/// A new file, written from its beginning to its end; knows its length and checksum.
+class NewFile {
+public:
+    explicit NewFile(const std::string& path)
+        : file_(open_path(path, O_WRONLY | O_CREAT | O_EXCL, "create")), buffer_(std::size_t{1} << 18) {}
+
+    void add(const void* data, std::size_t count) {
+        sum_.add(data, count);
+        bytes_ += count;
+        const auto* from = static_cast<const char*>(data);
+        if (count > buffer_.size() - used_) {
+            flush();
+            if (count >= buffer_.size()) return write(from, count);
+        }
+        std::copy_n(from, count, buffer_.data() + used_);
+        used_ += count;
+    }
+    /// Durable when it returns, but for its name.
+    void finish() {
+        flush();
+        file_.sync();
+        file_.close();
+    }
+    /// Written, but not durable.
+    void close() {
+        flush();
+        file_.close();
+    }
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+    [[nodiscard]] std::uint64_t checksum() const { return sum_.value(); }
+
+private:
+    void flush() { write(buffer_.data(), std::exchange(used_, 0)); }
+    void write(const char* from, std::size_t count) {
+        while (count != 0) {
+            const ssize_t done = ::write(file_.number(), from, std::min(count, std::size_t{1} << 30));
+            if (done < 0 && errno == EINTR) continue;
+            if (done < 0) refuse_path("write", file_.path(), errno);
+            from += done;
+            count -= static_cast<std::size_t>(done);
+        }
+    }
+
+    Descriptor file_;
+    Xxh64 sum_;
+    std::uint64_t bytes_ = 0;
+    std::vector<char> buffer_;
+    std::size_t used_ = 0;
+};
+
+/// A file that is there.
+class OldFile {
+public:
+    /// \throws error refused: it cannot be opened, or is no plain file
+    explicit OldFile(const std::string& path) : file_(open_path(path, O_RDONLY | O_NONBLOCK, "open")) {
+        struct stat facts {};
+        if (::fstat(file_.number(), &facts) != 0) refuse_path("look at", path, errno);
+        if (!S_ISREG(facts.st_mode)) throw error(ErrorCode::refused, concat({"'", path, "' is no plain file"}));
+        bytes_ = static_cast<std::uint64_t>(facts.st_size);
+    }
+    [[nodiscard]] const std::string& path() const { return file_.path(); }
+    [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+    void read(std::uint64_t at, void* to, std::size_t count) const {
+        auto* into = static_cast<char*>(to);
+        while (count != 0) {
+            const ssize_t done =
+                ::pread(file_.number(), into, std::min(count, std::size_t{1} << 30), static_cast<off_t>(at));
+            if (done < 0 && errno == EINTR) continue;
+            if (done < 0) refuse_path("read", path(), errno);
+            if (done == 0) refuse_input({"'", path(), "' ends after ", at, " bytes; expected ", count, " more"});
+            into += done;
+            at += static_cast<std::uint64_t>(done);
+            count -= static_cast<std::size_t>(done);
+        }
+    }
+    [[nodiscard]] std::uint64_t checksum() const {
+        std::vector<char> buffer(std::size_t{1} << 18);
+        Xxh64 sum;
+        for (std::uint64_t at = 0; at < bytes_;) {
+            const auto some = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), bytes_ - at));
+            read(at, buffer.data(), some);
+            sum.add(buffer.data(), some);
+            at += some;
+        }
+        return sum.value();
+    }
+
+private:
+    Descriptor file_;
+    std::uint64_t bytes_ = 0;
+};
+
+/// A file of at most so many bytes.
+inline std::string read_text(const std::string& path, std::uint64_t most) {
+    const OldFile file(path);
+    if (file.bytes() > most) refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected at most ", most});
+    std::string text(static_cast<std::size_t>(file.bytes()), '\0');
+    file.read(0, text.data(), text.size());
+    return text;
+}
+
+inline bool exists(const std::string& path) {
+    struct stat facts {};
+    return ::lstat(path.c_str(), &facts) == 0;
+}
+
+/// A folder and those above it, as far as they are missing; each durable.
+inline void make_durable_folders(const std::string& path) {
+    if (path.empty() || exists(path)) return;
+    const std::size_t slash = path.find_last_of('/');
+    const std::string above = slash == std::string::npos ? "." : (slash == 0 ? "/" : path.substr(0, slash));
+    make_durable_folders(above);
+    if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) refuse_path("make the folder", path, errno);
+    sync_folder(above);
+}
+
+/// Names in a folder, in no order; none where there is no such folder.
+inline std::vector<std::string> names_in(const std::string& path) {
+    std::vector<std::string> names;
+    DIR* const folder = ::opendir(path.c_str());
+    if (folder == nullptr) {
+        if (errno == ENOENT) return names;
+        refuse_path("list", path, errno);
+    }
+    int problem = 0;
+    for (;;) {
+        errno = 0;
+        const dirent* const one = ::readdir(folder); // NOLINT(concurrency-mt-unsafe): each has one reader
+        problem = errno;
+        if (one == nullptr) break;
+        const std::string_view name = one->d_name;
+        if (name != "." && name != "..") names.emplace_back(name);
+    }
+    ::closedir(folder);
+    if (problem != 0) refuse_path("list", path, problem);
+    return names;
+}
+
+inline void move_path(const std::string& from, const std::string& to) {
+    if (::rename(from.c_str(), to.c_str()) != 0) refuse_path(concat({"rename to '", to, "'"}), from, errno);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

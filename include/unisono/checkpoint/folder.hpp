@@ -1,0 +1,131 @@
+#pragma once
+
+/// \file
+/// The folder of a run's checkpoints: their names, which of them are whole, and the removal of old ones.
+///
+///     checkpoint-000007-update-1200            whole: it was given this name when all of it was durable
+///     checkpoint-000008-update-1350.writing    being written, or what a crash has left of it
+///
+/// The first number counts what was saved here: the newest is the one with the greatest, also where a training went on from
+/// an older one. Only names like these are ever looked at, and removed only what such a folder holds of ours.
+
+#include "unisono/checkpoint/file.hpp"
+#include "unisono/checkpoint/manifest.hpp"
+#include "unisono/core/error.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <sys/file.h>
+#include <unistd.h>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline constexpr std::string_view writing_suffix = ".writing";
+
+inline std::string checkpoint_name(std::uint64_t number, std::uint64_t updates) {
+    char text[96];
+    static_cast<void>(std::snprintf(text, sizeof text, "checkpoint-%06llu-update-%llu",
+                                    static_cast<unsigned long long>(number), static_cast<unsigned long long>(updates)));
+    return text;
+}
+
+/// The first number of a checkpoint's name; 0 if it is no such name.
+inline std::uint64_t checkpoint_number(std::string_view name) {
+    constexpr std::string_view begin = "checkpoint-", middle = "-update-";
+    std::uint64_t number = 0, updates = 0;
+    if (name.substr(0, begin.size()) != begin) return 0;
+    const char* const end = name.data() + name.size();
+    const auto first = std::from_chars(name.data() + begin.size(), end, number);
+    const std::string_view rest(first.ptr, static_cast<std::size_t>(end - first.ptr));
+    if (first.ec != std::errc{} || rest.substr(0, middle.size()) != middle) return 0;
+    const auto second = std::from_chars(first.ptr + middle.size(), end, updates);
+    return second.ec == std::errc{} && name == checkpoint_name(number, updates) ? number : 0;
+}
+
+class CheckpointFolder {
+public:
+    explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] std::string path_of(std::string_view name) const { return concat({path_, "/", name}); }
+
+    /// From the oldest to the newest, whole or not.
+    [[nodiscard]] std::vector<std::string> all() const {
+        std::vector<std::string> found;
+        for (std::string& name : names_in(path_))
+            if (checkpoint_number(name) != 0) found.push_back(std::move(name));
+        std::sort(found.begin(), found.end(), [](const std::string& a, const std::string& b) {
+            const std::uint64_t first = checkpoint_number(a), second = checkpoint_number(b);
+            return first != second ? first < second : a < b;
+        });
+        return found;
+    }
+    [[nodiscard]] bool is_whole(const std::string& name) const {
+        return exists(concat({path_of(name), "/", manifest_name}));
+    }
+
+    /// Makes the folder, and keeps others from writing here as long as this object lives.
+    /// \throws error refused: somebody else writes here
+    void lock() {
+        if (lock_.is_open()) return;
+        make_durable_folders(path_);
+        Descriptor folder = open_path(path_, O_RDONLY | O_DIRECTORY, "open");
+        if (::flock(folder.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            throw error(ErrorCode::refused, concat({"'", path_,
+                                                    "' is being written to by another training; expected a "
+                                                    "folder for each"}));
+        lock_ = std::move(folder);
+    }
+    /// Removes what crashes and failures have left; `lock` before, and nothing is being written.
+    void clean() const {
+        for (const std::string& name : names_in(path_)) {
+            if (!name.ends_with(writing_suffix)) continue;
+            if (checkpoint_number(name.substr(0, name.size() - writing_suffix.size())) != 0) remove(name);
+        }
+        const std::vector<std::string> found = all();
+        for (const std::string& name : found)
+            if (!is_whole(name) && name != found.back()) remove(name); // a removal was interrupted
+    }
+    /// A new one's name; `lock` before.
+    [[nodiscard]] std::string next(std::uint64_t updates) const {
+        const std::vector<std::string> found = all();
+        return checkpoint_name(found.empty() ? 1 : checkpoint_number(found.back()) + 1, updates);
+    }
+
+    /// Removes all but the newest `keep` that are whole. Without its manifest, which goes first, none is taken for whole.
+    void prune(std::size_t keep) const {
+        std::vector<std::string> whole;
+        for (const std::string& name : all())
+            if (is_whole(name)) whole.push_back(name);
+        for (std::size_t i = 0; i + keep < whole.size(); ++i) remove(whole[i]);
+    }
+
+    /// Removes what is ours in it, and the folder itself unless somebody has put something else there.
+    void remove(const std::string& name) const {
+        const std::string folder = path_of(name);
+        const std::string manifest = concat({folder, "/", manifest_name});
+        if (::unlink(manifest.c_str()) == 0) sync_folder(folder);
+        else if (errno != ENOENT) refuse_path("remove", manifest, errno);
+        for (const std::string& file : names_in(folder)) {
+            const bool ours = file.ends_with(".safetensors") || file.starts_with("rank-");
+            const std::string path = concat({folder, "/", file});
+            if (ours && ::unlink(path.c_str()) != 0 && errno != ENOENT) refuse_path("remove", path, errno);
+        }
+        if (::rmdir(folder.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
+            refuse_path("remove", folder, errno);
+    }
+
+private:
+    std::string path_;
+    Descriptor lock_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,308 @@
+#pragma once
+
+/// \file
+/// What a checkpoint says of itself: where the training stood, what was trained, and which file holds which of its numbers.
+///
+/// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its members are exactly those
+/// of its version; a newer version has another number and is refused by that.
+
+#include "unisono/checkpoint/checksum.hpp"
+#include "unisono/checkpoint/json.hpp"
+#include "unisono/checkpoint/safetensors.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/version.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline constexpr std::string_view manifest_name = "manifest.json";
+inline constexpr std::string_view manifest_format = "unisono checkpoint";
+inline constexpr int manifest_version = 1;
+inline constexpr std::uint64_t most_manifest_bytes = 400'000'000;
+
+enum class StateKind : std::uint8_t { parameter, buffer, optimizer };
+
+constexpr std::string_view name_of(StateKind kind) {
+    constexpr std::string_view names[] = {"parameter", "buffer", "optimizer"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+/// Elements [first, first + count) of a parameter, a buffer, or one array of a parameter's optimizer state.
+struct SavedPart {
+    std::string tensor = {}; ///< by which name its file has them
+    StateKind kind = StateKind::parameter;
+    std::size_t array = 0; ///< of the optimizer's state
+    std::size_t index = 0; ///< of the parameter or buffer
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+    friend bool operator==(const SavedPart&, const SavedPart&) = default;
+};
+
+struct SavedFile {
+    std::string name = {};
+    std::uint64_t bytes = 0;
+    std::uint64_t checksum = 0;
+    std::vector<SavedPart> parts = {};
+    friend bool operator==(const SavedFile&, const SavedFile&) = default;
+};
+
+/// Which order the samples of an epoch have.
+struct SavedOrder {
+    std::string sampler = {};
+    std::uint64_t seed = 0;
+    bool shuffle = false;
+    bool drop_last = false;
+    friend bool operator==(const SavedOrder&, const SavedOrder&) = default;
+};
+
+struct Manifest {
+    std::string library = {};
+    int world = 1;
+    std::uint64_t updates = 0;
+    std::int64_t epoch = 0;      ///< where the next `fit` goes on
+    std::int64_t samples = 0;    ///< of that epoch, all replicas together
+    std::int64_t step_epoch = 0; ///< as loops of the user's own have set it
+    std::uint64_t seed = 0;      ///< of the models' random streams
+    std::int64_t data_size = 0;  ///< of the last `fit`; 0: there was none
+    SavedOrder order = {};
+    bool scales = false;
+    double loss_scale = 1;
+    std::int64_t good_updates = 0;
+    std::vector<std::int32_t> grid_exponents = {};
+    std::string policies = {};
+    std::string note = {};
+    std::vector<Tensor> parameters = {}; ///< names, types and shapes
+    std::vector<Tensor> buffers = {};
+    std::string optimizer = {};
+    std::vector<std::string> arrays = {}; ///< of its state, each as long as the parameters
+    std::vector<SavedFile> files = {};
+    friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+/// Shortest text that gives the same number again.
+inline std::string number_text(double value) {
+    std::array<char, 64> text;
+    const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+    return std::string(text.data(), static_cast<std::size_t>(end - text.data()));
+}
+
+inline std::string file_text(const SavedFile& file) {
+    return concat({"{\"name\":", json_text(file.name), ",\"bytes\":", file.bytes, ",\"xxh64\":\"",
+                   checksum_text(file.checksum), "\",\"tensors\":",
+                   json_array(file.parts,
+                              [](const SavedPart& part) {
+                                  return concat({"{\"name\":", json_text(part.tensor), ",\"of\":\"", name_of(part.kind),
+                                                 "\",\"array\":", part.array, ",\"index\":", part.index,
+                                                 ",\"first\":", part.first, ",\"count\":", part.count, "}"});
+                              }),
+                   "}"});
+}
+
+inline SavedFile file_of(const Json& json, const std::string& where) {
+    json.expect_members({"name", "bytes", "xxh64", "tensors"}, where);
+    SavedFile file;
+    file.name = json.member("name", where).string(where);
+    // Nothing outside of the checkpoint's folder is ever opened.
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    if (file.name.empty() || file.name.front() == '.' || file.name.find_first_not_of(letters) != std::string::npos ||
+        file.name == manifest_name)
+        refuse_input({where, ": found the file name \"", file.name, "\"; expected letters, digits, '-', '_' and '.'"});
+    file.bytes = json.member("bytes", where).integer<std::uint64_t>(where + ": bytes");
+    const std::string& sum = json.member("xxh64", where).string(where + ": xxh64");
+    const auto [end, problem] = std::from_chars(sum.data(), sum.data() + sum.size(), file.checksum, 16);
+    if (sum != checksum_text(file.checksum))
+        refuse_input({where, ": found the xxh64 \"", sum, "\"; expected 16 digits"});
+    static_cast<void>(end), static_cast<void>(problem);
+    for (const Json& one : json.member("tensors", where).array(where + ": tensors")) {
+        one.expect_members({"name", "of", "array", "index", "first", "count"}, where);
+        SavedPart part;
+        part.tensor = one.member("name", where).string(where);
+        const std::string& kind = one.member("of", where).string(where);
+        if (kind == "parameter") part.kind = StateKind::parameter;
+        else if (kind == "buffer") part.kind = StateKind::buffer;
+        else if (kind == "optimizer") part.kind = StateKind::optimizer;
+        else refuse_input({where, ": found a tensor of \"", kind, "\"; expected parameter, buffer or optimizer"});
+        part.array = one.member("array", where).integer<std::size_t>(where + ": array");
+        part.index = one.member("index", where).integer<std::size_t>(where + ": index");
+        part.first = one.member("first", where).integer<std::uint64_t>(where + ": first");
+        part.count = one.member("count", where).integer<std::uint64_t>(where + ": count");
+        file.parts.push_back(std::move(part));
+    }
+    return file;
+}
+
+inline constexpr std::string_view before_checksum = ",\n\"xxh64\":\"";
+
+/// Text with its checksum as the last member; `body` is an object without its last brace.
+inline std::string sealed(std::string body) {
+    const std::string sum = checksum_text(xxh64(body.data(), body.size()));
+    body += before_checksum;
+    body += sum;
+    return body += "\"}\n";
+}
+
+/// Refuses what is not as `sealed` wrote it.
+inline void check_seal(std::string_view text, const std::string& where) {
+    const std::size_t tail = before_checksum.size() + 16 + 3;
+    if (text.size() < tail || text.substr(text.size() - tail, before_checksum.size()) != before_checksum ||
+        text.substr(text.size() - 3) != "\"}\n")
+        refuse_input({where, ": found ", text.size(),
+                      " bytes that do not end with a checksum; it is cut short, or is "
+                      "something else"});
+    const std::string sum = checksum_text(xxh64(text.data(), text.size() - tail));
+    if (const std::string_view found = text.substr(text.size() - 19, 16); found != sum)
+        refuse_input({where, ": found the checksum ", found, "; expected ", sum, ", that of its text: it is corrupt"});
+}
+
+inline std::string manifest_text(const Manifest& m) {
+    const auto integer = [](auto value) { return std::to_string(value); };
+    const auto shape = [&](const Tensor& one) {
+        return concat({"{\"name\":", json_text(one.name), ",\"type\":", json_text(one.type),
+                       ",\"shape\":", json_array(one.shape, integer), "}"});
+    };
+    const auto truth = [](bool value) { return std::string_view(value ? "true" : "false"); };
+    return sealed(concat({"{\"format\":",
+                          json_text(manifest_format),
+                          ",\"version\":",
+                          manifest_version,
+                          ",\n\"library\":",
+                          json_text(m.library),
+                          ",\"world\":",
+                          m.world,
+                          ",\n\"updates\":",
+                          m.updates,
+                          ",\"epoch\":",
+                          m.epoch,
+                          ",\"samples\":",
+                          m.samples,
+                          ",\"step_epoch\":",
+                          m.step_epoch,
+                          ",\"seed\":",
+                          m.seed,
+                          ",\"data_size\":",
+                          m.data_size,
+                          ",\n\"order\":{\"sampler\":",
+                          json_text(m.order.sampler),
+                          ",\"seed\":",
+                          m.order.seed,
+                          ",\"shuffle\":",
+                          truth(m.order.shuffle),
+                          ",\"drop_last\":",
+                          truth(m.order.drop_last),
+                          "},\n\"loss_scaling\":{\"scales\":",
+                          truth(m.scales),
+                          ",\"scale\":",
+                          json_text(number_text(m.loss_scale)),
+                          ",\"good_updates\":",
+                          m.good_updates,
+                          "},\n\"grid_exponents\":",
+                          json_array(m.grid_exponents, integer),
+                          ",\n\"policies\":",
+                          json_text(m.policies),
+                          ",\n\"note\":",
+                          json_text(m.note),
+                          ",\n\"parameters\":",
+                          json_array(m.parameters, shape, ",\n"),
+                          ",\n\"buffers\":",
+                          json_array(m.buffers, shape, ",\n"),
+                          ",\n\"optimizer\":{\"name\":",
+                          json_text(m.optimizer),
+                          ",\"arrays\":",
+                          json_array(m.arrays, [](const std::string& name) { return json_text(name); }),
+                          "},\n\"files\":",
+                          json_array(m.files, file_text, ",\n")}));
+}
+
+inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where) {
+    std::vector<Tensor> all;
+    for (const Json& one : list.array(where)) {
+        one.expect_members({"name", "type", "shape"}, where);
+        Tensor tensor;
+        tensor.name = one.member("name", where).string(where);
+        tensor.type = one.member("type", where).string(where);
+        for (const Json& n : one.member("shape", where).array(where))
+            tensor.shape.push_back(n.integer<std::uint64_t>(where + ": shape"));
+        if (tensor_element_bytes(tensor.type) == 0 || !tensor_bytes(tensor, tensor.end))
+            refuse_input({where, ": \"", tensor.name, "\" has an unknown type or an impossible shape"});
+        tensor.end = 0;
+        all.push_back(std::move(tensor));
+    }
+    return all;
+}
+
+/// \throws error bad_input: `where`, and what is not as `manifest_text` writes it
+inline Manifest manifest_of(std::string_view text, const std::string& where) {
+    check_seal(text, where);
+    const Json json = Json::parse(text, where);
+    if (json.member("format", where).string(where + ": format") != manifest_format)
+        refuse_input({where, ": found the format \"", json.member("format", where).text, "\"; expected \"",
+                      manifest_format, "\""});
+    const int version = json.member("version", where).integer<int>(where + ": version");
+    if (version != manifest_version)
+        refuse_input({where, ": found version ", version, version > manifest_version ? ", which is newer" : "",
+                      "; this library reads version ", manifest_version});
+    json.expect_members({"format",     "version",      "library",        "world",    "updates",
+                         "epoch",      "samples",      "step_epoch",     "seed",     "data_size",
+                         "order",      "loss_scaling", "grid_exponents", "policies", "note",
+                         "parameters", "buffers",      "optimizer",      "files",    "xxh64"},
+                        where);
+    const auto of = [&](const Json& object, std::string_view name) -> const Json& {
+        return object.member(name, where);
+    };
+    const auto at = [&](std::string_view name) { return concat({where, ": ", name}); };
+    Manifest m;
+    m.library = of(json, "library").string(at("library"));
+    m.world = of(json, "world").integer<int>(at("world"));
+    m.updates = of(json, "updates").integer<std::uint64_t>(at("updates"));
+    m.epoch = of(json, "epoch").integer<std::int64_t>(at("epoch"));
+    m.samples = of(json, "samples").integer<std::int64_t>(at("samples"));
+    m.step_epoch = of(json, "step_epoch").integer<std::int64_t>(at("step_epoch"));
+    m.seed = of(json, "seed").integer<std::uint64_t>(at("seed"));
+    m.data_size = of(json, "data_size").integer<std::int64_t>(at("data_size"));
+    if (m.world < 1 || m.epoch < 0 || m.samples < 0 || m.step_epoch < 0 || m.data_size < 0)
+        refuse_input({where, ": found world ", m.world, ", epoch ", m.epoch, ", samples ", m.samples, ", step_epoch ",
+                      m.step_epoch, ", data_size ", m.data_size,
+                      "; expected a world of 1 or more, and no number below 0"});
+    const Json& order = of(json, "order");
+    order.expect_members({"sampler", "seed", "shuffle", "drop_last"}, at("order"));
+    m.order.sampler = of(order, "sampler").string(at("order"));
+    m.order.seed = of(order, "seed").integer<std::uint64_t>(at("order"));
+    m.order.shuffle = of(order, "shuffle").boolean(at("order"));
+    m.order.drop_last = of(order, "drop_last").boolean(at("order"));
+    const Json& scaling = of(json, "loss_scaling");
+    scaling.expect_members({"scales", "scale", "good_updates"}, at("loss_scaling"));
+    m.scales = of(scaling, "scales").boolean(at("loss_scaling"));
+    m.good_updates = of(scaling, "good_updates").integer<std::int64_t>(at("loss_scaling"));
+    const std::string& scale = of(scaling, "scale").string(at("loss_scaling"));
+    const auto [end, problem] = std::from_chars(scale.data(), scale.data() + scale.size(), m.loss_scale);
+    if (problem != std::errc{} || end != scale.data() + scale.size() || !(m.loss_scale > 0) ||
+        !std::isfinite(m.loss_scale) || m.good_updates < 0)
+        refuse_input({where, ": found the loss scale \"", scale, "\" after ", m.good_updates,
+                      " good updates; expected a finite number above 0, and at least 0"});
+    for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))
+        m.grid_exponents.push_back(one.integer<std::int32_t>(at("grid_exponents")));
+    m.policies = of(json, "policies").string(at("policies"));
+    m.note = of(json, "note").string(at("note"));
+    m.parameters = shapes_of(of(json, "parameters"), at("parameters"));
+    m.buffers = shapes_of(of(json, "buffers"), at("buffers"));
+    const Json& optimizer = of(json, "optimizer");
+    optimizer.expect_members({"name", "arrays"}, at("optimizer"));
+    m.optimizer = of(optimizer, "name").string(at("optimizer"));
+    for (const Json& one : of(optimizer, "arrays").array(at("optimizer")))
+        m.arrays.push_back(one.string(at("optimizer")));
+    for (const Json& one : of(json, "files").array(at("files"))) m.files.push_back(file_of(one, at("files")));
+    return m;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,233 @@
+#pragma once
+
+/// \file
+/// A checkpoint that is read: everything is looked at before anything is used.
+
+#include "unisono/checkpoint/file.hpp"
+#include "unisono/checkpoint/manifest.hpp"
+#include "unisono/checkpoint/safetensors.hpp"
+#include "unisono/checkpoint/state.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Tensor>& here, std::string_view what,
+                          const std::string& where) {
+    if (saved.size() != here.size())
+        refuse_input({where, ": found ", saved.size(), " ", what, "s; expected ", here.size(), ", as the model has"});
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+        const Tensor &a = saved[i], &b = here[i];
+        const auto text = [](const Tensor& one) {
+            return concat({one.type, " ", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); })});
+        };
+        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // a model may have learnt to tell its shapes
+        if (a.name != b.name)
+            refuse_input(
+                {where, ": found ", what, " ", i, " with the name \"", a.name, "\"; expected \"", b.name, "\""});
+        if (a.type != b.type || element_count(a) != element_count(b) || (!flat && a.shape != b.shape))
+            refuse_input({where, ": found ", what, " \"", a.name, "\" of ", text(a), "; expected ", text(b),
+                          ", as the model has"});
+    }
+}
+
+/// What was saved is what this trainer trains, and can go on from there.
+inline void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
+    check_tensors(saved.parameters, here.parameters, "parameter", where);
+    check_tensors(saved.buffers, here.buffers, "buffer", where);
+    if (saved.arrays != here.arrays) {
+        const auto text = [](const Manifest& m) {
+            return concat({m.optimizer, " ",
+                           json_array(
+                               m.arrays, [](const std::string& one) { return one; }, ", ")});
+        };
+        refuse_input({where, ": found the optimizer's state of ", text(saved), "; expected that of ", text(here)});
+    }
+    if (!saved.grid_exponents.empty() && saved.grid_exponents.size() != saved.parameters.size())
+        refuse_input({where, ": found ", saved.grid_exponents.size(), " grid_exponents; expected none or ",
+                      saved.parameters.size()});
+    const auto text = [](const SavedOrder& one) {
+        return concat(
+            {"seed ", one.seed, one.shuffle ? ", shuffled" : ", as stored", one.drop_last ? ", without the last" : ""});
+    };
+    if (const bool inside = saved.samples != 0; inside && text(saved.order) != text(here.order))
+        refuse_input({where, ": it stands at sample ", saved.samples, " of epoch ", saved.epoch, " in the order of ",
+                      saved.order.sampler, " (", text(saved.order), "); expected that of this trainer's ",
+                      here.order.sampler, " (", text(here.order), ")"});
+}
+
+/// The files have each number of the state once.
+inline void check_coverage(const Manifest& m, const std::string& where) {
+    using Key = std::tuple<StateKind, std::size_t, std::size_t>;
+    std::vector<std::pair<Key, std::pair<std::uint64_t, std::uint64_t>>> parts;
+    for (const SavedFile& file : m.files)
+        for (const SavedPart& part : file.parts)
+            if (part.count != 0) parts.push_back({{part.kind, part.array, part.index}, {part.first, part.count}});
+    std::sort(parts.begin(), parts.end());
+    std::size_t next = 0;
+    const auto expect = [&](StateKind kind, std::size_t array, const std::vector<Tensor>& tensors) {
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const std::uint64_t count = element_count(tensors[i]);
+            std::uint64_t at = 0;
+            for (; next < parts.size() && parts[next].first == Key{kind, array, i}; ++next) {
+                const auto [first, length] = parts[next].second;
+                if (first != at || length > count - at) break;
+                at += length;
+            }
+            if (at != count)
+                refuse_input({where, ": the files do not have each element of the ", name_of(kind), " \"",
+                              tensors[i].name, "\" once: look at element ", at, " of ", count});
+        }
+    };
+    expect(StateKind::parameter, 0, m.parameters);
+    expect(StateKind::buffer, 0, m.buffers);
+    for (std::size_t a = 0; a < m.arrays.size(); ++a) expect(StateKind::optimizer, a, m.parameters);
+    if (next != parts.size())
+        refuse_input({where, ": a file has a part of ", name_of(std::get<0>(parts[next].first)), " ",
+                      std::get<2>(parts[next].first), " that is not of this state, or twice"});
+    std::vector<std::string_view> names;
+    for (const SavedFile& file : m.files) names.push_back(file.name);
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) != names.end())
+        refuse_input({where, ": one of its files is named twice"});
+}
+
+/// A file is as long as the manifest says, has that checksum, and holds those tensors and no others.
+inline void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder) {
+    const std::string path = concat({folder, "/", saved.name});
+    {
+        const OldFile file(path);
+        if (file.bytes() != saved.bytes)
+            refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected ", saved.bytes,
+                          file.bytes() < saved.bytes ? ": it is cut short" : ""});
+        if (const std::uint64_t sum = file.checksum(); sum != saved.checksum)
+            refuse_input({"'", path, "' has the checksum ", checksum_text(sum), "; expected ",
+                          checksum_text(saved.checksum), ": it is corrupt, or of another checkpoint"});
+    }
+    const TensorFile file(path);
+    if (file.tensors().size() != saved.parts.size())
+        refuse_input({"'", path, "' has ", file.tensors().size(), " tensors; expected ", saved.parts.size()});
+    std::vector<std::string_view> names;
+    for (const SavedPart& part : saved.parts) names.push_back(part.tensor);
+    std::sort(names.begin(), names.end());
+    if (std::adjacent_find(names.begin(), names.end()) != names.end())
+        refuse_input({"'", path, "': ", manifest_name, " names one of its tensors twice"});
+    for (const SavedPart& part : saved.parts) {
+        const std::vector<Tensor>& list = part.kind == StateKind::buffer ? m.buffers : m.parameters;
+        const Tensor* const found =
+            file.find(part.tensor); // its index was checked with the coverage, unless it is empty
+        if (found == nullptr || part.index >= list.size() || found->type != list[part.index].type ||
+            element_count(*found) != part.count)
+            refuse_input({"'", path, "' does not have the tensor \"", part.tensor, "\" as ", manifest_name, " says"});
+    }
+}
+
+/// The numbers of this rank's state, on their way from the files to the trainer.
+template <class Trainer>
+class StagedState {
+public:
+    using T = typename Trainer::Element;
+
+    StagedState(Trainer& trainer, const Manifest& m, const std::string& folder)
+        : trainer_(&trainer), layout_(&trainer.layout()), parameters_(layout_->count()) {
+        std::size_t owned = 0;
+        for (const Slice& slice : trainer.owned()) owned += slice.count;
+        for (std::size_t a = 0; a < m.arrays.size(); ++a) arrays_.emplace_back(owned);
+        if constexpr (has_buffers)
+            for_each_span(trainer.trained().buffers(), [&](auto one) { buffers_.emplace_back(one.size_bytes()); });
+        for (const SavedFile& file : m.files) {
+            const bool used = std::any_of(file.parts.begin(), file.parts.end(), [&](const SavedPart& part) {
+                bool any = part.kind != StateKind::optimizer;
+                if (!any) each_overlap(part, [&](auto&&...) { any = true; });
+                return any;
+            });
+            if (used) read(TensorFile(concat({folder, "/", file.name})), file);
+        }
+    }
+
+    /// Cannot fail.
+    void apply() {
+        std::size_t at = 0;
+        for_each_span(trainer_->trained().parameters(), [&](auto one) {
+            std::copy_n(parameters_.data() + at, one.size(), one.data());
+            at += one.size();
+        });
+        for (std::size_t a = 0; a < arrays_.size(); ++a)
+            std::copy_n(arrays_[a].data(), arrays_[a].size(), trainer_->optimizer_state().array(a).data());
+        if constexpr (has_buffers) {
+            std::size_t b = 0;
+            for_each_span(trainer_->trained().buffers(), [&](auto one) {
+                if (!one.empty()) std::memcpy(static_cast<void*>(one.data()), buffers_[b].data(), one.size_bytes());
+                ++b;
+            });
+        }
+    }
+
+private:
+    using Model = std::remove_reference_t<decltype(std::declval<Trainer&>().trained())>;
+    static constexpr bool has_buffers = requires(Model& model) { model.buffers(); };
+
+    /// visit(flat, count, at): elements of a part of the optimizer's state that this rank needs, and where in its arrays.
+    template <class Visit>
+    void each_overlap(const SavedPart& part, Visit&& visit) const {
+        const std::size_t begin = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
+        const std::size_t end = begin + static_cast<std::size_t>(part.count);
+        std::size_t at = 0;
+        for (const Slice& slice : trainer_->owned()) {
+            const std::size_t from = std::max(begin, slice.first), to = std::min(end, slice.end());
+            if (from < to) visit(from, to - from, at + from - slice.first);
+            at += slice.count;
+        }
+    }
+
+    void read(const TensorFile& file, const SavedFile& saved) {
+        for (const SavedPart& part : saved.parts) {
+            if (part.count == 0) continue;
+            const Tensor* const tensor = file.find(part.tensor);
+            if (tensor == nullptr) refuse_input({"'", file.file().path(), "' has changed while it was read"});
+            if (part.kind == StateKind::parameter) {
+                const std::size_t first = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
+                file.read(*tensor, std::span(parameters_).subspan(first, static_cast<std::size_t>(part.count)));
+            } else if (part.kind == StateKind::optimizer) {
+                each_overlap(part, [&](std::size_t flat, std::size_t count, std::size_t at) {
+                    const std::size_t start = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
+                    file.read(*tensor, std::span(arrays_[part.array]).subspan(at, count), flat - start);
+                });
+            } else if constexpr (has_buffers) {
+                std::size_t b = 0;
+                for_each_span(trainer_->trained().buffers(), [&](auto one) {
+                    if (b++ != part.index) return;
+                    using E = typename decltype(one)::element_type;
+                    std::vector<E> numbers(static_cast<std::size_t>(part.count));
+                    file.read(*tensor, std::span(numbers));
+                    if (!numbers.empty())
+                        std::memcpy(buffers_[part.index].data() + part.first * sizeof(E), numbers.data(),
+                                    numbers.size() * sizeof(E));
+                });
+            }
+        }
+    }
+
+    Trainer* trainer_;
+    const Layout* layout_;
+    std::vector<T> parameters_;
+    std::vector<std::vector<T>> arrays_;
+    std::vector<std::vector<char>> buffers_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,256 @@
+#pragma once
+
+/// \file
+/// Tensors in files as huggingface's safetensors has them, so that Python and others read what is written here, and we what
+/// they write: 8 bytes that say how long the header is, the header in JSON, the tensors' numbers without gaps.
+///
+///     for (const un::TensorFile file("model.safetensors"); const un::Tensor& one : file.tensors()) ...
+///
+/// The reader is as strict as the format asks: header of at most 100 MB, an object of known members alone, none twice; known
+/// element types; each tensor's bytes are those of its shape; the tensors, in the order of their places, cover the rest of
+/// the file without gap or overlap. Source: the format's description, github.com/huggingface/safetensors.
+
+#include "unisono/checkpoint/file.hpp"
+#include "unisono/checkpoint/json.hpp"
+#include "unisono/core/element.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A tensor's name, element type as the format writes it ("F32", "BF16", ...) and shape, the last dimension being the
+/// one whose elements lie side by side.
+struct Tensor {
+    std::string name = {};
+    std::string type = {};
+    std::vector<std::uint64_t> shape = {};
+    std::uint64_t begin = 0; ///< bytes behind the header
+    std::uint64_t end = 0;
+
+    [[nodiscard]] std::uint64_t bytes() const { return end - begin; }
+    friend bool operator==(const Tensor&, const Tensor&) = default;
+};
+
+/// How the format writes one of our element types.
+constexpr std::string_view tensor_type(ElementType type) {
+    switch (type) {
+    case ElementType::float32: return "F32";
+    case ElementType::float64: return "F64";
+    case ElementType::bfloat16: return "BF16";
+    case ElementType::float16: return "F16";
+    case ElementType::int32: return "I32";
+    case ElementType::int64: return "I64";
+    case ElementType::uint8: return "U8";
+    case ElementType::opaque: break;
+    }
+    return {};
+}
+
+namespace detail {
+
+inline constexpr std::uint64_t most_header_bytes = 100'000'000;
+
+/// Bytes of an element of this type of the format; 0: none such.
+constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
+    constexpr std::pair<std::string_view, std::uint64_t> known[] = {
+        {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+        {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}};
+    for (const auto& [name, bytes] : known)
+        if (name == type) return bytes;
+    return 0;
+}
+
+/// False where it does not fit 64 bits.
+inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
+    bytes = tensor_element_bytes(tensor.type);
+    for (const std::uint64_t dimension : tensor.shape)
+        if (__builtin_mul_overflow(bytes, dimension, &bytes)) return false;
+    return true;
+}
+
+/// What stands before the tensors' numbers. They follow one another in the order given.
+/// \throws error bad_input: names that are no UTF-8, are reserved or come twice
+inline std::string tensor_header(std::span<const Tensor> tensors) {
+    std::vector<std::string_view> names;
+    std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers say; others ignore it
+    for (const Tensor& one : tensors) {
+        names.push_back(one.name);
+        text += concat({",", json_text(one.name), ":{\"dtype\":", json_text(one.type),
+                        ",\"shape\":", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); }),
+                        ",\"data_offsets\":[", one.begin, ",", one.end, "]}"});
+    }
+    names.emplace_back("__metadata__");
+    std::sort(names.begin(), names.end());
+    if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end())
+        refuse_input({"two tensors of one file would have the name \"", *twice, "\"; expected names of their own"});
+    text += '}';
+    text.append((8 - text.size() % 8) % 8, ' '); // numbers begin at a multiple of 8
+    if (text.size() > most_header_bytes)
+        refuse_input({"the tensors' names and shapes take ", text.size(), " bytes; expected at most ",
+                      most_header_bytes, " in one file"});
+    std::uint64_t length = text.size();
+    std::string all(8, '\0');
+    std::memcpy(all.data(), &length, 8);
+    return all + text;
+}
+
+/// One member of a header.
+inline Tensor tensor_of(const std::string& name, const Json& facts, const std::string& where) {
+    facts.expect_members({"dtype", "shape", "data_offsets"}, where);
+    Tensor one;
+    one.name = name;
+    one.type = facts.member("dtype", where).string(where + ": dtype");
+    for (const Json& dimension : facts.member("shape", where).array(where + ": shape"))
+        one.shape.push_back(dimension.integer<std::uint64_t>(where + ": shape"));
+    const auto& offsets = facts.member("data_offsets", where).array(where + ": data_offsets");
+    if (offsets.size() != 2) refuse_input({where, ": found ", offsets.size(), " data_offsets; expected 2"});
+    one.begin = offsets[0].integer<std::uint64_t>(where + ": data_offsets");
+    one.end = offsets[1].integer<std::uint64_t>(where + ": data_offsets");
+    if (tensor_element_bytes(one.type) == 0)
+        refuse_input({where, ": found the unknown element type \"", one.type, "\""});
+    std::uint64_t bytes = 0;
+    if (!tensor_bytes(one, bytes)) refuse_input({where, ": its shape has more elements than 64 bits count"});
+    if (one.end < one.begin || one.bytes() != bytes)
+        refuse_input(
+            {where, ": found bytes ", one.begin, " to ", one.end, "; expected ", bytes, ", as its shape and type say"});
+    return one;
+}
+
+} // namespace detail
+
+/// A safetensors file that is read.
+class TensorFile {
+public:
+    /// Reads and checks the header; the numbers are read when they are asked for.
+    /// \throws error bad_input: what of the file is not as the format asks; refused: it cannot be read
+    explicit TensorFile(const std::string& path) : file_(path) {
+        const std::string where = concat({"'", path, "'"});
+        std::uint64_t length = 0;
+        if (file_.bytes() < 8) refuse_input({where, " has ", file_.bytes(), " bytes; expected at least 8"});
+        file_.read(0, &length, 8);
+        if (length > detail::most_header_bytes)
+            refuse_input(
+                {where, ": found a header of ", length, " bytes; expected at most ", detail::most_header_bytes});
+        if (length > file_.bytes() - 8)
+            refuse_input({where, ": found a header of ", length, " bytes; expected at most ", file_.bytes() - 8,
+                          ", which is the rest of the file"});
+        std::string text(static_cast<std::size_t>(length), '\0');
+        file_.read(8, text.data(), text.size());
+        start_ = 8 + length;
+        if (text.empty() || text.front() != '{') refuse_input({where, ": expected a header that begins with '{'"});
+        read_header(detail::Json::parse(text, where), where);
+    }
+
+    /// In the order of their places.
+    [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+    /// The texts that came with them.
+    [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }
+    /// Null: none of that name.
+    [[nodiscard]] const Tensor* find(std::string_view name) const {
+        const auto at =
+            std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                             [&](std::size_t i, std::string_view other) { return tensors_[i].name < other; });
+        return at != by_name_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
+    }
+    /// The numbers of one of `tensors()`, from its `first`-th on, as many as `out` has; of its own element type.
+    /// \throws error bad_input: another type, or more than it has; refused: the file cannot be read
+    template <element T>
+    void read(const Tensor& tensor, std::span<T> out, std::uint64_t first = 0) const {
+        if (tensor.type != tensor_type(element_type_of<T>))
+            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" is of type ", tensor.type, "; expected ",
+                          tensor_type(element_type_of<T>)});
+        const std::uint64_t count = tensor.bytes() / sizeof(T);
+        if (first > count || out.size() > count - first)
+            refuse_input({"'", file_.path(), "': tensor \"", tensor.name, "\" has ", count, " elements; expected ",
+                          out.size(), " from element ", first, " on"});
+        file_.read(start_ + tensor.begin + first * sizeof(T), out.data(), out.size_bytes());
+    }
+    [[nodiscard]] const detail::OldFile& file() const { return file_; }
+
+private:
+    void read_header(const detail::Json& header, const std::string& where) {
+        for (std::size_t i = 0; i < header.names.size(); ++i) {
+            const std::string& name = header.names[i];
+            const detail::Json& facts = header.items[i];
+            if (name != "__metadata__") {
+                tensors_.push_back(detail::tensor_of(name, facts, concat({where, ": tensor \"", name, "\""})));
+                continue;
+            }
+            if (facts.kind != detail::Json::Kind::object)
+                refuse_input({where, ": found a __metadata__ that is no object; expected an object of strings"});
+            for (std::size_t m = 0; m < facts.names.size(); ++m)
+                metadata_.emplace_back(facts.names[m], facts.items[m].string(where + ": __metadata__"));
+        }
+        std::sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
+            return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; // empty ones before what begins with them
+        });
+        std::uint64_t at = 0;
+        for (const Tensor& one : tensors_) {
+            if (one.begin != at)
+                refuse_input({where, ": tensor \"", one.name, "\" begins at byte ", one.begin, "; expected ", at,
+                              ", where the one before it ends"});
+            at = one.end;
+        }
+        if (at != file_.bytes() - start_)
+            refuse_input({where, ": its tensors have ", at, " bytes, and behind the header there are ",
+                          file_.bytes() - start_, "; expected as many"});
+        for (std::size_t i = 0; i < tensors_.size(); ++i) by_name_.push_back(i);
+        std::sort(by_name_.begin(), by_name_.end(),
+                  [&](std::size_t a, std::size_t b) { return tensors_[a].name < tensors_[b].name; });
+    }
+
+    detail::OldFile file_;
+    std::uint64_t start_ = 0;
+    std::vector<Tensor> tensors_;
+    std::vector<std::size_t> by_name_;
+    std::vector<std::pair<std::string, std::string>> metadata_;
+};
+
+/// A tensor to be written: `data` has as many bytes as type and shape say.
+struct TensorData {
+    Tensor tensor = {}; ///< its place is found out
+    const void* data = nullptr;
+};
+
+namespace detail {
+
+/// Writes a new file, durable but for its name. \returns its length and checksum; the tensors get their places
+inline std::pair<std::uint64_t, std::uint64_t> write_tensor_file(const std::string& path, std::span<TensorData> all) {
+    std::stable_sort(all.begin(), all.end(), [](const TensorData& a, const TensorData& b) { // so that all are aligned
+        return tensor_element_bytes(a.tensor.type) > tensor_element_bytes(b.tensor.type);
+    });
+    std::uint64_t at = 0;
+    std::vector<Tensor> tensors;
+    for (TensorData& one : all) {
+        std::uint64_t bytes = 0;
+        if (tensor_element_bytes(one.tensor.type) == 0 || !tensor_bytes(one.tensor, bytes))
+            refuse_input({"tensor \"", one.tensor.name, "\" of type \"", one.tensor.type, "\" cannot be written"});
+        one.tensor.begin = at;
+        one.tensor.end = at += bytes;
+        tensors.push_back(one.tensor);
+    }
+    const std::string header = tensor_header(tensors);
+    NewFile file(path);
+    file.add(header.data(), header.size());
+    for (const TensorData& one : all) file.add(one.data, static_cast<std::size_t>(one.tensor.bytes()));
+    file.finish();
+    return {file.bytes(), file.checksum()};
+}
+
+} // namespace detail
+
+/// Writes a safetensors file. \throws error bad_input: names and types that the format does not have; refused: there is a file
+/// of that name, or it cannot be written
+inline void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
+    static_cast<void>(detail::write_tensor_file(path, tensors));
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,211 @@
+#pragma once
+
+/// \file
+/// The state of a training as its checkpoint has it: names, types and shapes, and which of its numbers each rank writes.
+///
+/// Where all ranks hold a parameter each writes some, whole ones, of about as many bytes; where each holds its slices of the
+/// optimizer's state it writes those. So a checkpoint is written by all, and no number twice.
+
+#include "unisono/checkpoint/manifest.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/layout/layout.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/report.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A part of the state and where it lies in memory.
+struct StatePart {
+    SavedPart saved = {};
+    TensorData data = {};
+};
+
+inline std::uint64_t element_count(const Tensor& tensor) {
+    std::uint64_t count = 1;
+    for (const std::uint64_t dimension : tensor.shape) count *= dimension;
+    return count;
+}
+
+/// A tensor for each span, called `what`_0 and so on.
+template <class Spans>
+std::vector<Tensor> tensors_of(Spans&& spans, std::string_view what) {
+    std::vector<Tensor> all;
+    for_each_span(spans, [&](auto one) {
+        using T = typename decltype(one)::element_type;
+        all.push_back({.name = concat({what, "_", all.size()}),
+                       .type = std::string(tensor_type(element_type_of<T>)),
+                       .shape = {one.size()}});
+    });
+    return all;
+}
+
+template <class Names>
+void give_names(std::vector<Tensor>& all, Names&& names, std::string_view what) {
+    std::size_t count = 0;
+    for (auto it = std::begin(names); it != std::end(names); ++it, ++count)
+        if (count < all.size()) all[count].name = std::string(*it);
+    if (count != all.size())
+        refuse_input({"the model has ", count, " ", what, " for ", all.size(), "; expected as many"});
+}
+
+template <class Shapes>
+void give_shapes(std::vector<Tensor>& all, Shapes&& shapes) {
+    std::size_t at = 0;
+    for (const auto& shape : shapes) {
+        if (at == all.size())
+            refuse_input({"the model has more parameter_shapes than parameters, of which there are ", at});
+        Tensor one{.type = all[at].type};
+        for (const auto dimension : shape) one.shape.push_back(static_cast<std::uint64_t>(dimension));
+        std::uint64_t bytes = 0;
+        if (!tensor_bytes(one, bytes) || element_count(one) != all[at].shape[0])
+            refuse_input({"the shape of \"", all[at].name, "\" is not one of its ", all[at].shape[0], " elements"});
+        all[at++].shape = std::move(one.shape);
+    }
+    if (at != all.size()) refuse_input({"the model has ", at, " parameter_shapes for ", all.size(), " parameters"});
+}
+
+template <class Sampler>
+SavedOrder order_of(const Sampler& sampler) {
+    SavedOrder order{.sampler = std::string(Sampler::name)};
+    if constexpr (requires { std::uint64_t{sampler.seed}; }) order.seed = sampler.seed;
+    if constexpr (requires { bool{sampler.shuffle}; }) order.shuffle = sampler.shuffle;
+    if constexpr (requires { bool{sampler.drop_last}; }) order.drop_last = sampler.drop_last;
+    return order;
+}
+
+/// All but the files. Local.
+template <class Trainer>
+Manifest manifest_of_trainer(Trainer& trainer) {
+    auto& model = trainer.trained();
+    Manifest m;
+    m.library = concat({UNISONO_VERSION_MAJOR, ".", UNISONO_VERSION_MINOR, ".", UNISONO_VERSION_PATCH});
+    m.world = trainer.world().size();
+    const TrainingProgress progress = trainer.progress();
+    m.updates = progress.updates;
+    m.epoch = progress.position.epoch.number();
+    m.samples = progress.position.samples;
+    m.step_epoch = progress.epoch.number();
+    m.seed = progress.seed;
+    m.data_size = progress.data_size;
+    m.order = order_of(trainer.policies().sampler);
+    m.scales = std::remove_cvref_t<decltype(trainer.policies().scaling)>::scales;
+    m.loss_scale = trainer.loss_scale().scale;
+    m.good_updates = trainer.loss_scale().good_updates;
+    m.grid_exponents.assign(trainer.grid_exponents().begin(), trainer.grid_exponents().end());
+    m.policies = trainer.describe();
+    m.parameters = tensors_of(model.parameters(), "parameter");
+    if constexpr (requires { std::begin(model.parameter_names()); })
+        give_names(m.parameters, model.parameter_names(), "parameter_names");
+    if constexpr (requires { model.parameter_shapes(); }) give_shapes(m.parameters, model.parameter_shapes());
+    if constexpr (requires { model.buffers(); }) {
+        m.buffers = tensors_of(model.buffers(), "buffer");
+        if constexpr (requires { std::begin(model.buffer_names()); })
+            give_names(m.buffers, model.buffer_names(), "buffer_names");
+    }
+    m.optimizer = trainer.policies().optimizer.name;
+    for (std::size_t a = 0; a < trainer.optimizer_state().size(); ++a)
+        m.arrays.emplace_back(trainer.optimizer_state().name(a));
+    return m;
+}
+
+/// Every rank updates, and so has the optimizer's state of, all parameters; else each element has one owner. Collective.
+/// \throws error refused, on all ranks alike: neither is so
+template <class Trainer>
+bool all_own_all(Trainer& trainer) {
+    auto& world = trainer.world();
+    const std::uint64_t count = trainer.layout().count();
+    std::uint64_t owned = 0;
+    for (const Slice& slice : trainer.owned()) owned += slice.count;
+    List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+    gather_words(world, std::span<const std::uint64_t>(&owned, 1), all);
+    if (std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == count; })) return true;
+    std::uint64_t sum = 0;
+    for (const std::uint64_t one : all) sum += one;
+    if (sum == count) return false;
+    throw agreed_error(Fault{.code = ErrorCode::refused,
+                             .rank = -1,
+                             .peer = -1,
+                             .operation = "save",
+                             .sequence = 0,
+                             .message = concat({"the ranks update ", sum, " elements together, of ", count,
+                                                "; expected that each has one owner, or all ranks own all"})});
+}
+
+/// The rank that writes a parameter which all ranks hold: by the place of its middle.
+inline int writer_of(const Layout& layout, std::size_t parameter, int world) {
+    const std::uint64_t middle = layout.start_of(parameter) + layout.shapes()[parameter].count / 2;
+    const auto rank = static_cast<std::uint64_t>(static_cast<double>(middle) / static_cast<double>(layout.count()) *
+                                                 static_cast<double>(world));
+    return static_cast<int>(std::min<std::uint64_t>(rank, static_cast<std::uint64_t>(world) - 1));
+}
+
+/// The part of `slice` that lies in a parameter, as elements of the flat order.
+inline Slice part_of_parameter(const Layout& layout, std::size_t parameter, const Slice& slice) {
+    const std::size_t begin = std::max(layout.start_of(parameter), slice.first);
+    const std::size_t end = std::min(layout.start_of(parameter) + layout.shapes()[parameter].count, slice.end());
+    return {begin, begin < end ? end - begin : 0};
+}
+
+/// What this rank writes: parameters and buffers, and (`optimizer`) the optimizer's state.
+template <class Trainer>
+std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool replicated, bool optimizer) {
+    auto& world = trainer.world();
+    const Layout& layout = trainer.layout();
+    std::vector<StatePart> parts;
+    const auto mine = [&](std::size_t p) { return writer_of(layout, p, world.size()) == world.rank(); };
+    if (!optimizer) {
+        const auto add = [&](StateKind kind, std::size_t i, const Tensor& tensor, const void* data) {
+            parts.push_back({{tensor.name, kind, 0, i, 0, element_count(tensor)}, {tensor, data}});
+        };
+        std::size_t p = 0;
+        for_each_span(trainer.trained().parameters(), [&](auto one) {
+            if (mine(p)) add(StateKind::parameter, p, names.parameters[p], one.data());
+            ++p;
+        });
+        if constexpr (requires { trainer.trained().buffers(); }) {
+            std::size_t b = 0;
+            for_each_span(trainer.trained().buffers(), [&](auto one) {
+                if (world.rank() == 0) add(StateKind::buffer, b, names.buffers[b], one.data());
+                ++b;
+            });
+        }
+        return parts;
+    }
+    std::size_t at = 0; // in the state's arrays
+    for (const Slice& slice : trainer.owned()) {
+        std::size_t p = slice.count == 0 ? layout.parameters() : layout.element_at(slice.first).parameter;
+        for (; p < layout.parameters() && layout.start_of(p) < slice.end(); ++p) {
+            const Slice part = part_of_parameter(layout, p, slice);
+            if (part.count == 0 || (replicated && !mine(p))) continue;
+            const std::size_t first = part.first - layout.start_of(p);
+            const bool whole = part.count == layout.shapes()[p].count;
+            for (std::size_t a = 0; a < names.arrays.size(); ++a) {
+                Tensor tensor = names.parameters[p];
+                tensor.name += concat({".", names.arrays[a]});
+                if (!whole)
+                    tensor.name += concat({"[", first, ":", first + part.count, "]"}), tensor.shape = {part.count};
+                const auto* data = trainer.optimizer_state().array(a).data() + at + (part.first - slice.first);
+                SavedPart saved{tensor.name, StateKind::optimizer, a, p, first, part.count};
+                parts.push_back({std::move(saved), {std::move(tensor), data}});
+            }
+        }
+        at += slice.count;
+    }
+    return parts;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

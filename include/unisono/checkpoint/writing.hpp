@@ -1,0 +1,204 @@
+#pragma once
+
+/// \file
+/// One checkpoint while it is written: each rank writes files of its own, then rank 0 makes a checkpoint of them.
+///
+/// 1. rank 0 makes <name>.writing, and all learn its name;
+/// 2. each rank writes its files there and makes them durable, then says which they are in rank-<r>.json;
+/// 3. rank 0 finds those of all ranks, puts what they say into the manifest, makes it and the folder durable, and gives the
+///    folder its name: at this moment, and not before, there is a checkpoint;
+/// 4. it makes the name durable and removes the oldest checkpoints.
+/// So ranks in the background need no word between them, only a folder that all see.
+
+#include "unisono/checkpoint/agreement.hpp"
+#include "unisono/checkpoint/folder.hpp"
+#include "unisono/checkpoint/manifest.hpp"
+#include "unisono/checkpoint/state.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// "model-00002-of-00004.safetensors" of rank 1 of 4.
+inline std::string tensor_file_name(std::string_view what, int rank, int world) {
+    char number[64];
+    static_cast<void>(std::snprintf(number, sizeof number, "-%05d-of-%05d.safetensors", rank + 1, world));
+    return concat({what, number});
+}
+
+class CheckpointWriting {
+public:
+    /// What this rank writes; of `head` rank 0 makes the manifest.
+    CheckpointWriting(CheckpointFolder& folder, Manifest head, int rank, std::vector<StatePart> model,
+                      std::vector<StatePart> optimizer)
+        : folder_(&folder), head_(std::move(head)), rank_(rank), model_(std::move(model)),
+          optimizer_(std::move(optimizer)) {}
+    CheckpointWriting(const CheckpointWriting&) = delete;
+    CheckpointWriting& operator=(const CheckpointWriting&) = delete;
+    /// Where a thread still writes: the other ranks have a second more for theirs, and none while an exception is on its way.
+    ~CheckpointWriting() {
+        if (!thread_.joinable()) return;
+        static_cast<void>(await_own());
+        {
+            std::unique_lock lock(mutex_);
+            if (std::uncaught_exceptions() <= exceptions_)
+                changed_.wait_for(lock, std::chrono::seconds(1), [&] { return ended_; });
+        }
+        abandon();
+    }
+    /// As rank 0 has found it; before all else.
+    void set_name(std::string name) { name_ = std::move(name); }
+
+    /// Copies the numbers, which may then change.
+    void copy_numbers() {
+        std::size_t bytes = 0;
+        const auto each = [&](auto&& visit) {
+            for (std::vector<StatePart>* parts : {&model_, &optimizer_})
+                for (StatePart& part : *parts) visit(part.data, bytes_of(part));
+        };
+        each([&](TensorData&, std::size_t count) { bytes += count; });
+        copy_.resize(bytes);
+        std::size_t at = 0;
+        each([&](TensorData& data, std::size_t count) {
+            if (count != 0) std::memcpy(copy_.data() + at, data.data, count);
+            data.data = copy_.data() + at;
+            at += count;
+        });
+    }
+
+    /// Step 2.
+    void write_own() {
+        std::vector<SavedFile> files;
+        if (!model_.empty()) files.push_back(write("model", model_));
+        if (!optimizer_.empty()) files.push_back(write("optimizer", optimizer_));
+        const std::string text = sealed(concat({"{\"files\":", json_array(files, file_text)}));
+        const std::string path = path_of(concat({"rank-", rank_, ".part"}));
+        NewFile file(path);
+        file.add(text.data(), text.size());
+        file.close(); // of use only as long as all ranks live
+        move_path(path, path_of(told_by(rank_)));
+    }
+
+    /// Steps 3 and 4, on rank 0. Waits so long for other ranks' files.
+    void commit(std::size_t keep, std::chrono::nanoseconds patience) {
+        const auto until = std::chrono::steady_clock::now() + patience;
+        for (int rank = 0; rank < head_.world; ++rank) {
+            const std::string path = path_of(told_by(rank));
+            for (auto pause = std::chrono::microseconds(200); !exists(path); std::this_thread::sleep_for(pause)) {
+                if (abandoned_) throw error(ErrorCode::aborted, concat({"'", name_, "' was given up"}));
+                if (std::chrono::steady_clock::now() > until)
+                    throw error(ErrorCode::timeout, concat({"rank ", rank, " has not written its part of '", name_,
+                                                            "' in time: there is no '", path, "'"}));
+                pause = std::min(2 * pause, std::chrono::microseconds(20'000));
+            }
+            const std::string text = read_text(path, most_manifest_bytes);
+            check_seal(text, path);
+            const Json told = Json::parse(text, path);
+            for (const Json& one : told.member("files", path).array(path)) head_.files.push_back(file_of(one, path));
+        }
+        for (int rank = 0; rank < head_.world; ++rank)
+            if (::unlink(path_of(told_by(rank)).c_str()) != 0) refuse_path("remove", path_of(told_by(rank)), errno);
+        const std::string text = manifest_text(head_);
+        NewFile file(path_of(manifest_name));
+        file.add(text.data(), text.size());
+        file.finish();
+        sync_folder(path_of(""));
+        move_path(path_of(""), folder_->path_of(name_));
+        sync_folder(folder_->path());
+        folder_->prune(keep);
+    }
+
+    /// Both, in a thread of its own.
+    void start(std::size_t keep, std::chrono::nanoseconds patience) {
+        written_ = false;
+        thread_ = std::thread([this, keep, patience] {
+            auto failed = attempt([&] { write_own(); });
+            const bool goes_on = !failed && rank_ == 0;
+            {
+                const std::lock_guard lock(mutex_);
+                own_failure_ = std::move(failed);
+                written_ = true;
+            }
+            changed_.notify_all();
+            if (goes_on) commit_failure_ = attempt([&] { commit(keep, patience); });
+            {
+                const std::lock_guard lock(mutex_);
+                ended_ = true;
+            }
+            changed_.notify_all();
+        });
+    }
+    /// Until this rank's own files are written; how that failed.
+    std::optional<Failure> await_own() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return written_; });
+        return own_failure_;
+    }
+    /// Until the thread has ended; on rank 0, how making a checkpoint failed.
+    std::optional<Failure> await_commit() {
+        thread_.join();
+        return commit_failure_;
+    }
+    /// The thread waits for nobody any more.
+    void abandon() {
+        abandoned_ = true;
+        if (thread_.joinable()) thread_.join();
+    }
+
+private:
+    static std::size_t bytes_of(const StatePart& part) {
+        std::uint64_t bytes = 0;
+        static_cast<void>(tensor_bytes(part.data.tensor, bytes)); // of memory: it fits
+        return static_cast<std::size_t>(bytes);
+    }
+    static std::string told_by(int rank) { return concat({"rank-", rank, ".json"}); }
+    [[nodiscard]] std::string path_of(std::string_view file) const {
+        return concat({folder_->path_of(name_), writing_suffix, file.empty() ? "" : "/", file});
+    }
+    SavedFile write(std::string_view what, std::vector<StatePart>& parts) {
+        SavedFile file{.name = tensor_file_name(what, rank_, head_.world)};
+        std::vector<TensorData> tensors;
+        for (StatePart& part : parts) {
+            file.parts.push_back(part.saved);
+            tensors.push_back(std::move(part.data));
+        }
+        std::tie(file.bytes, file.checksum) = write_tensor_file(path_of(file.name), tensors);
+        return file;
+    }
+
+    CheckpointFolder* folder_;
+    std::string name_;
+    Manifest head_;
+    int rank_;
+    std::vector<StatePart> model_, optimizer_;
+    std::vector<char> copy_;
+
+    int exceptions_ = std::uncaught_exceptions();
+    std::thread thread_;
+    std::atomic<bool> abandoned_ = false;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool written_ = true;
+    bool ended_ = false;
+    std::optional<Failure> own_failure_;
+    std::optional<Failure> commit_failure_; ///< the thread's, until it has ended
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,127 @@
+// A model in 16 bits, without names, in a loop of the user's own.
+#include "training.hpp"
+
+#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/data/data.hpp"
+#include "unisono/group/run.hpp"
+#include "unisono/sharding/state.hpp"
+#include "unisono/trainer/hashes.hpp"
+#include "unisono/trainer/master_weights.hpp"
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/transport/in_process.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <span>
+
+namespace un = unisono;
+using namespace unisono_test;
+
+namespace {
+
+using Half = un::bfloat16;
+constexpr std::size_t width = 40;
+
+struct Linear {
+    std::vector<Half> weights = std::vector<Half>(width, Half(0.1f)), slopes = std::vector<Half>(width),
+                      seen = std::vector<Half>(2);
+
+    std::array<std::span<Half>, 2> parameters() { return {std::span(weights).first(7), std::span(weights).subspan(7)}; }
+    std::array<std::span<Half>, 2> gradients() { return {std::span(slopes).first(7), std::span(slopes).subspan(7)}; }
+    [[nodiscard]] std::array<std::array<std::size_t, 2>, 2> parameter_shapes() const { return {{{1, 7}, {3, 11}}}; }
+    std::span<Half> buffers() { return seen; }
+
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        double loss = 0;
+        for (std::size_t row = 0; row < batch.rows(); ++row) {
+            const auto x = batch.row(row);
+            const float noise = pass.random(row).uniform(); // of the update and the epoch that the loop has set
+            float y = noise - 1;
+            for (std::size_t i = 0; i < width; ++i) y += static_cast<float>(weights[i]) * x[i];
+            loss += static_cast<double>(y * y);
+            for (std::size_t i = 0; i < width; ++i) slopes[i] = Half(static_cast<float>(slopes[i]) + 0.05f * y * x[i]);
+            seen[0] = Half(static_cast<float>(seen[0]) * 0.5f + y);
+        }
+        return loss;
+    }
+};
+
+struct End {
+    un::StateHash hash;
+    std::uint64_t updates = 0;
+    float seen = 0;
+    std::string note;
+};
+
+/// Goes on from the newest checkpoint, saves each third update, and stops after so many updates of this run.
+std::vector<End> loop(const std::string& folder, int most) {
+    std::vector<End> ends(2);
+    const std::vector<float> values = un::torch_rand(3, 24 * width);
+    const un::RowData data(values, width);
+    un::run<un::InProcess>(2, [&](auto& world) {
+        Linear low;
+        un::MasterWeights model(low);
+        un::Trainer trainer{world, model, un::StateSharding{}, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}};
+        un::Checkpoints checkpoints(folder, {.background = true});
+        const auto from = checkpoints.resume(trainer);
+        un::Position at = from ? from->position : un::Position{};
+        End& end = ends[static_cast<std::size_t>(world.rank())];
+        if (from) end.note = from->note;
+        const un::DistributedSampler sampler{.seed = 3};
+        for (int done = 0; at.epoch.number() < 3;) {
+            trainer.set_epoch(at.epoch);
+            auto stream =
+                sampler.stream(un::shape_of_rank(sampler, 24, 3, world.size(), world.rank()), at.epoch, at.samples);
+            while (!stream.done() && done < most) {
+                const un::MicroBatch micro = stream.next();
+                const auto report = trainer.step(data.batch(micro.samples));
+                at = micro.resume;
+                ++done;
+                if (report.number % 3 == 0)
+                    checkpoints.save(trainer, {.position = at, .note = un::concat({"after ", report.number})});
+            }
+            if (done == most) break;
+            at = {at.epoch.next(), 0};
+        }
+        checkpoints.wait(trainer);
+        end.hash = un::state_hash(trainer);
+        end.updates = trainer.updates();
+        end.seen = static_cast<float>(low.seen[0]);
+    });
+    return ends;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_own_loop)
+
+BOOST_AUTO_TEST_CASE(goes_on_where_it_stood) {
+    const Folder whole, cut;
+    const auto expected = loop(whole.path(), 1000);
+    BOOST_TEST(expected[0].updates == 12u);
+    BOOST_TEST(loop(cut.path(), 8)[0].updates == 8u); // a checkpoint after 6, in the middle of an epoch
+    const auto second = loop(cut.path(), 4);          // from 6, to 10
+    BOOST_TEST(second[1].note == "after 6");
+    BOOST_TEST(second[0].updates == 10u);
+    const auto ends = loop(cut.path(), 1000); // from 9
+    BOOST_TEST(ends[1].note == "after 9");
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        BOOST_TEST(ends[rank].updates == 12u);
+        BOOST_TEST((ends[rank].hash == expected[rank].hash));
+        BOOST_TEST((ends[rank].hash != second[rank].hash));
+    }
+    BOOST_TEST(ends[0].seen == expected[0].seen); // rank 0's buffers
+    // What the files say of it.
+    const std::string folder = cut.path() + "/checkpoint-000004-update-12/";
+    const un::TensorFile first(folder + "model-00001-of-00002.safetensors");
+    const un::TensorFile second_file(folder + "model-00002-of-00002.safetensors");
+    BOOST_TEST_REQUIRE(first.find("parameter_0") != nullptr);
+    BOOST_TEST(first.find("parameter_0")->type == "F32");
+    BOOST_TEST(first.find("parameter_0")->shape == (std::vector<std::uint64_t>{1, 7}));
+    BOOST_TEST(first.find("buffer_0")->type == "BF16");
+    BOOST_TEST_REQUIRE(second_file.find("parameter_1") != nullptr);
+    BOOST_TEST(second_file.find("parameter_1")->shape == (std::vector<std::uint64_t>{3, 11}));
+}
+
+BOOST_AUTO_TEST_SUITE_END()

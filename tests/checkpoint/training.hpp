@@ -1,0 +1,86 @@
+// One training in many ways, compiled once: optimizer, sharding and what happens to it are said at run time.
+#pragma once
+
+#include "unisono/checkpoint/checkpoint.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/observe/hash_log.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace unisono_test {
+
+namespace un = unisono;
+
+/// Of `Case::optimizer`; they have none to three arrays of state.
+enum class Which { sgd, momentum, adam, amsgrad, adamw, adagrad, rmsprop };
+inline constexpr Which every_optimizer[] = {Which::sgd,   Which::momentum, Which::adam,   Which::amsgrad,
+                                            Which::adamw, Which::adagrad,  Which::rmsprop};
+
+inline constexpr std::uint64_t updates_in_all = 12; // 3 epochs of 4: one may be saved within an epoch
+
+struct Case {
+    int ranks = 1;
+    bool sharded = false;
+    Which optimizer = Which::adam;
+    std::string folder = {};
+    un::CheckpointOptions checkpoints = {};
+
+    bool resume = false;
+    std::string name = {};          ///< of the checkpoint; empty: the newest
+    std::uint64_t save_every = 0;   ///< updates
+    std::uint64_t stop_after = 0;   ///< updates of the whole training; 0: none
+    std::uint64_t sampler_seed = 3; ///< what must be as it was
+    std::uint64_t seed = 5;
+    std::size_t samples = 45;
+    std::size_t inputs = 6;
+    bool names_parameters = true;
+    std::string note = {};
+    std::function<void()> before_fit = {};
+};
+
+/// What a rank has come to.
+struct Outcome {
+    un::StateHash hash = {};
+    double buffer = 0;
+    std::uint64_t updates = 0;
+    bool resumed = false;
+    un::Resumed from = {};
+    std::vector<un::StateHash> history = {}; ///< after each update from the start of this run
+    std::vector<std::string> saved = {};     ///< names
+    std::string refused = {};                ///< what `resume` or `save` threw; the run ended there
+    un::ErrorCode code = un::ErrorCode::none;
+    bool untouched = false; ///< after a resume that threw all was as before, and a training began there
+
+    friend bool operator==(const Outcome& a, const Outcome& b) { return a.hash == b.hash && a.updates == b.updates; }
+};
+
+/// On ranks that are threads. `after_save(rank, name)` is called on each rank.
+std::vector<Outcome> train(const Case& how, const std::function<void(int, const std::string&)>& after_save = {});
+
+/// The state after each update of the training that nobody disturbs.
+const std::vector<un::StateHash>& undisturbed(Which optimizer);
+
+/// A folder that goes when it goes out of scope.
+class Folder {
+public:
+    Folder() {
+        char name[] = "/tmp/unisono-checkpoint-XXXXXX";
+        if (::mkdtemp(name) == nullptr) std::abort();
+        path_ = name;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder();
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
+
+} // namespace unisono_test
