@@ -67,7 +67,7 @@ UNISONO_NO_CONTRACTION_END
 /// Each gradient is rounded to `Half`, to nearest; the reducer sums in it: over mapped memory all ranks' numbers at once, in float,
 /// with one rounding; by other schedules each addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 bits;
 /// float16 has 11 bits, and numbers beyond 65,504 / ranks are cut and sent later. Memory: 2 bytes an element, and with error
-/// feedback as much as the gradients. Cost: one pass before and one after. Source: the formats of PyTorch's DDP communication
+/// feedback as much as the gradients. What the sum itself is rounded by is not kept. Cost: one pass before and one after. Source: the formats of PyTorch's DDP communication
 /// hooks (fp16_compress, bf16_compress), which have no error feedback.
 template <class Half>
     requires(sizeof(Half) == 2) && floating_element<Half>

@@ -14,7 +14,7 @@
 /// - All ranks begin the same buckets in the same order, and have the same bits after `finish`.
 /// - With error feedback what an update's encoding leaves over is added to the next one's gradient, so that nothing is lost, only
 ///   late (Seide et al. 2014; Karimireddy et al. 2019): the sum over updates of what was sent differs from that of the gradients
-///   by what is left over now.
+///   by what is left over now (and, where sums are rounded on the way, by that: see CastWire).
 /// - Encoding does not depend on the time or on other ranks.
 ///
 /// | policy      | an element takes               | sums                            | wins                                               |

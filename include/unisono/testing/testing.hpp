@@ -17,6 +17,7 @@
 /// | optimizer_laws.hpp     | `optimizer_laws(policy)`                 | `ArchetypeOptimizer`      |
 /// | learning_rate_laws.hpp | `learning_rate_laws(policy)`             | `ArchetypeRate`           |
 /// | weighing_laws.hpp      | `weighing_laws(policy)`                  | `ArchetypeWeighing`       |
+/// | compression_laws.hpp   | `compression_laws(policy, trial)`        | `ArchetypeCompression`    |
 /// | sharding_laws.hpp      | `sharding_laws(policy)`                  | `ArchetypeSharding`       |
 /// | update_laws.hpp        | `update_laws(policy)`                    | `ArchetypeUpdate`         |
 /// | metric_laws.hpp        | `metric_laws(fresh, samples, feed)`      | `ArchetypeMetric`         |

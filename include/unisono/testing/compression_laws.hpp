@@ -1,0 +1,207 @@
+#pragma once
+
+/// \file
+/// The laws of compression/compression.hpp for any compression, on threads of this process, and the least one.
+
+#include "unisono/compression/compression.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/group/run.hpp"
+#include "unisono/layout/owners.hpp"
+#include "unisono/reducer/native.hpp"
+#include "unisono/testing/testing.hpp"
+#include "unisono/transport/in_process.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least compression: gradients travel as they are, by the reducer.
+struct ArchetypeCompression {
+    static constexpr std::string_view name = "archetype compression";
+    static constexpr Family family = Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = false;
+    friend bool operator==(const ArchetypeCompression&, const ArchetypeCompression&) = default;
+    void check() const {}
+
+    template <class World, class T>
+    struct Run {
+        World* world;
+        std::vector<Slice> buckets;
+        std::vector<Operation> operations = {};
+
+        template <class Reduction>
+        void begin(std::size_t b, T* values, Reduction& reduction) {
+            operations.push_back(reduction.sum(*world, std::span<T>(values, buckets[b].count)));
+        }
+        void finish() {
+            for (Operation& one : operations) one.wait();
+            operations.clear();
+        }
+        void forget() {}
+        [[nodiscard]] std::size_t bytes() const { return 0; }
+    };
+    template <class T, class World>
+    [[nodiscard]] Run<World, T> start(World& world, std::span<const Slice> buckets) const {
+        return {&world, {buckets.begin(), buckets.end()}};
+    }
+};
+static_assert(compression_policy<ArchetypeCompression>);
+
+struct CompressionTrial {
+    int most_ranks = 4;
+    std::vector<std::size_t> counts = {1, 7, 300, 1025};         ///< elements of the buckets
+    bool loses_nothing = true;                                   ///< what is left over is sent later
+    int updates_until_all = 100;                                 ///< ... in so many updates without a new gradient
+    double tolerance = 1e-4;                                     ///< of the largest sum: what may be lost all the same
+    std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
+};
+
+namespace detail {
+
+/// One world's laws, from inside each rank. Violations of all ranks come together under a lock.
+template <compression_policy Policy>
+class CompressionWorld {
+public:
+    CompressionWorld(const Policy& policy, const CompressionTrial& trial, int ranks, Violations& found)
+        : policy_(policy), trial_(trial), ranks_(ranks), found_(found), images_(static_cast<std::size_t>(ranks)) {
+        for (std::size_t at = 0, b = trial.counts.size(); b-- > 0; at += trial.counts[b])
+            buckets_.insert(buckets_.begin(), {at, trial.counts[b]}); // the last elements are the first bucket
+        count_ = buckets_.front().end();
+    }
+
+    void run() {
+        try {
+            unisono::run<InProcess>(ranks_,
+                                    [&](Group<InProcess>& world) {
+                                        laws<float>(world);
+                                        laws<double>(world);
+                                    },
+                                    {.timeout = trial_.timeout});
+        } catch (const std::exception& thrown) {
+            add(concat({"threw ", thrown.what()}));
+        }
+    }
+
+private:
+    void add(const std::string& what) {
+        const std::lock_guard lock(mutex_);
+        found_.add(concat({"on ", ranks_, " ranks: ", what}));
+    }
+
+    template <class T>
+    static T gradient(int rank, int update, std::size_t i) {
+        return static_cast<T>(std::sin(0.7 * rank + 1.3 * update + 0.01 * static_cast<double>(i)) *
+                              std::exp2(static_cast<double>(i % 5) - 2));
+    }
+
+    /// One update: what all ranks' gradients became; zeros where `update` is negative.
+    template <class T, class Wire>
+    std::vector<T> exchange(Group<InProcess>& world, Wire& wire, int update) {
+        auto reduction = NativeReducer{}.start(world);
+        std::vector<T> values(count_);
+        for (std::size_t i = 0; i < count_ && update >= 0; ++i) values[i] = gradient<T>(world.rank(), update, i);
+        for (std::size_t b = 0; b < buckets_.size(); ++b) wire.begin(b, values.data() + buckets_[b].first, reduction);
+        wire.finish();
+        return values;
+    }
+
+    template <class T>
+    void expect_zeros(const std::vector<T>& values, const Group<InProcess>& world, std::string_view when) {
+        for (std::size_t i = 0; i < count_; ++i)
+            if (values[i] != 0)
+                return add(
+                    concat({when, " element ", i, " on rank ", world.rank(), " is ", values[i], "; expected 0"}));
+    }
+
+    template <class T>
+    void same_bits(Group<InProcess>& world, const std::vector<T>& values, int update) {
+        const auto rank = static_cast<std::size_t>(world.rank());
+        images_[rank].assign(values.begin(), values.end());
+        barrier(world);
+        for (std::size_t i = 0; i < count_; ++i)
+            if (images_[rank][i] != images_[0][i]) {
+                add(concat({"update ", update, ": element ", i, " is ", values[i], " on rank ", world.rank(), " and ",
+                            images_[0][i], " on rank 0"}));
+                break;
+            }
+        barrier(world);
+    }
+
+    template <class T>
+    void laws(Group<InProcess>& world) {
+        auto wire = policy_.template start<T>(world, std::span<const Slice>(buckets_));
+        expect_zeros(exchange<T>(world, wire, -1), world, "of zeros");
+        std::vector<double> total(count_), exact(count_);
+        double largest = 0;
+        std::vector<T> first;
+        for (int update = 0; update < 3; ++update) {
+            const std::vector<T> values = exchange<T>(world, wire, update);
+            same_bits(world, values, update);
+            if (update == 0) first = values;
+            for (std::size_t i = 0; i < count_; ++i) {
+                total[i] += static_cast<double>(values[i]);
+                for (int rank = 0; rank < ranks_; ++rank) exact[i] += static_cast<double>(gradient<T>(rank, update, i));
+                largest = std::max(largest, std::abs(exact[i]));
+            }
+        }
+        if (trial_.loses_nothing) {
+            for (int update = 0; update < trial_.updates_until_all; ++update) {
+                const std::vector<T> values = exchange<T>(world, wire, -1);
+                for (std::size_t i = 0; i < count_; ++i) total[i] += static_cast<double>(values[i]);
+            }
+            for (std::size_t i = 0; i < count_; ++i)
+                if (!(std::abs(total[i] - exact[i]) <= trial_.tolerance * largest)) {
+                    add(concat({"of element ", i, " came ", total[i], " in ", 3 + trial_.updates_until_all,
+                                " updates; all gradients are ", exact[i]}));
+                    break;
+                }
+        }
+        static_cast<void>(exchange<T>(world, wire, 5));
+        wire.forget();
+        expect_zeros(exchange<T>(world, wire, -1), world, "of zeros, after forget,");
+        auto again = policy_.template start<T>(world, std::span<const Slice>(buckets_));
+        if (exchange<T>(world, again, 0) != first) add("the same gradients give other bits in another run");
+    }
+
+    const Policy& policy_;
+    const CompressionTrial& trial_;
+    int ranks_;
+    Violations& found_;
+    std::vector<Slice> buckets_;
+    std::size_t count_ = 0;
+    std::vector<std::vector<double>> images_;
+    std::mutex mutex_;
+};
+
+} // namespace detail
+
+/// The same bits on all ranks; zeros stay zeros; nothing that error feedback keeps is lost, and nothing stays after `forget`; a run
+/// depends on nothing but its gradients. In float and double, on each number of ranks, for buckets of these sizes.
+template <compression_policy Policy>
+    requires(Policy::compresses)
+Violations compression_laws(const Policy& policy, const CompressionTrial& trial = {}) {
+    Violations found{std::string(Policy::name)};
+    try {
+        policy.check();
+    } catch (const std::exception& thrown) {
+        found.add(concat({"check() threw ", thrown.what()}));
+        return found;
+    }
+    for (int ranks = 1; ranks <= trial.most_ranks && !found.full(); ++ranks)
+        detail::CompressionWorld<Policy>(policy, trial, ranks, found).run();
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

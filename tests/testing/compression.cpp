@@ -1,0 +1,103 @@
+// Compressions are certified, and mutants of them reported.
+#include "support.hpp"
+
+#include "unisono/compression/cast.hpp"
+#include "unisono/compression/int8.hpp"
+#include "unisono/compression/top_k.hpp"
+#include "unisono/testing/compression_laws.hpp"
+
+namespace un = unisono;
+using namespace unisono_test;
+using un::testing::compression_laws;
+
+BOOST_AUTO_TEST_SUITE(certified_compressions)
+
+BOOST_AUTO_TEST_CASE(the_librarys_own) {
+    expect_lawful(compression_laws(un::testing::ArchetypeCompression{}));
+    // A cast's sum is rounded, too, which nobody keeps: half a unit of 8 or 11 bits in each of three updates.
+    expect_lawful(compression_laws(un::Bf16Wire{}, {.tolerance = 1.5 * 0x1p-8}));
+    expect_lawful(compression_laws(un::Fp16Wire{}, {.tolerance = 1.5 * 0x1p-11}));
+    expect_lawful(compression_laws(un::Int8Wire{}));
+    expect_lawful(compression_laws(un::Int8Wire{.block = 3}));
+    expect_lawful(compression_laws(un::TopK{.fraction = 0.05}));
+    expect_lawful(compression_laws(un::Int8Wire{.error_feedback = false}, {.loses_nothing = false}));
+}
+
+namespace {
+
+/// A wire whose run a mutant spoils.
+template <class Spoil>
+struct Mutant {
+    static constexpr std::string_view name = "mutant compression";
+    static constexpr un::Family family = un::Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = false;
+    friend bool operator==(const Mutant&, const Mutant&) = default;
+    void check() const {}
+
+    template <class World, class T>
+    struct Run {
+        World* world;
+        std::vector<un::Slice> buckets;
+        un::Int8Wire::Run<World, T> wire;
+        std::vector<T*> values = std::vector<T*>(buckets.size());
+        int updates = 0;
+
+        template <class Reduction>
+        void begin(std::size_t b, T* first, Reduction& reduction) {
+            values[b] = first;
+            Spoil::before(*world, first, buckets[b].count, updates);
+            wire.begin(b, first, reduction);
+        }
+        void finish() {
+            wire.finish();
+            for (std::size_t b = 0; b < buckets.size(); ++b) Spoil::after(*world, values[b], buckets[b].count, updates);
+            ++updates;
+        }
+        void forget() {
+            if (Spoil::forgets) wire.forget();
+        }
+        [[nodiscard]] std::size_t bytes() const { return wire.bytes(); }
+    };
+    template <class T, class World>
+    [[nodiscard]] Run<World, T> start(World& world, std::span<const un::Slice> buckets) const {
+        return {&world, {buckets.begin(), buckets.end()}, {world, buckets, un::Int8Wire{}}};
+    }
+};
+
+struct Nothing {
+    static constexpr bool forgets = true;
+    static void before(auto&, auto*, std::size_t, int) {}
+    static void after(auto&, auto*, std::size_t, int) {}
+};
+struct KeepsAfterForget : Nothing {
+    static constexpr bool forgets = false;
+};
+struct OtherBits : Nothing {
+    static void after(auto& world, auto* values, std::size_t count, int) {
+        if (world.rank() == 1) values[count - 1] *= 1.0001f;
+    }
+};
+struct DropsTheSmall : Nothing {
+    static void before(auto&, auto* values, std::size_t count, int) {
+        for (std::size_t i = 0; i < count; ++i)
+            if (values[i] * values[i] < 0.01f) values[i] = 0;
+    }
+};
+struct AddsABit : Nothing {
+    static void after(auto&, auto* values, std::size_t, int) { values[0] += 1e-3f; }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(mutants) {
+    expect_lawful(compression_laws(Mutant<Nothing>{}));
+    expect_reported(compression_laws(Mutant<KeepsAfterForget>{}), {"mutant compression", "after forget", "expected 0"});
+    expect_reported(compression_laws(Mutant<OtherBits>{}), {"on 2 ranks", "on rank 1 and"});
+    expect_reported(compression_laws(Mutant<DropsTheSmall>{}), {"all gradients are"});
+    expect_reported(compression_laws(Mutant<AddsABit>{}), {"of zeros element", "expected 0"});
+    expect_reported(compression_laws(un::Int8Wire{.error_feedback = false}), {"all gradients are"});
+    expect_reported(compression_laws(un::Int8Wire{.block = 0}), {"check() threw", "block is 0"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
