@@ -14,6 +14,7 @@
 ///
 /// The inner optimizer's state stays with its rank. A NaN that a guard finds stops, or skips, that rank's own update.
 
+#include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/update/synchronous.hpp"
 
