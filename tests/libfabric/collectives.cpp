@@ -1,27 +1,14 @@
 // Collectives over libfabric, on few ranks and many.
 #include "support.hpp"
 
-#include "../collective/oracle.hpp"
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <thread>
 
 namespace un = unisono;
+using test::check_all_reduce;
 using test::Group;
-
-namespace {
-
-template <class Family>
-void check_all_reduce(Group& group, test::Findings& findings, std::size_t count, const Family& family) {
-    std::vector<float> data = oracle::contribution<float>(group.rank(), count);
-    un::all_reduce(group, data, un::Sum{}, family);
-    findings.expect(oracle::equal(data, oracle::reduced<float>(group.size(), count, un::Sum{})),
-                    std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size()));
-}
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(libfabric_collectives)
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../collective/findings.hpp"
+#include "../collective/oracle.hpp"
 
 #include <unisono/launch/fork_run.hpp>
 
@@ -30,6 +31,14 @@ inline bool mentions(const std::string& text, const std::vector<std::string>& wo
     for (const std::string& word : words)
         if (text.find(word) == std::string::npos) return false;
     return true;
+}
+
+template <class Family>
+void check_all_reduce(Group& group, Findings& findings, std::size_t count, const Family& family) {
+    std::vector<float> data = oracle::contribution<float>(group.rank(), count);
+    unisono::all_reduce(group, data, unisono::Sum{}, family);
+    findings.expect(oracle::equal(data, oracle::reduced<float>(group.size(), count, unisono::Sum{})),
+                    std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size()));
 }
 
 /// What a rank has to say when it is over: 0 if all went well, nothing (-1) if it was killed.

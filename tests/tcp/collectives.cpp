@@ -1,7 +1,6 @@
 // Collectives over sockets, and what connections are made for them.
 #include "support.hpp"
 
-#include "../collective/oracle.hpp"
 #include "support/allocation_counter.hpp"
 
 #include <algorithm>
@@ -9,19 +8,8 @@
 #include <thread>
 
 namespace un = unisono;
+using test::check_all_reduce;
 using test::Group;
-
-namespace {
-
-template <class Family>
-void check_all_reduce(Group& group, test::Findings& findings, std::size_t count, const Family& family) {
-    std::vector<float> data = oracle::contribution<float>(group.rank(), count);
-    un::all_reduce(group, data, un::Sum{}, family);
-    findings.expect(oracle::equal(data, oracle::reduced<float>(group.size(), count, un::Sum{})),
-                    std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size()));
-}
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(tcp_collectives)
 
