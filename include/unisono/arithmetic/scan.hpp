@@ -45,6 +45,11 @@ struct Exponent<float16> {
     static constexpr Bits mask = 0x7c00u;
 };
 
+/// Also under -ffast-math.
+UNISONO_INLINE bool is_finite(float x) {
+    return (std::bit_cast<std::uint32_t>(x) & Exponent<float>::mask) != Exponent<float>::mask;
+}
+
 template <class T>
 struct FindNonFinite {
     using Bits = typename Exponent<T>::Bits;

@@ -4,6 +4,7 @@
 /// Gradients travel in 16 bits.
 
 #include "unisono/arithmetic/apply.hpp"
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/memory.hpp"
@@ -11,10 +12,8 @@
 #include "unisono/layout/owners.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -25,9 +24,6 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
-
-/// Also under -ffast-math.
-UNISONO_INLINE bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u; }
 
 /// Rounds to 16 bits, and keeps what that leaves over. What would not fit, or not fit a sum, is cut to `most`, and the rest is left over,
 /// too; infinity and NaN stay what they are, and leave nothing.
@@ -86,8 +82,7 @@ struct CastWire {
     public:
         Run(World& world, std::span<const Slice> buckets, bool error_feedback)
             : world_(&world), buckets_(buckets.begin(), buckets.end()), values_(buckets.size()) {
-            std::size_t count = 0;
-            for (const Slice& bucket : buckets_) count = count < bucket.end() ? bucket.end() : count;
+            const std::size_t count = detail::end_of(buckets);
             wire_ = world.template allocate<Half>(count);
             if (error_feedback) left_.resize(count);
             operations_.reserve(buckets_.size());

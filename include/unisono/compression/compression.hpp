@@ -31,6 +31,7 @@
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/owners.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <span>
@@ -44,6 +45,17 @@ concept compression_policy = policy_of<C, Family::compression> && requires(const
     { C::own_exchange } -> std::convertible_to<bool>;
     policy.check();
 };
+
+namespace detail {
+
+/// Elements of the flat order up to the end of the last bucket.
+inline std::size_t end_of(std::span<const Slice> buckets) {
+    std::size_t end = 0;
+    for (const Slice& bucket : buckets) end = std::max(end, bucket.end());
+    return end;
+}
+
+} // namespace detail
 
 /// Gradients travel as they are.
 struct NoCompression {

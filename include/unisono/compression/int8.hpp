@@ -3,7 +3,7 @@
 /// \file
 /// Gradients travel in 8 bits, with a scale for each block.
 
-#include "unisono/arithmetic/vectorised.hpp"
+#include "unisono/arithmetic/scan.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
@@ -35,7 +35,7 @@ void encode_block(const T* values, T* left, std::size_t count, std::byte* wire) 
     for (std::size_t i = 0; i < count; ++i) {
         const auto x = static_cast<float>(left == nullptr ? values[i] : values[i] + left[i]);
         largest = std::max(largest, std::abs(x));
-        finite = finite && (std::bit_cast<std::uint32_t>(x) & 0x7f800000u) != 0x7f800000u;
+        finite = finite && is_finite(x);
     }
     const float scale = finite ? largest / 127 : std::bit_cast<float>(0x7fc00000u);
     const float inverse = largest > 0 && finite ? 127 / largest : 0;
@@ -99,7 +99,7 @@ public:
     Run(World& world, std::span<const Slice> buckets, const Int8Wire& policy) : world_(&world), policy_(policy) {
         const auto ranks = static_cast<std::size_t>(world.size());
         const auto me = static_cast<std::size_t>(world.rank());
-        std::size_t bytes = 0, received = 0, count = 0, own = 0;
+        std::size_t bytes = 0, received = 0, own = 0;
         for (const Slice& slice : buckets) {
             Bucket& bucket = buckets_.emplace_back();
             bucket.slice = slice;
@@ -116,14 +116,13 @@ public:
             for (const std::size_t one : bucket.counts) bytes += one;
             received += ranks * bucket.counts[me];
             own += bucket.cuts[me + 1] - bucket.cuts[me];
-            count = std::max(count, slice.end());
         }
         wire_ = world.template allocate<std::byte>(std::max<std::size_t>(1, bytes));
         received_ = world.template allocate<std::byte>(std::max<std::size_t>(1, received));
         own_wire_ = world.template allocate<std::byte>(std::max<std::size_t>(1, received / ranks));
         sums_.resize(own);
         if (policy.error_feedback) {
-            left_.resize(count);
+            left_.resize(detail::end_of(buckets));
             own_left_.resize(own);
         }
     }

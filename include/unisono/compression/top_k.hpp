@@ -54,7 +54,7 @@ class TopK::Run {
 public:
     Run(World& world, std::span<const Slice> buckets, const TopK& policy) : world_(&world) {
         const auto ranks = static_cast<std::size_t>(world.size());
-        std::size_t chosen = 0, count = 0, longest = 0;
+        std::size_t chosen = 0, longest = 0;
         for (const Slice& slice : buckets) {
             if (slice.count > std::numeric_limits<std::uint32_t>::max())
                 refuse_input({name, ": a bucket has ", slice.count, " elements; expected at most ",
@@ -62,12 +62,11 @@ public:
             const auto wanted = static_cast<std::size_t>(policy.fraction * static_cast<double>(slice.count));
             buckets_.push_back({slice, std::max<std::size_t>(1, wanted), chosen, nullptr, {}});
             chosen += buckets_.back().chosen;
-            count = std::max(count, slice.end());
             longest = std::max(longest, slice.count);
         }
         mine_ = world.template allocate<Entry>(chosen);
         all_ = world.template allocate<Entry>(chosen * ranks);
-        left_.resize(count);
+        left_.resize(detail::end_of(buckets));
         magnitudes_.resize(longest);
     }
     Run(const Run&) = delete;
