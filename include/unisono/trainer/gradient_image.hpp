@@ -28,7 +28,7 @@ public:
 
     template <class Policy>
     GradientImage(World& world, const FlatModel<T>& flat, const Policy&)
-        : world_(&world), flat_(&flat), alone_(world.size() == 1), sums_in_model_(can_sum_in_model()) {
+        : world_(&world), flat_(&flat), sums_in_model_(can_sum_in_model()) {
         flat.zero_gradients();
     }
     GradientImage(const GradientImage&) = delete;
@@ -130,7 +130,7 @@ private:
 
     World* world_;
     const FlatModel<T>* flat_;
-    bool alone_;         ///< nothing is summed over ranks in this update
+    bool alone_ = false; ///< nothing is summed over ranks in this update
     bool sums_in_model_; ///< one micro-batch's gradient is summed where the model put it
     Memory<T> image_;
     bool in_model_ = false; ///< the model's memory holds a gradient of this update

@@ -24,6 +24,10 @@ class Meeting {
 public:
     Meeting(World&, const FlatModel<T>&, const Policy&) {}
     static constexpr bool alone(std::uint64_t) { return false; }
+    static constexpr void depart() {}
+    static constexpr bool due() { return false; }
+    template <class Run>
+    static void meet(Run&, std::vector<Operation>&) {}
 };
 
 /// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
@@ -72,12 +76,6 @@ public:
         flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) { arrive(one); });
     }
 
-    /// How often the ranks have met.
-    [[nodiscard]] std::uint64_t met() const { return met_; }
-    [[nodiscard]] std::size_t bytes() const {
-        return (image_.size() + common_.size()) * sizeof(T) + (has_outer ? state_.bytes() : 0);
-    }
-
 private:
     static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
 
@@ -111,7 +109,7 @@ private:
     std::vector<T> common_;   ///< with an outer optimizer: the parameters when the ranks last met
     OptimizerState<T> state_; ///< the outer optimizer's
     std::uint64_t own_ = 0;   ///< updates of this rank alone since then
-    std::uint64_t met_ = 0;
+    std::uint64_t met_ = 0;   ///< how often
 };
 
 } // namespace detail

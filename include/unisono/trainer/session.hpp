@@ -119,9 +119,7 @@ public:
     }
 
     /// Ranks that go their own ways come together. Collective.
-    void meet() {
-        if constexpr (local) meeting_->meet(exchange_->run(), operations_);
-    }
+    void meet() { meeting_->meet(exchange_->run(), operations_); }
 
     /// Forgets what was collected.
     void abandon() { exchange_->discard(); }
@@ -136,13 +134,9 @@ public:
         exchange_->set_learning_rate(rate);
         const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
         const bool alone = goes_alone();
-        if constexpr (local) {
-            if (alone) meeting_->depart();
-        }
+        if (alone) meeting_->depart();
         const Verdict verdict = policies_.update.run(*exchange_);
-        if constexpr (local) {
-            if (alone && meeting_->due()) meet();
-        }
+        if (alone && meeting_->due()) meet();
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
         report.alone = alone;
