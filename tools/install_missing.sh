@@ -86,7 +86,7 @@ install_python_packages() {
     local folder=$1 package
     shift
     for package in "$@"; do
-        "$folder/bin/python3" -c "import $package" >/dev/null 2>&1 && continue
+        "$folder/bin/python3" -I -c "import $package" >/dev/null 2>&1 && continue # -I: not from a folder of that name here
         install_missing python venv
         echo "installing into $folder: $*"
         python3 -m venv "$folder" && "$folder/bin/python3" -m pip install -q --disable-pip-version-check "$@"
