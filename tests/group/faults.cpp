@@ -101,18 +101,18 @@ BOOST_AUTO_TEST_CASE(a_rank_that_never_comes_is_named_after_the_deadline) {
     all_fail(3, un::ErrorCode::timeout, {"rank 1"},
              [](Group& group) {
                  std::vector<float> data(100);
-                 if (group.rank() == 1) std::this_thread::sleep_for(1500ms);
+                 if (group.rank() == 1) std::this_thread::sleep_for(4s);
                  un::all_reduce(group, data);
              },
-             {.timeout = 300ms, .bind_to_cores = false});
+             {.timeout = 1500ms, .bind_to_cores = false});
     all_fail(2, un::ErrorCode::timeout, {"rank 0"},
              [](Group& group) {
                  std::vector<float> data(100);
-                 if (group.rank() == 0) std::this_thread::sleep_for(1500ms);
+                 if (group.rank() == 0) std::this_thread::sleep_for(4s);
                  else un::receive(group, data, 0);
                  un::barrier(group);
              },
-             {.timeout = 300ms, .bind_to_cores = false});
+             {.timeout = 1500ms, .bind_to_cores = false});
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_rethrown) {

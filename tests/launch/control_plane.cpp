@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(large_blobs_pass_and_too_large_ones_are_refused) {
 BOOST_AUTO_TEST_CASE(the_ranks_that_never_came_are_named) {
     const auto point = test::local_point();
     const auto outcomes = test::run_ranks({0, 2, 5}, [&](int rank) {
-        static_cast<void>(un::rendezvous(un::identity_of(rank, 6), point, test::patience(500ms)));
+        static_cast<void>(un::rendezvous(un::identity_of(rank, 6), point, test::patience(2s)));
     });
     for (const Outcome& outcome : outcomes) {
         BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout &&
@@ -249,11 +249,11 @@ BOOST_AUTO_TEST_CASE(two_jobs_at_one_address_do_not_mix) {
     theirs.token = un::JobToken::random();
     const auto outcomes = test::run_ranks({0, 1, 2, 3}, [&](int i) {
         if (i == 3) { // a rank 1 of the other job
-            static_cast<void>(un::rendezvous(un::identity_of(1, 3), theirs, test::patience(400ms)));
+            static_cast<void>(un::rendezvous(un::identity_of(1, 3), theirs, test::patience(1s)));
         } else {
             un::ControlPlane plane = un::rendezvous(un::identity_of(i, 3), mine, test::patience());
             gather_some(plane);
-            std::this_thread::sleep_for(600ms);
+            std::this_thread::sleep_for(3s);
             gather_some(plane);
         }
     });
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_does_not_come_to_all_gather_is_named) {
             const auto until = test::in(10s);
             while (plane.first_fault() == nullptr && un::steady_now() < until) std::this_thread::sleep_for(1ms);
         }
-        static_cast<void>(plane.all_gather({}, test::in(plane.rank() == 1 ? 300ms : 20s)));
+        static_cast<void>(plane.all_gather({}, test::in(plane.rank() == 1 ? 2s : 20s)));
     });
     for (const Outcome& outcome : outcomes) {
         BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout && outcome.rank == 1 && outcome.peer == 2 &&

@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named_at_the_deadline) {
             throw;
         }
     };
-    run_processes(3, *told, body, 500ms);
+    run_processes(3, *told, body, 2s);
     expect(*told, 3, 1, un::ErrorCode::timeout, {"rank 1", "stopped"});
 }
 

@@ -105,7 +105,7 @@ void check(unsigned seed, Ranks who) {
     test::Shared<Trial> trial;
     current = &*trial;
     // Longer than ranks may have to wait for a core on a busy machine.
-    const un::RunOptions options{.timeout = fatal == SIGSTOP ? 1s : 60s, .grace = fatal == SIGSTOP ? 1s : 20s};
+    const un::RunOptions options{.timeout = fatal == SIGSTOP ? 2s : 60s, .grace = fatal == SIGSTOP ? 1s : 20s};
     const auto body = [&](Group& group) {
         if (group.rank() == victim && who != Ranks::watched) strike_after(moment);
         try {
@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_goes_on_writing_later_changes_nothing) {
                                           throw;
                                       }
                                   },
-                                  {.timeout = 300ms, .grace = 20s}),
+                                  {.timeout = 1s, .grace = 20s}),
         un::error);
     BOOST_TEST(facts->changed == 0);
 }

@@ -30,7 +30,7 @@ void rank_0_fails(const std::string& address_of_1, un::ErrorCode code, const std
     const auto world = std::make_shared<un::Tcp::World>(2);
     Group group{un::Tcp(world, 0)};
     world->publish(1, address_of_1);
-    group.set_timeout(300ms);
+    group.set_timeout(1s);
     std::vector<float> data(100);
     try {
         un::all_reduce(group, data);
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(a_port_where_a_stranger_hangs_up_or_answers_garbage) {
             const std::string words(1000, 'x');
             if (!says_something) return;
             static_cast<void>(::send(visit.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
-            std::this_thread::sleep_for(500ms);
+            std::this_thread::sleep_for(1500ms);
         });
         rank_0_fails(address_with(other.port), un::ErrorCode::peer_lost,
                      {"rank 1", "127.0.0.1:" + std::to_string(other.port), says_something ? "garbage" : "lost"});

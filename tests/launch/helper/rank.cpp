@@ -115,7 +115,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         }
         try {
             std::vector<std::byte> blob(static_cast<std::size_t>(100 + 5000 * plane.rank()));
-            for (;;) static_cast<void>(plane.all_gather(blob, in(700ms)));
+            for (;;) static_cast<void>(plane.all_gather(blob, in(2s)));
         } catch (const un::error& failed) {
             print(failed.why());
         }
