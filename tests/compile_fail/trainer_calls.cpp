@@ -1,5 +1,7 @@
 // Data, batches and metrics that a model cannot be called with are refused at the call, in the model's terms.
 #include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/sharding/state.hpp"
+#include "unisono/trainer/full_batch.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/local_steps.hpp"
@@ -35,6 +37,20 @@ int main() {
     Model local;
     un::Trainer drifting{world, local, un::LocalSteps{}};
     un::Checkpoints("folder").save(drifting);
+#endif
+
+// case: objective_with_owners
+// expect: unisono::FullBatch: found a policy that declares `gives_owners`
+#ifdef CASE_objective_with_owners
+    Model whole;
+    un::FullBatch objective{world, whole, data, {}, un::StateSharding{}};
+#endif
+
+// case: objective_of_local_updates
+// expect: unisono::FullBatch: found an update that does not declare `agrees`
+#ifdef CASE_objective_of_local_updates
+    Model whole;
+    un::FullBatch objective{world, whole, data, {}, un::LocalSteps{}};
 #endif
 
 // case: good

@@ -22,7 +22,9 @@
 /// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
 ///   micro-batch's gradient is the same on whichever rank it is computed.
 ///
-/// A model with `forward(batch)` and `backward(batch, output_gradients)` becomes one with a call by `WithLoss` (with_loss.hpp).
+/// What looks different becomes a model by an adaptor: `WithLoss` (forward and backward; with_loss.hpp), `FunctionalModel` and
+/// `BufferModel` (functions and arrays; functional.hpp), `WithStrides` (tensors with strides; strided.hpp), `MasterWeights` (16 bits;
+/// trainer/master_weights.hpp). docs/models.md compares them.
 /// Deliberately absent: a tensor, a layer, automatic differentiation.
 
 #include "unisono/core/element.hpp"

@@ -5,6 +5,10 @@
 
 #include "unisono/model/model.hpp"
 
+#include <cstddef>
+#include <utility>
+#include <vector>
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
@@ -40,6 +44,49 @@ public:
 
 private:
     M* model_;
+};
+
+/// The pass of a model whose gradients a wrapper moves to where the trainer sees them: take(p) is called once for each parameter, as
+/// soon as the model says that it is ready, or by `finish` once it has returned.
+template <class Take>
+class TakingPass {
+public:
+    /// `taken`: as many as there are parameters; memory to work with.
+    TakingPass(Pass& outer, std::vector<bool>& taken, Take take)
+        : outer_(outer), inner_(outer.facts(), &TakingPass::on_ready, this), taken_(taken), take_(std::move(take)) {
+        taken_.assign(taken_.size(), false);
+    }
+    TakingPass(const TakingPass&) = delete;
+    TakingPass& operator=(const TakingPass&) = delete;
+
+    [[nodiscard]] Pass& pass() { return inner_; }
+    void finish() {
+        tell();
+        for (std::size_t p = 0; p < taken_.size(); ++p) take_once(p);
+    }
+
+private:
+    static void on_ready(void* self, std::size_t parameter) { static_cast<TakingPass*>(self)->ready(parameter); }
+    void ready(std::size_t parameter) {
+        tell();
+        if (parameter < taken_.size()) take_once(parameter);
+        outer_.ready(parameter); // refuses what is wrong
+    }
+    void take_once(std::size_t p) {
+        if (taken_[p]) return;
+        taken_[p] = true;
+        take_(p);
+    }
+    /// The trainer learns what the model told so far.
+    void tell() {
+        outer_.count_tokens(inner_.tokens() - outer_.tokens());
+        if (inner_.asked_for_scale()) static_cast<void>(outer_.loss_scale());
+    }
+
+    Pass& outer_;
+    Pass inner_;
+    std::vector<bool>& taken_;
+    Take take_;
 };
 
 } // namespace detail

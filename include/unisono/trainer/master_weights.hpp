@@ -63,7 +63,7 @@ public:
             zero(p);
             at += n;
         }
-        passed_.resize(low_.size());
+        taken_.resize(low_.size());
     }
     MasterWeights(const MasterWeights&) = delete;
     MasterWeights& operator=(const MasterWeights&) = delete;
@@ -77,14 +77,9 @@ public:
         refresh();
         for (std::size_t p = 0; p < low_.size() && !clean_; ++p) zero(p); // the last call threw
         clean_ = false;
-        outer_ = &pass;
-        passed_.assign(passed_.size(), false);
-        Pass inner(pass.facts(), &MasterWeights::on_ready, this);
-        inner_ = &inner;
-        const double loss = static_cast<double>(wrapped()(batch, inner));
-        tell();
-        for (std::size_t p = 0; p < low_.size(); ++p)
-            if (!passed_[p]) add(p);
+        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
+        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
+        taking.finish();
         clean_ = true;
         return loss;
     }
@@ -108,19 +103,7 @@ public:
     }
 
 private:
-    static void on_ready(void* self, std::size_t parameter) { static_cast<MasterWeights*>(self)->ready(parameter); }
-    void ready(std::size_t parameter) {
-        tell();
-        if (parameter < low_.size() && !passed_[parameter]) add(parameter);
-        outer_->ready(parameter); // refuses what is wrong
-    }
-    /// The trainer learns what the model told so far.
-    void tell() {
-        outer_->count_tokens(inner_->tokens() - outer_->tokens());
-        if (inner_->asked_for_scale()) static_cast<void>(outer_->loss_scale());
-    }
     void add(std::size_t p) {
-        passed_[p] = true;
         accumulate(gradient_spans_[p], low_gradients_[p]);
         zero(p);
     }
@@ -132,10 +115,8 @@ private:
     std::vector<std::span<Low>> low_, low_gradients_;
     std::vector<float> weights_, gradients_;
     std::vector<std::span<float>> weight_spans_, gradient_spans_;
-    std::vector<bool> passed_; ///< in this call
-    bool clean_ = true;        ///< the model's gradients are zero
-    Pass* outer_ = nullptr;
-    Pass* inner_ = nullptr;
+    std::vector<bool> taken_; ///< in this call
+    bool clean_ = true;       ///< the model's gradients are zero
 };
 
 UNISONO_NAMESPACE_END

@@ -1,0 +1,278 @@
+#pragma once
+
+/// \file
+/// Models whose parameters are tensors with strides: views, transposed or padded ones. Not in the umbrella.
+///
+///     Network network;                     // parameter_tensors() and gradient_tensors(): ranges of un::StridedTensor
+///     un::WithStrides model(network);
+///     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}};
+///     trainer.fit(data, {.epochs = 10});
+///     model.refresh();                     // before the network is used by itself
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/model/wrapped_model.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Memory of a tensor that belongs to somebody else: element (i, j, ...) is data[i * strides[0] + j * strides[1] + ...]. A scalar
+/// has no sizes. Strides may be negative; no two elements may be one (as a broadcast view's are).
+template <floating_element T>
+struct StridedTensor {
+    using Element = T;
+    T* data = nullptr;
+    std::vector<std::size_t> sizes = {};
+    std::vector<std::ptrdiff_t> strides = {}; ///< in elements, one for each size
+
+    [[nodiscard]] std::size_t count() const {
+        std::size_t product = 1;
+        for (const std::size_t size : sizes) product *= size;
+        return product;
+    }
+    /// Row after row without gaps: its memory is one span in the order of its elements.
+    [[nodiscard]] bool contiguous() const {
+        std::size_t expected = 1;
+        for (std::size_t i = sizes.size(); i-- > 0;) {
+            if (sizes[i] != 1 && strides[i] != static_cast<std::ptrdiff_t>(expected)) return false;
+            expected *= sizes[i];
+        }
+        return true;
+    }
+    /// Calls visit(first, stride, n) for each of the innermost rows, in order.
+    template <class Visit>
+    void for_each_row(Visit&& visit) const {
+        if (count() == 0) return;
+        const std::size_t outer = sizes.empty() ? 0 : sizes.size() - 1;
+        const std::size_t row = sizes.empty() ? 1 : sizes.back();
+        const std::ptrdiff_t stride = sizes.empty() ? 1 : strides.back();
+        std::vector<std::size_t> at(outer, 0);
+        std::ptrdiff_t offset = 0;
+        for (;;) {
+            visit(data + offset, stride, row);
+            std::size_t i = outer;
+            for (; i > 0; --i) {
+                offset += strides[i - 1];
+                if (++at[i - 1] < sizes[i - 1]) break;
+                offset -= static_cast<std::ptrdiff_t>(sizes[i - 1]) * strides[i - 1];
+                at[i - 1] = 0;
+            }
+            if (i == 0) return;
+        }
+    }
+};
+
+namespace detail {
+
+/// Whether no two elements can share memory: each stride is longer than all that lies within it. (Some tensors that interleave
+/// without meeting are refused, too; no library makes them.)
+template <class T>
+bool elements_apart(const StridedTensor<T>& tensor) {
+    std::vector<std::pair<std::size_t, std::size_t>> dimensions; // stride, size
+    for (std::size_t i = 0; i < tensor.sizes.size(); ++i) {
+        const std::ptrdiff_t stride = tensor.strides[i];
+        if (tensor.sizes[i] == 0) return true;
+        if (tensor.sizes[i] > 1)
+            dimensions.emplace_back(static_cast<std::size_t>(stride < 0 ? -stride : stride), tensor.sizes[i]);
+    }
+    std::sort(dimensions.begin(), dimensions.end());
+    std::size_t reach = 0;
+    for (const auto& [stride, size] : dimensions) {
+        if (stride <= reach) return false;
+        reach += stride * (size - 1);
+    }
+    return true;
+}
+
+} // namespace detail
+
+/// A model for the trainer of one whose `parameter_tensors()` and `gradient_tensors()` are ranges of StridedTensor, all of one
+/// element type, and whose call (batch, pass) adds to its gradients. Tensors that are contiguous, as their gradients are, are
+/// trained where they lie; the others have an image here, from which the model's are written by each call (training, `evaluate`,
+/// `predict`, `refresh`): what others write there is lost. The model must live longer, and its memory stay where it is.
+///
+/// Memory: two elements for each of a tensor that is not contiguous. Cost of a call: those are written once, and their gradients read
+/// once, added and zeroed. Checkpoints see the tensors' sizes, in row-major order. Names and buffers are the model's own.
+/// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not go together; elements that overlap).
+template <class M>
+class WithStrides {
+    template <class Tensors>
+    using element_of = typename std::remove_cvref_t<decltype(*std::begin(std::declval<Tensors&>()))>::Element;
+
+public:
+    using Element = element_of<decltype(std::declval<M&>().parameter_tensors())>;
+    static constexpr GradientKind gradient_kind = gradient_kind_of<M>;
+
+    explicit WithStrides(M& model) : model_(&model) {
+        for (const StridedTensor<Element>& one : model.parameter_tensors()) tensors_.push_back({one, {}, {}, {}});
+        std::size_t at = 0;
+        for (const StridedTensor<Element>& one : model.gradient_tensors()) {
+            if (at < tensors_.size()) tensors_[at].gradient = one;
+            ++at;
+        }
+        if (at != tensors_.size())
+            refuse_input({"WithStrides: the model has ", tensors_.size(), " parameters and ", at,
+                          " gradients; expected as many"});
+        for (std::size_t p = 0; p < tensors_.size(); ++p) set_up(p);
+        taken_.resize(tensors_.size());
+    }
+    WithStrides(const WithStrides&) = delete;
+    WithStrides& operator=(const WithStrides&) = delete;
+
+    [[nodiscard]] std::span<const std::span<Element>> parameters() { return parameter_spans_; }
+    [[nodiscard]] std::span<const std::span<Element>> gradients() { return gradient_spans_; }
+    [[nodiscard]] std::vector<std::vector<std::size_t>> parameter_shapes() {
+        std::vector<std::vector<std::size_t>> shapes;
+        for (const Tensor& one : tensors_) shapes.push_back(one.parameter.sizes);
+        return shapes;
+    }
+    decltype(auto) parameter_names()
+        requires requires(M& m) { m.parameter_names(); }
+    {
+        return model_->parameter_names();
+    }
+    decltype(auto) buffers()
+        requires requires(M& m) { m.buffers(); }
+    {
+        return model_->buffers();
+    }
+    decltype(auto) buffer_names()
+        requires requires(M& m) { m.buffer_names(); }
+    {
+        return model_->buffer_names();
+    }
+
+    template <class Batch>
+        requires requires(M& m, const Batch& batch, Pass& pass) {
+            { m(batch, pass) } -> std::convertible_to<double>;
+        }
+    double operator()(const Batch& batch, Pass& pass) {
+        refresh();
+        for (std::size_t p = 0; p < tensors_.size() && !clean_; ++p) zero(p); // the last call threw
+        clean_ = false;
+        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
+        const double loss = static_cast<double>((*model_)(batch, taking.pass()));
+        taking.finish();
+        clean_ = true;
+        return loss;
+    }
+    template <class Batch, class... Metrics>
+        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
+    void evaluate(const Batch& batch, Metrics&... metrics) {
+        refresh();
+        model_->evaluate(batch, metrics...);
+    }
+    template <class Batch>
+        requires requires(M& m, const Batch& batch) { m.predict(batch); }
+    decltype(auto) predict(const Batch& batch) {
+        refresh();
+        return model_->predict(batch);
+    }
+
+    /// The model's tensors become those of now: after training, before the model is used by itself.
+    void refresh() {
+        for (const Tensor& one : tensors_) {
+            const Element* from = one.own_parameter.data();
+            if (one.copied())
+                one.parameter.for_each_row([&](Element* first, std::ptrdiff_t stride, std::size_t n) {
+                    for (std::size_t i = 0; i < n; ++i) first[static_cast<std::ptrdiff_t>(i) * stride] = *from++;
+                });
+        }
+    }
+    [[nodiscard]] M& wrapped() { return *model_; }
+
+private:
+    struct Tensor {
+        StridedTensor<Element> parameter = {}, gradient = {};
+        std::vector<Element> own_parameter = {}, own_gradient = {}; ///< empty where the model's are trained in place
+        [[nodiscard]] bool copied() const { return !own_parameter.empty(); }
+    };
+
+    void set_up(std::size_t p) {
+        Tensor& one = tensors_[p];
+        check(p, one.parameter, "parameter");
+        check(p, one.gradient, "gradient");
+        if (one.parameter.sizes != one.gradient.sizes)
+            refuse_input({"WithStrides: ", label(p), " has sizes (", sizes_text(one.parameter), ") and its gradient (",
+                          sizes_text(one.gradient), "); expected the same"});
+        const std::size_t count = one.parameter.count();
+        if (one.parameter.contiguous() && one.gradient.contiguous()) {
+            parameter_spans_.emplace_back(one.parameter.data, count);
+            gradient_spans_.emplace_back(one.gradient.data, count);
+            return;
+        }
+        one.own_gradient.assign(count, Element{});
+        one.own_parameter.reserve(count);
+        one.parameter.for_each_row([&](const Element* first, std::ptrdiff_t stride, std::size_t n) {
+            for (std::size_t i = 0; i < n; ++i)
+                one.own_parameter.push_back(first[static_cast<std::ptrdiff_t>(i) * stride]);
+        });
+        zero(p);
+        parameter_spans_.emplace_back(one.own_parameter);
+        gradient_spans_.emplace_back(one.own_gradient);
+    }
+
+    void check(std::size_t p, const StridedTensor<Element>& tensor, std::string_view which) {
+        if (tensor.sizes.size() != tensor.strides.size())
+            refuse_input({"WithStrides: the ", which, " of ", label(p), " has ", tensor.sizes.size(), " sizes and ",
+                          tensor.strides.size(), " strides; expected as many"});
+        if (tensor.data == nullptr && tensor.count() != 0)
+            refuse_input({"WithStrides: the ", which, " of ", label(p), " has no memory"});
+        if (!detail::elements_apart(tensor))
+            refuse_input({"WithStrides: elements of the ", which, " of ", label(p), " with sizes (", sizes_text(tensor),
+                          ") overlap; expected strides that keep them apart"});
+    }
+
+    /// Adds a gradient to the image, and zeroes it.
+    void add(std::size_t p) {
+        Tensor& one = tensors_[p];
+        Element* to = one.own_gradient.data();
+        if (!one.copied()) return;
+        using Wide = std::conditional_t<sizeof(Element) == 2, float, Element>;
+        one.gradient.for_each_row([&](Element* first, std::ptrdiff_t stride, std::size_t n) {
+            for (std::size_t i = 0; i < n; ++i, ++to) {
+                Element& found = first[static_cast<std::ptrdiff_t>(i) * stride];
+                *to = static_cast<Element>(static_cast<Wide>(*to) + static_cast<Wide>(found));
+                found = Element{};
+            }
+        });
+    }
+    void zero(std::size_t p) {
+        const Tensor& one = tensors_[p];
+        if (!one.copied()) return;
+        one.gradient.for_each_row([&](Element* first, std::ptrdiff_t stride, std::size_t n) {
+            for (std::size_t i = 0; i < n; ++i) first[static_cast<std::ptrdiff_t>(i) * stride] = Element{};
+        });
+    }
+
+    [[nodiscard]] std::string label(std::size_t index) {
+        if constexpr (requires { std::begin(model_->parameter_names()); }) {
+            std::size_t at = 0;
+            for (const auto& name : model_->parameter_names())
+                if (at++ == index) return concat({"parameter ", index, " (", name, ")"});
+        }
+        return concat({"parameter ", index});
+    }
+    [[nodiscard]] static std::string sizes_text(const StridedTensor<Element>& tensor) {
+        std::string text;
+        for (const std::size_t size : tensor.sizes) text += concat({text.empty() ? "" : ", ", size});
+        return text;
+    }
+
+    M* model_;
+    std::vector<Tensor> tensors_;
+    std::vector<std::span<Element>> parameter_spans_, gradient_spans_;
+    std::vector<bool> taken_; ///< in this call
+    bool clean_ = true;       ///< the gradients that are copied are zero
+};
+
+UNISONO_NAMESPACE_END

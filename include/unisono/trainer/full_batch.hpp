@@ -1,0 +1,179 @@
+#pragma once
+
+/// \file
+/// The loss of a model over a whole data set as a function of its parameters, for optimizers that ask for that: L-BFGS, conjugate
+/// gradients, line searches. Not in the umbrella.
+///
+///     un::FullBatch objective{world, model, data, {.batch_size = 64}};
+///     std::vector<double> x = objective.start();
+///     find_minimum(x, [&](const auto& at) { return objective(at); },
+///                  [&](const auto& at, auto& gradient) { objective(at, gradient); });
+///
+/// Every rank runs the same optimizer on the same numbers; what is distributed is the work on the data.
+
+#include "unisono/accumulation/samples.hpp"
+#include "unisono/sampler/sequential.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct FullBatchOptions {
+    std::int64_t batch_size = 256; ///< samples of a micro-batch, at most
+};
+
+namespace detail {
+
+/// An optimizer that only looks: its state is the gradient of the last update, and parameters stay as they are.
+struct GradientCapture {
+    double learning_rate = 0;
+
+    static constexpr std::string_view name = "gradient capture";
+    static constexpr Family family = Family::optimizer;
+    friend bool operator==(const GradientCapture&, const GradientCapture&) = default;
+
+    void check() const {}
+    [[nodiscard]] StateArrays state() const {
+        StateArrays arrays;
+        arrays.add({"gradient"});
+        return arrays;
+    }
+    template <optimizer_element T>
+    void update(const OptimizerSlice<T>& state, std::span<T>, std::span<const T> gradients,
+                const OptimizerStep& step) const {
+        const auto scale = static_cast<T>(step.gradient_scale);
+        for (std::size_t i = 0; i < gradients.size(); ++i) state.arrays[0][i] = gradients[i] * scale;
+    }
+};
+static_assert(optimizer_policy<GradientCapture>);
+
+} // namespace detail
+
+/// f(x) = the mean of the model's loss over all samples, where x are its parameters in flat order; and its gradient. A training whose
+/// optimizer only looks, and so over any transport and with any reducer, summation (`Reproducible`), replicas and guard: give them
+/// behind the options. With `Reproducible` and `Replicas` the bits do not depend on the number of ranks.
+///
+/// Calls are collective: every rank makes the same ones, with the same x. What was asked last is remembered: the value and then the
+/// gradient at one point cost one pass over the data. The model's parameters are x after a call; random numbers are those of a
+/// sample in epoch 0 in each call (`pass.random(row)`), so that f is a function. World, model and data must live longer.
+///
+/// Memory: the gradient, and x. Cost of a call: one pass over the rank's share of the data, one exchange of gradients, one of 8 bytes.
+/// Errors: bad_input (x of another size; no data), mismatch (x differs between ranks), not_finite as in
+/// `Trainer::fit`; with `FiniteGuard{OnOffence::skip}` f is infinite there, its gradient zero, and a line search can step back.
+template <class World, class Model, class Data, class... Given>
+class FullBatch {
+    using Policies = detail::TrainerPolicies<Given...>;
+    static_assert(
+        !detail::may_give_owners<typename Policies::Sharding> && !detail::gives_owners<typename Policies::Reducer>,
+        "unisono::FullBatch: found a policy that declares `gives_owners`. Required: every rank owns everything, for "
+        "instance Replicated with RingReducer. Why: every rank's optimizer needs the whole gradient.");
+    static_assert(detail::agrees<typename Policies::Update> && !Policies::Compression::compresses,
+                  "unisono::FullBatch: found an update that does not declare `agrees`, or a compression. Required: "
+                  "Synchronous, and "
+                  "gradients as they are. Why: its value must be a function of the parameters alone.");
+
+public:
+    using Element = parameter_element_t<Model>;
+
+    FullBatch(World& world, Model& model, const Data& data, const FullBatchOptions& options, Given... given)
+        : model_(&model), data_(&data), options_(options),
+          trainer_(world, model, SequentialSampler{}, AccumulateSamples{.samples = samples_of_all(data)}, BySamples{},
+                   detail::GradientCapture{}, given...) {
+        detail::for_each_span(model.parameters(), [&](std::span<Element> one) { count_ += one.size(); });
+        if (options.batch_size < 1)
+            refuse_input({"FullBatchOptions.batch_size is ", options.batch_size, "; expected at least 1"});
+    }
+
+    /// How many numbers x has.
+    [[nodiscard]] std::size_t count() const { return count_; }
+    /// The model's parameters as they are now.
+    [[nodiscard]] std::vector<Element> start() const {
+        std::vector<Element> x;
+        x.reserve(count_);
+        detail::for_each_span(model_->parameters(),
+                              [&](std::span<Element> one) { x.insert(x.end(), one.begin(), one.end()); });
+        return x;
+    }
+
+    /// f(x).
+    double operator()(std::span<const Element> x) {
+        visit(x);
+        return loss_;
+    }
+    /// f(x), and its gradient written.
+    double operator()(std::span<const Element> x, std::span<Element> gradient) {
+        if (gradient.size() != count_)
+            refuse_input(
+                {"FullBatch: found memory for a gradient of ", gradient.size(), " elements; expected ", count_});
+        visit(x);
+        if (committed_) {
+            const auto found = trainer_.optimizer_state().array(0);
+            std::copy(found.begin(), found.end(), gradient.begin());
+        } else {
+            std::fill(gradient.begin(), gradient.end(), Element{});
+        }
+        return loss_;
+    }
+
+    /// Passes over the data so far.
+    [[nodiscard]] std::uint64_t evaluations() const { return evaluations_; }
+
+private:
+    static std::int64_t samples_of_all(const Data& data) {
+        return std::max<std::int64_t>(1, static_cast<std::int64_t>(data.size())); // `fit` refuses an empty one
+    }
+
+    void visit(std::span<const Element> x) {
+        if (x.size() != count_)
+            refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, " as the model has"});
+        const bool known =
+            evaluations_ != 0 && x_.size() == count_ && std::memcmp(x_.data(), x.data(), x.size_bytes()) == 0;
+        // A rank that asks for another point than the others would wait for ever, or be answered for that one.
+        detail::agree_on(trainer_.world(), "FullBatch", std::array<std::string_view, 2>{"the hash of x", "x is known"},
+                         std::array<std::int64_t, 2>{
+                             std::bit_cast<std::int64_t>(detail::hash_bytes(x.data(), x.size_bytes())), known ? 1 : 0});
+        if (known) return;
+        x_.clear(); // nothing is known until this one is
+        std::size_t at = 0;
+        detail::for_each_span(model_->parameters(), [&](std::span<Element> one) {
+            std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(at), one.size(), one.begin());
+            at += one.size();
+        });
+        committed_ = false;
+        loss_ = std::numeric_limits<double>::infinity();
+        trainer_.fit(*data_,
+                     {.epochs = 1,
+                      .batch_size = std::min(options_.batch_size, samples_of_all(*data_)),
+                      .start = Position{},
+                      .progress = false},
+                     [&](const UpdateReport& report) {
+                         committed_ = report.committed;
+                         if (committed_) loss_ = report.loss;
+                     });
+        ++evaluations_;
+        x_.assign(x.begin(), x.end());
+    }
+
+    Model* model_;
+    const Data* data_;
+    FullBatchOptions options_;
+    Trainer<World, Model, SequentialSampler, AccumulateSamples, BySamples, detail::GradientCapture, Given...> trainer_;
+    std::size_t count_ = 0;
+    std::vector<Element> x_ = {}; ///< of the last evaluation
+    bool committed_ = false;
+    double loss_ = 0;
+    std::uint64_t evaluations_ = 0;
+};
+
+UNISONO_NAMESPACE_END
