@@ -26,7 +26,7 @@ done
 things=(compiler build python yaml boost_test json cli11 libfabric ccache)
 case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib) ;; esac
 install_missing "${things[@]}"
-if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash; fi
+if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib; fi
 
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0

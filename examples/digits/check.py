@@ -1,5 +1,5 @@
 """Checks what the digits example reaches: check.py PROGRAM DATA UNISONO_RUN CASE."""
-import pathlib, re, subprocess, sys, tempfile
+import json, pathlib, re, subprocess, sys, tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
@@ -31,6 +31,29 @@ def ranks():
     for part in ("2, this is rank 0", "16 samples = 32 samples", "epoch 1/1: 1,440 samples"):
         assert part in told.stderr, told.stderr
     assert "trained on 1,440 samples" in told.stdout and "the first image not recognised" in told.stdout
+
+
+def observed():
+    """What is written of a training, and a drawing of it where there is matplotlib (tests/run.sh installs it)."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    with tempfile.TemporaryDirectory() as folder:
+        metrics, trace, plot = (pathlib.Path(folder, name) for name in ("run.jsonl", "trace.json", "loss.png"))
+        told = run("--ranks", 2, "--epochs", 2, "--quiet", "--metrics", metrics, "--trace", trace)
+        assert re.search(r"^rank +seconds +compute", told.stderr, re.M) and re.search(r"^1 +0\.", told.stderr, re.M), told.stderr
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        assert [line["step"] for line in lines] == list(range(1, 91)) and lines[-1]["loss"] < lines[0]["loss"], lines
+        events = json.loads(trace.read_text())["traceEvents"]
+        for rank in (0, 1):
+            updates = [one["args"]["update"] for one in events if one["pid"] == rank and one["name"] == "apply"]
+            assert updates == list(range(90)), updates
+        python = root / "build/python/bin/python3"
+        tool = [python if python.exists() else sys.executable, root / "tools/plot_metrics.py"]
+        if subprocess.run([tool[0], "-c", "import matplotlib"], capture_output=True).returncode != 0:
+            return print("no plot: there is no matplotlib")
+        subprocess.run([*tool, metrics, "--smooth", "5", "--log", "--output", plot], check=True, timeout=120)
+        assert plot.read_bytes().startswith(b"\x89PNG") and plot.stat().st_size > 5000
+        wrong = subprocess.run([*tool, metrics, "--name", "luck", "--output", plot], capture_output=True, text=True, timeout=120)
+        assert wrong.returncode == 1 and "has no 'luck'; it has learning_rate, loss" in wrong.stderr, wrong
 
 
 def optimizers():
@@ -82,4 +105,4 @@ def bad_input():
     assert "--optimizer" in run("--help").stdout
 
 
-{"ranks": ranks, "optimizers": optimizers, "processes": processes, "bad_input": bad_input}[case]()
+{"ranks": ranks, "observed": observed, "optimizers": optimizers, "processes": processes, "bad_input": bad_input}[case]()

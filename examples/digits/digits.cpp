@@ -9,6 +9,8 @@
 #include "network.hpp"
 
 #include <CLI/CLI.hpp>
+#include <unisono/observe/metric_files.hpp>
+#include <unisono/trainer/trace.hpp>
 
 #include <bit>
 #include <chrono>
@@ -38,6 +40,7 @@ struct Options {
     std::string optimizer = "sgd";
     std::uint64_t seed = 0;
     std::string data = DIGITS_DATA;
+    std::string metrics, trace; ///< files to write, or none
     bool quiet = false;
     bool bits = false;
 };
@@ -62,6 +65,10 @@ std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
         ->check(CLI::IsMember(optimizers))
         ->option_text("NAME");
     app.add_option("--data", options.data, "The file of digits, by default that of this repository")
+        ->option_text("FILE");
+    app.add_option("--metrics", options.metrics, "Append each update's loss and speed to this file, as JSON lines")
+        ->option_text("FILE");
+    app.add_option("--trace", options.trace, "Write what each rank did when to this file, for Perfetto, and say so")
         ->option_text("FILE");
     app.add_flag("--quiet", options.quiet, "Neither plan nor progress");
     app.add_flag("--bits", options.bits, "Print a hash of the trained weights, too: equal if all of their bits are");
@@ -93,8 +100,11 @@ template <class World, class OptimizerPolicy>
 Found train(World& world, const Options& options, const digits::Split& images, const OptimizerPolicy& optimizer) {
     digits::Network network({digits::pixels, options.hidden, digits::kinds}, options.seed);
     network.place_gradients_in(world);
-    un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = options.seed},
+    un::Trainer trainer{world,
+                        network,
+                        un::DistributedSampler{.shuffle = true, .seed = options.seed},
                         un::BySamples{}, // an epoch's last batch is short
+                        un::Trace{.events = options.trace.empty() ? 0 : 65'536},
                         optimizer};
     const un::FitOptions fit{
         .epochs = options.epochs, .global_batch_size = options.batch_size, .progress = !options.quiet};
@@ -103,9 +113,18 @@ Found train(World& world, const Options& options, const digits::Split& images, c
     if (!options.quiet && world.rank() == 0) std::fputs(trainer.describe(train_data.size(), fit).c_str(), stderr);
 
     const auto start = std::chrono::steady_clock::now();
-    trainer.fit(train_data, fit);
+    std::optional<un::JsonLinesFile> metrics;
+    if (!options.metrics.empty()) metrics.emplace(world, options.metrics);
+    trainer.fit(train_data, fit, [&](const un::UpdateReport& report) {
+        if (metrics) (*metrics)(report);
+    });
     Found found;
     found.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!options.trace.empty()) {
+        const un::TraceReport report = un::report_trace(trainer);
+        if (world.rank() == 0) std::fputs(report.text().c_str(), stderr);
+        un::write_trace(trainer, options.trace);
+    }
     for (const auto& part : network.parameters()) {
         for (const float weight : part)
             found.hash = (found.hash ^ std::bit_cast<std::uint32_t>(weight)) * 1099511628211u;

@@ -32,12 +32,14 @@ enum class Family : std::uint8_t {
     summation,
     clipping,
     loss_scaling,
+    trace,
 };
 
 constexpr std::string_view name_of(Family which) {
-    constexpr std::string_view names[] = {"sampler",  "accumulation", "compression", "reducer",       "guard",
-                                          "update",   "sharding",     "optimizer",   "learning rate", "weighing",
-                                          "observer", "replicas",     "summation",   "clipping",      "loss scaling"};
+    constexpr std::string_view names[] = {"sampler",       "accumulation", "compression",  "reducer",
+                                          "guard",         "update",       "sharding",     "optimizer",
+                                          "learning rate", "weighing",     "observer",     "replicas",
+                                          "summation",     "clipping",     "loss scaling", "trace"};
     return names[static_cast<std::size_t>(which)];
 }
 

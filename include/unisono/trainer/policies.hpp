@@ -144,6 +144,8 @@ struct TrainerArguments {
     static_assert(given_of<Family::compression, Given...> <= 1,
                   "unisono::Trainer: found two compression policies. Required: at most one. "
                   "Why: gradients travel in one form.");
+    static_assert(given_of<Family::trace, Given...> <= 1,
+                  "unisono::Trainer: found two traces. Required: at most one. Why: it has all that there is.");
 
     static constexpr bool good =
         known && given_of<Family::sampler, Given...> <= 1 && given_of<Family::accumulation, Given...> <= 1 &&
@@ -153,7 +155,7 @@ struct TrainerArguments {
         given_of<Family::weighing, Given...> <= 1 && given_of<Family::observer, Given...> <= 1 &&
         given_of<Family::replicas, Given...> <= 1 && given_of<Family::summation, Given...> <= 1 &&
         given_of<Family::clipping, Given...> <= 1 && given_of<Family::loss_scaling, Given...> <= 1 &&
-        given_of<Family::compression, Given...> <= 1;
+        given_of<Family::compression, Given...> <= 1 && given_of<Family::trace, Given...> <= 1;
 };
 
 /// The rules as values, for those who want to ask (the policy matrix of the tests does).

@@ -10,6 +10,7 @@
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/observe/progress.hpp"
+#include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/sgd.hpp"
 #include "unisono/reducer/native.hpp"
@@ -44,6 +45,7 @@ struct TrainerPolicies {
     using Weighing = typename PolicyOf<Family::weighing, ReplicasAlike, Given...>::type;
     using Observer = typename PolicyOf<Family::observer, Progress, Given...>::type;
     using Summation = typename PolicyOf<Family::summation, PlainSums, Given...>::type;
+    using Tracing = typename PolicyOf<Family::trace, NoTrace, Given...>::type;
     using Hosting = typename PolicyOf<Family::replicas, ReplicasOfRanks, Given...>::type;
 
     static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
@@ -116,7 +118,7 @@ struct TrainerPolicies {
           sharding(take<Sharding>(given...)), optimizer(take<Optimizer>(given...)),
           learning_rate(take<LearningRate>(given...)), weighing_policy(take<Weighing>(given...)),
           observer(take<Observer>(given...)), summation(take<Summation>(given...)), hosting(take<Hosting>(given...)),
-          buckets(take<Buckets>(given...)) {}
+          trace(take<Tracing>(given...)), buckets(take<Buckets>(given...)) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
@@ -145,6 +147,7 @@ struct TrainerPolicies {
     Observer observer;
     Summation summation;
     Hosting hosting;
+    Tracing trace;
     Buckets buckets;
 };
 

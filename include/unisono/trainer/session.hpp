@@ -6,6 +6,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
@@ -55,6 +56,41 @@ struct ExchangeContext {
     Summation summation;
 };
 
+/// The verbs of an update, each with its span in the trace.
+template <class Exchange, class Tracer>
+struct TracedVerbs {
+    Exchange& exchange;
+    Tracer& tracer;
+    std::uint64_t update;
+
+    void start() {
+        const auto span = of(Activity::exchange);
+        exchange.start();
+    }
+    Verdict agree() {
+        const auto span = of(Activity::exchange);
+        return exchange.agree();
+    }
+    void finish() {
+        const auto span = of(Activity::exchange);
+        exchange.finish();
+    }
+    Verdict apply() {
+        const auto span = of(Activity::apply);
+        return exchange.apply();
+    }
+    void publish() {
+        const auto span = of(Activity::exchange);
+        exchange.publish();
+    }
+    void discard() { exchange.discard(); }
+
+private:
+    [[nodiscard]] auto of(Activity what) { return tracer.span(what, update); }
+};
+template <class Exchange, class Tracer>
+TracedVerbs(Exchange&, Tracer&, std::uint64_t) -> TracedVerbs<Exchange, Tracer>;
+
 /// `Policies` has the types and values of all families (trainer.hpp makes it).
 template <class World, class Model, class Policies>
 class Session {
@@ -74,6 +110,7 @@ public:
         telling_all(world, "Trainer", [&] {
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
+            tracer_.begin(policies_.trace);
             policies_.learning_rate.check();
             policies_.clipping.check();
             policies_.compression.check();
@@ -115,11 +152,16 @@ public:
 
     template <class Batch>
     void add(const Batch& batch, double samples, const PassFacts& facts, bool last) {
+        [[maybe_unused]] const auto span = tracer_.span(Activity::compute, exchange_->applied());
         exchange_->add(*model_, batch, samples, facts, last);
     }
 
     /// Ranks that go their own ways come together. Collective.
-    void meet() { meeting_->meet(exchange_->run(), operations_); }
+    void meet() {
+        if constexpr (!local) return; // nothing to do, and nothing to trace
+        [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
+        meeting_->meet(exchange_->run(), operations_);
+    }
 
     /// Forgets what was collected.
     void abandon() { exchange_->discard(); }
@@ -135,7 +177,7 @@ public:
         const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
         const bool alone = goes_alone();
         if (alone) meeting_->depart();
-        const Verdict verdict = policies_.update.run(*exchange_);
+        const Verdict verdict = run_update();
         if (alone && meeting_->due()) meet();
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
@@ -202,7 +244,23 @@ public:
         }
     }
 
+    /// With `Trace`: what was recorded on this rank.
+    [[nodiscard]] const TraceLog& trace() const
+        requires(Policies::Tracing::traces)
+    {
+        return tracer_.log();
+    }
+
 private:
+    Verdict run_update() {
+        if constexpr (Policies::Tracing::traces) {
+            TracedVerbs traced{*exchange_, tracer_, exchange_->applied()};
+            return policies_.update.run(traced);
+        } else {
+            return policies_.update.run(*exchange_);
+        }
+    }
+
     [[nodiscard]] bool goes_alone() const { return meeting_->alone(exchange_->applied()); }
 
     static constexpr bool on_grid = Policies::Summation::reproducible;
@@ -264,6 +322,7 @@ private:
     World* world_;
     Model* model_;
     Policies policies_;
+    [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
     std::unique_ptr<Exchange<Context>> exchange_;
     std::unique_ptr<Meetings> meeting_;
     std::vector<Operation> operations_; ///< of a meeting

@@ -22,6 +22,7 @@
 /// | weighing      | `ReplicasAlike`        | model/weighing.hpp                                                  |
 /// | replicas      | `ReplicasOfRanks`      | sampler/replicas.hpp                                                |
 /// | summation     | `PlainSums`            | trainer/summation.hpp                                               |
+/// | trace         | `NoTrace`              | observe/trace.hpp                                                   |
 ///
 /// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp.
 
@@ -240,6 +241,12 @@ public:
         session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
             visit(one.flat, std::span<const Element>(one.parameters, one.count));
         });
+    }
+    /// With `Trace`: what this rank recorded. trainer/trace.hpp brings the ranks' together.
+    [[nodiscard]] const TraceLog& trace() const
+        requires(Policies::Tracing::traces)
+    {
+        return session_.trace();
     }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }

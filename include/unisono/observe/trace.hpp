@@ -1,0 +1,135 @@
+#pragma once
+
+/// \file
+/// Where the time of a training goes: what each rank did from when to when. A policy of the trainer; without it nothing is measured.
+///
+///     un::Trainer trainer{world, model, un::Trace{}, un::Sgd{.learning_rate = 0.1}};
+///     trainer.fit(data, {.epochs = 1});
+///     const un::TraceReport report = un::report_trace(trainer);      // trainer/trace.hpp
+///     if (world.rank() == 0) std::fputs(report.text().c_str(), stderr);
+///     un::write_trace(trainer, "trace.json");                        // for Perfetto and chrome://tracing
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+#include "unisono/core/time.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// What a rank did. What it does between these (reading data, the program's own calls) has no name.
+enum class Activity : std::uint8_t {
+    compute,  ///< the model's call; where it tells what is ready, exchanges go on beside it
+    exchange, ///< sums, verdict and publication: begun, moved and waited for, as far as no computing hides it
+    apply,    ///< clipping and the optimizer
+};
+inline constexpr std::size_t activity_count = 3;
+
+constexpr std::string_view name_of(Activity what) {
+    constexpr std::string_view names[] = {"compute", "exchange", "apply"};
+    return names[static_cast<std::size_t>(what)];
+}
+
+struct TraceEvent {
+    nanoseconds begin = 0;
+    nanoseconds end = 0;
+    std::uint64_t update = 0; ///< committed before it
+    Activity what = Activity::compute;
+};
+
+/// What one rank has recorded: the first `capacity` events, and the sums of all.
+class TraceLog {
+public:
+    TraceLog() = default;
+    explicit TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
+
+    void add(const TraceEvent& event) {
+        totals_[static_cast<std::size_t>(event.what)] += event.end - event.begin;
+        if (first_ == 0) first_ = event.begin;
+        last_ = event.end;
+        if (events_.size() < capacity_) events_.push_back(event);
+        else ++dropped_;
+    }
+    [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
+    [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
+    [[nodiscard]] nanoseconds total(Activity what) const { return totals_[static_cast<std::size_t>(what)]; }
+    /// From the first event's beginning to the last one's end.
+    [[nodiscard]] nanoseconds elapsed() const { return last_ - first_; }
+
+private:
+    std::size_t capacity_ = 0;
+    std::vector<TraceEvent> events_;
+    std::array<nanoseconds, activity_count> totals_ = {};
+    nanoseconds first_ = 0, last_ = 0;
+    std::uint64_t dropped_ = 0;
+};
+
+/// Nothing is measured, and nothing of it compiled in.
+struct NoTrace {
+    static constexpr std::string_view name = "no trace";
+    static constexpr Family family = Family::trace;
+    static constexpr bool traces = false;
+    friend bool operator==(const NoTrace&, const NoTrace&) = default;
+};
+
+/// Each rank records. Memory: 32 bytes an event, of which an update has one for each micro-batch and three more, allocated when the
+/// trainer is made. Cost: eight readings of the clock an update. Sums go on when the memory is full.
+struct Trace {
+    std::int64_t events = 65536; ///< kept on a rank
+
+    static constexpr std::string_view name = "trace";
+    static constexpr Family family = Family::trace;
+    static constexpr bool traces = true;
+    friend bool operator==(const Trace&, const Trace&) = default;
+
+    void check() const {
+        if (events < 0 || events > std::int64_t{1} << 32)
+            refuse_input({"Trace.events is ", events, "; expected 0 to 2^32"});
+    }
+};
+
+namespace detail {
+
+/// The tracer of a session: records a span from its making to its end.
+template <bool Traces>
+class Tracer {
+public:
+    void begin(const Trace& policy) {
+        policy.check();
+        log_ = TraceLog(static_cast<std::size_t>(policy.events));
+    }
+
+    class Span {
+    public:
+        Span(TraceLog& log, Activity what, std::uint64_t update) : log_(log), event_{steady_now(), 0, update, what} {}
+        Span(const Span&) = delete;
+        Span& operator=(const Span&) = delete;
+        ~Span() {
+            event_.end = steady_now();
+            log_.add(event_);
+        }
+
+    private:
+        TraceLog& log_;
+        TraceEvent event_;
+    };
+    [[nodiscard]] Span span(Activity what, std::uint64_t update) { return Span(log_, what, update); }
+    [[nodiscard]] const TraceLog& log() const { return log_; }
+
+private:
+    TraceLog log_;
+};
+template <>
+class Tracer<false> {
+public:
+    void begin(const NoTrace&) {}
+    struct Span {};
+    [[nodiscard]] Span span(Activity, std::uint64_t) const { return {}; }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,195 @@
+// Metrics in files: what is written is what was told, by rank 0 alone, and a file that cannot be written is an error.
+#include "unisono/observe/metric_files.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/observe/tensorboard.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+struct Rank {
+    int number = 0;
+    [[nodiscard]] int rank() const { return number; }
+};
+
+/// As the trainer's, which this room does not know.
+struct Report {
+    bool committed = true;
+    double loss = 0.5;
+    double learning_rate = 0.1;
+    double gradient_norm = 0;
+    double loss_scale = 1;
+    std::uint64_t number = 1;
+    std::int64_t samples = 32;
+    std::int64_t tokens = 0;
+};
+
+class Folder {
+public:
+    Folder() {
+        char path[] = "/tmp/test-metrics-XXXXXX";
+        if (::mkdtemp(path) == nullptr) throw std::runtime_error("no folder");
+        path_ = path;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { static_cast<void>(std::system(("rm -r " + path_).c_str())); }
+    [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+    [[nodiscard]] std::vector<std::string> names() const {
+        std::vector<std::string> found;
+        DIR* all = ::opendir(path_.c_str());
+        while (const dirent* entry = ::readdir(all))
+            if (entry->d_name[0] != '.') found.emplace_back(entry->d_name);
+        ::closedir(all);
+        return found;
+    }
+
+private:
+    std::string path_;
+};
+
+std::string content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream all;
+    all << file.rdbuf();
+    return all.str();
+}
+std::vector<std::string> lines(const std::string& path) {
+    std::istringstream all(content(path));
+    std::vector<std::string> found;
+    for (std::string line; std::getline(all, line);) found.push_back(line);
+    return found;
+}
+
+bool refused(const un::error& e) {
+    return e.code() == un::ErrorCode::refused && std::string(e.what()).find("No such file") != std::string::npos &&
+           std::string(e.what()).find("'/nowhere/at/all") != std::string::npos;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(metric_files)
+
+BOOST_AUTO_TEST_CASE(a_line_of_json_for_each_update) {
+    const Folder folder;
+    {
+        un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
+        log(Report{});
+        ::usleep(2000);
+        log(Report{.committed = false,
+                   .loss = std::numeric_limits<double>::quiet_NaN(),
+                   .gradient_norm = 3,
+                   .loss_scale = 1024,
+                   .number = 1,
+                   .tokens = 77});
+        log.write(1, {{"a \"name\"\\", 1.0 / 3}});
+    }
+    un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(2, {{"more", -1e300}}); // a run that goes on
+    const auto all = lines(folder / "run.jsonl");
+    BOOST_REQUIRE(all.size() == 4u);
+    const auto first = nlohmann::json::parse(all[0]), second = nlohmann::json::parse(all[1]);
+    BOOST_TEST(first.size() == 4u); // no speed yet, and nothing that says nothing
+    BOOST_TEST(first["step"] == 1);
+    BOOST_TEST(first["loss"] == 0.5);
+    BOOST_TEST(first["learning_rate"] == 0.1);
+    BOOST_TEST(first["seconds"] >= 0);
+    BOOST_TEST(second["loss"].is_null());
+    BOOST_TEST(second["samples_per_second"] > 0);
+    BOOST_TEST(second["samples_per_second"] < 32 / 0.002);
+    BOOST_TEST(second["gradient_norm"] == 3);
+    BOOST_TEST(second["loss_scale"] == 1024);
+    BOOST_TEST(second["tokens"] == 77);
+    BOOST_TEST(second["skipped"] == 1);
+    BOOST_TEST(nlohmann::json::parse(all[2])["a \"name\"\\"] == 1.0 / 3); // all digits
+    BOOST_TEST(nlohmann::json::parse(all[3])["more"] == -1e300);
+}
+
+BOOST_AUTO_TEST_CASE(a_line_of_csv_for_each_number) {
+    const Folder folder;
+    for (const std::uint64_t step : {1u, 2u})
+        un::CsvFile(Rank{}, folder / "run.csv").write(step, {{"loss", 0.25}, {"a,\"b\"", 0.1}});
+    const auto all = lines(folder / "run.csv");
+    BOOST_REQUIRE(all.size() == 5u); // one heading
+    BOOST_TEST(all[0] == "step,seconds,name,value");
+    BOOST_TEST(all[1].starts_with("1,"));
+    BOOST_TEST(all[1].ends_with(",loss,0.25"));
+    BOOST_TEST(all[4].starts_with("2,"));
+    BOOST_TEST(all[4].ends_with(",\"a,\"\"b\"\"\",0.10000000000000001"));
+}
+
+BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
+    BOOST_TEST(un::detail::crc32c("123456789") == 0xe3069283u); // the check value of CRC-32C
+    const Folder folder;
+    un::TensorBoardFile log(Rank{}, folder / "runs");
+    log.write(300, {{"loss", 0.5}});
+    const Folder* const parent = &folder;
+    BOOST_TEST(parent->names().size() == 1u);
+    std::string path;
+    DIR* all = ::opendir((folder / "runs").c_str());
+    while (const dirent* entry = ::readdir(all))
+        if (std::strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) path = folder / "runs/" + entry->d_name;
+    ::closedir(all);
+    const std::string bytes = content(path);
+    std::size_t at = 0;
+    std::vector<std::string> events;
+    while (at < bytes.size()) {
+        std::uint64_t length = 0;
+        std::uint32_t of_length = 0, of_event = 0;
+        BOOST_REQUIRE(at + 12 <= bytes.size());
+        std::memcpy(&length, bytes.data() + at, 8);
+        std::memcpy(&of_length, bytes.data() + at + 8, 4);
+        BOOST_REQUIRE(at + 16 + length <= bytes.size());
+        events.push_back(bytes.substr(at + 12, length));
+        std::memcpy(&of_event, bytes.data() + at + 12 + length, 4);
+        BOOST_TEST(of_length == un::detail::masked_crc32c(std::string_view(bytes).substr(at, 8)));
+        BOOST_TEST(of_event == un::detail::masked_crc32c(events.back()));
+        at += 16 + length;
+    }
+    BOOST_REQUIRE(events.size() == 2u);
+    BOOST_TEST(events[0].substr(9) == "\x1a\x0d"
+                                      "brain.Event:2");
+    // step = 300; summary { value { tag = "loss" simple_value = 0.5 } }
+    BOOST_TEST(events[1].substr(9) == std::string("\x10\xac\x02\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 18));
+}
+
+BOOST_AUTO_TEST_CASE(other_ranks_write_nothing) {
+    const Folder folder;
+    un::JsonLinesFile json(Rank{1}, folder / "run.jsonl");
+    un::CsvFile csv(Rank{2}, folder / "run.csv");
+    un::TensorBoardFile board(Rank{3}, folder / "runs");
+    json(Report{});
+    csv(Report{});
+    board.write(1, {{"loss", 1}});
+    BOOST_TEST(folder.names().empty());
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_an_error) {
+    BOOST_CHECK_EXCEPTION(un::JsonLinesFile(Rank{}, "/nowhere/at/all.jsonl"), un::error, refused);
+    BOOST_CHECK_EXCEPTION(un::CsvFile(Rank{}, "/nowhere/at/all.csv"), un::error, refused);
+    BOOST_CHECK_EXCEPTION(un::TensorBoardFile(Rank{}, "/nowhere/at/all"), un::error, refused);
+    if (::access("/dev/full", W_OK) == 0) {
+        un::JsonLinesFile full(Rank{}, "/dev/full");
+        BOOST_CHECK_EXCEPTION(full(Report{}), un::error, [](const un::error& e) {
+            return std::string(e.what()).find("cannot write '/dev/full'") != std::string::npos;
+        });
+    }
+    const Folder folder;
+    un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
+    BOOST_CHECK_EXCEPTION(log.write(3, {{"", 1}}), un::error,
+                          [](const un::error& e) { return e.code() == un::ErrorCode::bad_input; });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,11 @@
+# What TensorBoard's own reader checks, where tests/run.sh has installed it (tools/install_missing.sh).
+if(NOT UNISONO_SANITIZED)
+    add_executable(observe_events ${folder}/helper/events.cpp)
+    target_link_libraries(observe_events PRIVATE unisono::unisono unisono_warnings)
+    set(python ${PROJECT_SOURCE_DIR}/build/python/bin/python3)
+    if(NOT EXISTS ${python})
+        set(python ${Python3_EXECUTABLE})
+    endif()
+    add_test(NAME observe_tensorboard COMMAND ${python} ${folder}/helper/check_events.py $<TARGET_FILE:observe_events>)
+    set_tests_properties(observe_tensorboard PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped: ")
+endif()

@@ -1,0 +1,167 @@
+// What a trace records, what is made of it, and that it changes nothing.
+#include "models.hpp"
+#include "outcomes.hpp"
+
+#include "unisono/accumulation/steps.hpp"
+#include "unisono/trainer/trace.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+const std::vector<float> values = std::vector<float>(4 * 48, 0.5f);
+un::RowData<float> rows() { return {values, 4}; }
+const un::Sgd sgd{.learning_rate = 0.01};
+constexpr un::FitOptions once{.epochs = 1, .batch_size = 4, .progress = false};
+
+void expect(bool good, const std::string& text) {
+    if (!good) throw std::runtime_error(text);
+}
+void check_clean(const std::vector<Outcome>& all) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        BOOST_TEST(!all[rank].failed, "rank " << rank << ": " << all[rank].what);
+}
+std::size_t count(const un::TraceLog& log, un::Activity what) {
+    std::size_t found = 0;
+    for (const un::TraceEvent& one : log.events()) found += one.what == what ? 1 : 0;
+    return found;
+}
+
+struct Slow : SumOfOutputs<float> {
+    using SumOfOutputs<float>::SumOfOutputs;
+    bool sleeps = false;
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        if (sleeps) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        return SumOfOutputs<float>::operator()(batch, pass);
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(traces)
+
+BOOST_AUTO_TEST_CASE(every_activity_is_recorded) {
+    check_clean(outcomes(2, [](auto& world) {
+        SumOfOutputs<float> model(4), untraced(4);
+        const auto data = rows();
+        un::Trainer trainer{world, model, un::Trace{}, sgd, un::Accumulate{.steps = 2}};
+        trainer.fit(data, once); // 48 samples, 2 ranks, 4 each, twice: 3 updates
+        const un::TraceLog& log = trainer.trace();
+        expect(count(log, un::Activity::compute) == 6, "two model calls an update");
+        expect(count(log, un::Activity::apply) == 3, "one optimizer step");
+        expect(count(log, un::Activity::exchange) == 12, "start, agree, finish, publish");
+        un::nanoseconds before = 0, sum = 0;
+        for (const un::TraceEvent& one : log.events()) {
+            expect(one.begin >= before && one.end >= one.begin, "one after another");
+            before = one.end;
+            sum += one.end - one.begin;
+            expect(one.update < 3, "the update");
+        }
+        expect(log.total(un::Activity::compute) + log.total(un::Activity::exchange) + log.total(un::Activity::apply) ==
+                   sum,
+               "the sums");
+        expect(log.elapsed() >= sum && log.dropped() == 0, "all of it");
+        un::Trainer same{world, untraced, sgd, un::Accumulate{.steps = 2}};
+        same.fit(data, once);
+        expect(untraced.weights == model.weights, "the same bits without");
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(sums_go_on_where_memory_ends) {
+    check_clean(outcomes(2, [](auto& world) {
+        SumOfOutputs<float> model(4);
+        const auto data = rows();
+        un::Trainer trainer{world, model, un::Trace{.events = 8}, sgd}; // 6 updates of 6 events
+        trainer.fit(data, once);
+        expect(trainer.trace().events().size() == 8 && trainer.trace().dropped() == 28, "kept and dropped");
+        const un::TraceReport report = un::report_trace(trainer);
+        expect(report.updates == 1, "one whole update is kept");
+        expect(report.text().find("56 events were not kept") != std::string::npos, report.text());
+        const un::nanoseconds before = trainer.trace().total(un::Activity::compute);
+        trainer.fit(data, once);
+        expect(trainer.trace().total(un::Activity::compute) > before, "the sum goes on");
+    }));
+    const auto wrong = outcomes(2, [](auto& world) {
+        SumOfOutputs<float> model(4);
+        un::Trainer trainer{world, model, un::Trace{.events = -1}};
+    });
+    for (const Outcome& one : wrong) BOOST_TEST(one.says("Trace.events is -1"), one.what);
+}
+
+BOOST_AUTO_TEST_CASE(who_holds_up_the_others_is_named) {
+    check_clean(outcomes(3, [](auto& world) {
+        Slow model(4);
+        model.sleeps = world.rank() == 1;
+        const auto data = rows();
+        un::Trainer trainer{world, model, un::Trace{}, sgd};
+        trainer.fit(data, once); // 4 updates
+        const un::TraceReport report = un::report_trace(trainer);
+        expect(report.updates == 4 && report.ranks.size() == 3, "all of it");
+        expect(report.straggler() == 1, report.text());
+        expect(report.ranks[1].last >= 3 && report.ranks[0].waiting > 0.1 && report.ranks[1].compute > 0.2,
+               report.text());
+        expect(report.text().find("the others waited for rank 1: 0.") != std::string::npos, report.text());
+        expect(report.ranks[0].rest() >= 0 && report.ranks[1].awaited > 0.2, "what is left");
+        un::TraceReport fair = report; // who waits for whom by turns is nobody's fault
+        for (un::RankTime& one : fair.ranks) one.awaited = fair.waiting() / 3;
+        expect(fair.straggler() == -1, "nobody");
+        expect(un::TraceReport{}.straggler() == -1, "nothing");
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(a_file_for_perfetto) {
+    char path[] = "/tmp/test-trace-XXXXXX";
+    const int made = ::mkstemp(path);
+    BOOST_REQUIRE(made >= 0);
+    ::close(made);
+    check_clean(outcomes(2, [&](auto& world) {
+        SumOfOutputs<float> model(4);
+        const auto data = rows();
+        un::Trainer trainer{world, model, un::Trace{}, sgd};
+        trainer.fit(data, once);
+        try {
+            un::write_trace(trainer, "/nowhere/at/all.json");
+            throw std::runtime_error("written to nowhere");
+        } catch (const un::error& e) {
+            expect(e.code() == un::ErrorCode::refused &&
+                       std::string(e.what()).find("rank 0 cannot write '/nowhere/at/all.json': No such file") !=
+                           std::string::npos,
+                   e.what());
+        }
+        un::write_trace(trainer, path); // the world goes on
+    }));
+    std::ifstream file(path);
+    const auto trace = nlohmann::json::parse(file);
+    std::array<std::size_t, 2> names = {}, events = {};
+    for (const auto& one : trace["traceEvents"]) {
+        const auto rank = one["pid"].get<std::size_t>();
+        BOOST_REQUIRE(rank < 2);
+        if (one["ph"] == "M") ++names[rank];
+        else ++events[rank];
+        if (one["ph"] == "M") continue;
+        BOOST_TEST(one["ph"] == "X");
+        BOOST_TEST(one["dur"] >= 0);
+        BOOST_TEST(one["args"]["update"] < 6);
+    }
+    BOOST_TEST((names == std::array<std::size_t, 2>{1, 1}));
+    BOOST_TEST((events == std::array<std::size_t, 2>{36, 36}));
+    std::remove(path);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
