@@ -6,7 +6,6 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
@@ -16,6 +15,7 @@
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/sharding_costs.hpp"
+#include "unisono/trainer/traced_verbs.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -55,41 +55,6 @@ struct ExchangeContext {
     Weighing weighing;
     Summation summation;
 };
-
-/// The verbs of an update, each with its span in the trace.
-template <class Exchange, class Tracer>
-struct TracedVerbs {
-    Exchange& exchange;
-    Tracer& tracer;
-    std::uint64_t update;
-
-    void start() {
-        const auto span = of(Activity::exchange);
-        exchange.start();
-    }
-    Verdict agree() {
-        const auto span = of(Activity::exchange);
-        return exchange.agree();
-    }
-    void finish() {
-        const auto span = of(Activity::exchange);
-        exchange.finish();
-    }
-    Verdict apply() {
-        const auto span = of(Activity::apply);
-        return exchange.apply();
-    }
-    void publish() {
-        const auto span = of(Activity::exchange);
-        exchange.publish();
-    }
-    void discard() { exchange.discard(); }
-
-private:
-    [[nodiscard]] auto of(Activity what) { return tracer.span(what, update); }
-};
-template <class Exchange, class Tracer>
-TracedVerbs(Exchange&, Tracer&, std::uint64_t) -> TracedVerbs<Exchange, Tracer>;
 
 /// `Policies` has the types and values of all families (trainer.hpp makes it).
 template <class World, class Model, class Policies>
