@@ -34,6 +34,7 @@
 /// Laws (broken ones are refused, with the unit)
 /// - Units are asked for in order, 0 to n - 1, and then, in a call that trains, from n - 1 to 0; some may be left out, one may be
 ///   asked for again before the next. So all ranks move the same units in the same order, also those without a micro-batch.
+/// - The backward pass begins with the last unit, or where a gradient is asked for.
 /// - The parameters of one unit are held at a time; a gradient is complete when `ready` says so, or the next unit is asked for, or
 ///   the call ends.
 /// - Tokens (`pass.count_tokens`) are counted before the first gradient is complete.
