@@ -412,8 +412,11 @@ void check_full(const Reducer& reducer) {
         if constexpr (std::is_same_v<Update, un::Synchronous> &&
                       (std::is_same_v<Reducer, un::NativeReducer> || !un::detail::reduces_to_owners<Reducer> ||
                        un::detail::gives_owners<Reducer>)) { // or it is refused
-            with_sharding(update, un::GradientSharding{});
-            with_sharding(update, un::ParameterSharding{});
+            with_accumulation(update, un::GradientSharding{},
+                              un::NoAccumulation{}); // both are one path, with another store
+            with_accumulation(update, un::GradientSharding{}, un::Accumulate{.steps = 3});
+            with_accumulation(update, un::ParameterSharding{}, un::AccumulateSamples{.samples = 7});
+            with_accumulation(update, un::ParameterSharding{}, un::AccumulateTokens{.tokens = 20});
         }
     };
     with_update(un::Synchronous{});

@@ -25,13 +25,13 @@ namespace un = unisono;
 using namespace unisono_test;
 
 constexpr int ranks = 4;
-constexpr std::size_t units = 100;
+constexpr std::size_t unit_count = 100;
 
 /// Units of equal sizes.
 struct Wide {
     using Element = float;
     std::vector<std::size_t> sizes;
-    explicit Wide(std::size_t of_each) : sizes(units, of_each) {}
+    explicit Wide(std::size_t of_each) : sizes(unit_count, of_each) {}
     [[nodiscard]] const std::vector<std::size_t>& units() const { return sizes; }
     static void initialise(std::size_t, std::span<float> values) { std::fill(values.begin(), values.end(), 1.0f); }
     double operator()(int, un::UnitPass<float>& pass) const {
@@ -66,14 +66,17 @@ void train(World& world, std::size_t of_each, int updates, int micro_batches) {
     }
 }
 
-/// The most that a rank had, in bytes a parameter.
+/// The most that a rank had for its training, in bytes a parameter: what grows with the parameters.
 template <class Sharding>
 double memory(int micro_batches) {
-    constexpr std::size_t of_each = 4096;
-    const std::size_t before = live_bytes_of_process();
-    forget_peak();
-    un::run<un::InProcess>(ranks, [&](auto& world) { train<Sharding>(world, of_each, 2, micro_batches); });
-    return static_cast<double>(peak_bytes_of_process() - before) / (ranks * units * of_each);
+    const auto most = [&](std::size_t of_each) {
+        const std::size_t before = live_bytes_of_process();
+        forget_peak();
+        un::run<un::InProcess>(ranks, [&](auto& world) { train<Sharding>(world, of_each, 2, micro_batches); });
+        return static_cast<double>(peak_bytes_of_process() - before);
+    };
+    constexpr std::size_t small = 256, large = 16384;
+    return (most(large) - most(small)) / (ranks * unit_count * (large - small));
 }
 
 /// The bytes of an update on all ranks, for each parameter, in messages.
@@ -84,7 +87,7 @@ double traffic(int micro_batches) {
         return un::simulate(ranks, {}, [&](auto& world) { train<Sharding>(world, of_each, updates, micro_batches); })
             .bytes;
     };
-    return static_cast<double>(bytes(4) - bytes(2)) / (2 * units * of_each);
+    return static_cast<double>(bytes(4) - bytes(2)) / (2 * unit_count * of_each);
 }
 
 } // namespace
@@ -94,7 +97,7 @@ BOOST_AUTO_TEST_SUITE(costs_of_stages)
 // Adam: 4 bytes of parameter, 4 of gradient and 8 of state each; two units' rooms are 1/50, of parameters and of gradients.
 BOOST_AUTO_TEST_CASE(memory_of_a_rank) {
     const double replicated = memory<un::Replicated>(1);
-    BOOST_TEST(replicated >= 16);
+    BOOST_TEST(replicated >= 16 * 0.98);
     BOOST_TEST(replicated <= 16 * 1.1);
     BOOST_TEST(memory<un::StateSharding>(1) <= (8 + 8.0 / ranks) * 1.1);
     for (const int micro_batches : {1, 3}) {
