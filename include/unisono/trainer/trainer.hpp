@@ -57,6 +57,10 @@ public:
         "Required: a model in units (model/unit_pass.hpp), or StateSharding. "
         "Why: whatever a trainer does, such a model has all parameters and gradients on every rank.");
     static_assert(
+        !detail::shards_parameters<Sharding> || detail::shards_gradients<Sharding>,
+        "unisono::Trainer: found a sharding that declares `shards_parameters` and not `shards_gradients`. Required: "
+        "both. Why: a rank without a parameter has no use for its gradient.");
+    static_assert(
         detail::shards_gradients<Sharding> || !unit_model<Model>,
         "unisono::Trainer: found a model in units, with a sharding that does not declare `shards_gradients`. Required: "
         "GradientSharding or ParameterSharding, or the model as ResidentUnits. "

@@ -6,7 +6,7 @@
 ///
 /// Sums are formed during the pass, so all ranks go through each pass together: a rank that has no micro-batch (a short last
 /// window, uneven replicas) goes through the units by itself and adds zeros. Before each pass the ranks say in one all_reduce of
-/// 4 bytes whether they have a micro-batch, and whether it is their last.
+/// 4 bytes whether they have a micro-batch, and whether it is their last. Buckets play no part: a unit travels by itself.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/text.hpp"

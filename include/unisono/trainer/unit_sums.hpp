@@ -62,7 +62,8 @@ public:
         range_.need(unit, needed_by(largest, multiplier));
     }
     static void add(std::span<Sum> sum, std::span<const Sum> one) {
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += one[i];
+        for (std::size_t i = 0; i < sum.size(); ++i) // wraps where the grid is too fine, as all ranks will find
+            sum[i] = static_cast<Sum>(static_cast<std::uint64_t>(sum[i]) + static_cast<std::uint64_t>(one[i]));
     }
     const T* numbers(std::size_t unit, const Sum* sums, T* to, std::size_t count) {
         from_image_on<T>(best_instruction_set(), to, sums, count, range_.stretches()[unit].exponent);
