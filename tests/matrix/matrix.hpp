@@ -26,7 +26,10 @@
 #include "unisono/sampler/scatter.hpp"
 #include "unisono/sampler/sequential.hpp"
 #include "unisono/sharding/automatic.hpp"
+#include "unisono/sharding/gradient.hpp"
+#include "unisono/sharding/parameter.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/trainer/unit_exchange.hpp"
 #include "unisono/update/diloco.hpp"
 #include "unisono/update/local_steps.hpp"
 
@@ -149,6 +152,38 @@ struct Model : LeastSquares<double, un::GradientKind::mean, true> {
         return LeastSquares<double, un::GradientKind::mean, true>::operator()(batch, pass);
     }
 };
+
+/// The same in units, for those who shard gradients.
+struct UnitModel {
+    using Element = double;
+    [[nodiscard]] static std::array<std::size_t, 3> units() { return {2, 2, 1}; }
+    static void initialise(std::size_t, std::span<double>) {}
+    double operator()(const un::RowBatch<double, double>& batch, un::UnitPass<double>& pass) const {
+        std::vector<double> weights;
+        for (std::size_t u = 0; u < 3; ++u)
+            for (const double w : pass.parameters(u)) weights.push_back(w);
+        const auto rows = static_cast<double>(batch.rows());
+        std::vector<double> errors;
+        double loss = 0;
+        for (std::size_t i = 0; i < batch.rows(); ++i) {
+            pass.count_tokens(tokens_of(batch.labels[i]));
+            double error = -batch.labels[i];
+            for (std::size_t j = 0; j < columns; ++j) error += batch.row(i)[j] * weights[j];
+            errors.push_back(error);
+            loss += error * error / rows;
+        }
+        for (std::size_t u = 3; u-- > 0;) {
+            const std::span<double> gradient = pass.gradient(u);
+            for (std::size_t i = 0; i < batch.rows(); ++i)
+                for (std::size_t j = 0; j < gradient.size(); ++j)
+                    gradient[j] += 2 * errors[i] * batch.row(i)[2 * u + j] / rows;
+            pass.ready(u);
+        }
+        return loss;
+    }
+};
+template <class Sharding>
+using ModelFor = std::conditional_t<un::detail::shards_gradients<Sharding>, UnitModel, Model>;
 
 // --- the oracle --------------------------------------------------------------------------------------------------------
 
@@ -317,7 +352,7 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
             };
             const test::Shared<std::array<Result, 5>> results;
             const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
-                Model model;
+                ModelFor<Sharding> model;
                 un::RowData<double, double> data{inputs(), columns, targets()};
                 un::Trainer trainer{world,        model,     weighing, rate,
                                     guard,        optimizer, sampler,  sharding,
@@ -325,8 +360,10 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                                     summation,    clipping};
                 trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
                 Result& mine = results->at(static_cast<std::size_t>(world.rank()));
-                const std::vector<double> values = model.values();
-                std::copy(values.begin(), values.end(), mine.weights.begin());
+                trainer.visit_parameters({0, columns}, [&](std::size_t flat, std::span<const double> values) {
+                    std::copy(values.begin(), values.end(), mine.weights.begin() + static_cast<std::ptrdiff_t>(flat));
+                });
+                if constexpr (un::detail::shards_parameters<Sharding>) un::all_reduce(world, mine.weights);
                 mine.updates = trainer.updates();
             });
             const std::uint64_t updates = results->at(0).updates;
@@ -365,12 +402,21 @@ void check_full(const Reducer& reducer) {
         with_accumulation(update, sharding, un::AccumulateSamples{.samples = 7});
         with_accumulation(update, sharding, un::AccumulateTokens{.tokens = 20});
     };
-    const auto with_update = [&](const auto& update) {
+    const auto with_update = [&]<class Update>(const Update& update) {
         with_sharding(update, un::Replicated{});
         with_sharding(update, EqualShards{});
         if constexpr (std::is_same_v<Reducer, un::NativeReducer>) {
             with_sharding(update, un::StateSharding{});
             with_sharding(update, un::AutomaticSharding{});
+        }
+        if constexpr (std::is_same_v<Update, un::Synchronous> &&
+                      (std::is_same_v<Reducer, un::NativeReducer> || !un::detail::reduces_to_owners<Reducer> ||
+                       un::detail::gives_owners<Reducer>)) { // or it is refused
+            with_accumulation(update, un::GradientSharding{},
+                              un::NoAccumulation{}); // both are one path, with another store
+            with_accumulation(update, un::GradientSharding{}, un::Accumulate{.steps = 3});
+            with_accumulation(update, un::ParameterSharding{}, un::AccumulateSamples{.samples = 7});
+            with_accumulation(update, un::ParameterSharding{}, un::AccumulateTokens{.tokens = 20});
         }
     };
     with_update(un::Synchronous{});

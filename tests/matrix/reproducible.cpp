@@ -19,6 +19,7 @@ void check_on_grid(const Reducer& reducer) {
     };
     with(un::Synchronous{}, un::Replicated{});
     with(AgreeFirst{}, EqualShards{});
+    if constexpr (std::is_same_v<Reducer, un::NativeReducer>) with(AgreeFirst{}, un::ParameterSharding{});
 }
 
 } // namespace

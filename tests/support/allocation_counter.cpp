@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <malloc.h>
 #include <new>
 
 namespace {
@@ -9,13 +10,28 @@ namespace {
 // Constant-initialised: operator new is called before any constructor of ours runs.
 constinit std::atomic<std::size_t> process_count{0};
 constinit thread_local std::size_t thread_count = 0;
+constinit std::atomic<std::size_t> live_bytes{0}, peak_bytes{0};
+
+void* noted(void* memory) noexcept {
+    const std::size_t bytes = malloc_usable_size(memory); // 0 of nothing
+    const std::size_t live = live_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    std::size_t peak = peak_bytes.load(std::memory_order_relaxed);
+    while (peak < live && !peak_bytes.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+    }
+    return memory;
+}
+
+void give_back(void* memory) noexcept {
+    live_bytes.fetch_sub(malloc_usable_size(memory), std::memory_order_relaxed);
+    std::free(memory);
+}
 
 void* count_and_allocate(std::size_t bytes, std::size_t alignment) noexcept {
     process_count.fetch_add(1, std::memory_order_relaxed);
     ++thread_count;
     if (bytes == 0) bytes = 1;
-    if (alignment <= alignof(std::max_align_t)) return std::malloc(bytes);
-    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    if (alignment <= alignof(std::max_align_t)) return noted(std::malloc(bytes));
+    return noted(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
 }
 
 void* allocate_or_throw(std::size_t bytes, std::size_t alignment) {
@@ -29,6 +45,9 @@ namespace unisono_test {
 
 std::size_t allocations_of_process() noexcept { return process_count.load(std::memory_order_relaxed); }
 std::size_t allocations_of_thread() noexcept { return thread_count; }
+std::size_t live_bytes_of_process() noexcept { return live_bytes.load(std::memory_order_relaxed); }
+std::size_t peak_bytes_of_process() noexcept { return peak_bytes.load(std::memory_order_relaxed); }
+void forget_peak() noexcept { peak_bytes.store(live_bytes.load(std::memory_order_relaxed), std::memory_order_relaxed); }
 
 } // namespace unisono_test
 
@@ -49,15 +68,15 @@ void* operator new[](size_t n, align_val_t a, const nothrow_t&) noexcept {
     return count_and_allocate(n, static_cast<size_t>(a));
 }
 
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
-void operator delete(void* p, align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, size_t, align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t, align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, const nothrow_t&) noexcept { std::free(p); }
-void operator delete[](void* p, const nothrow_t&) noexcept { std::free(p); }
-void operator delete(void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
-void operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { std::free(p); }
+void operator delete(void* p) noexcept { give_back(p); }
+void operator delete[](void* p) noexcept { give_back(p); }
+void operator delete(void* p, size_t) noexcept { give_back(p); }
+void operator delete[](void* p, size_t) noexcept { give_back(p); }
+void operator delete(void* p, align_val_t) noexcept { give_back(p); }
+void operator delete[](void* p, align_val_t) noexcept { give_back(p); }
+void operator delete(void* p, size_t, align_val_t) noexcept { give_back(p); }
+void operator delete[](void* p, size_t, align_val_t) noexcept { give_back(p); }
+void operator delete(void* p, const nothrow_t&) noexcept { give_back(p); }
+void operator delete[](void* p, const nothrow_t&) noexcept { give_back(p); }
+void operator delete(void* p, align_val_t, const nothrow_t&) noexcept { give_back(p); }
+void operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { give_back(p); }

@@ -13,4 +13,9 @@ std::size_t allocations_of_process() noexcept;
 /// Allocations by the calling thread since its start.
 std::size_t allocations_of_thread() noexcept;
 
+/// Bytes that the process has allocated and not given back, now and at most since `forget_peak`.
+std::size_t live_bytes_of_process() noexcept;
+std::size_t peak_bytes_of_process() noexcept;
+void forget_peak() noexcept;
+
 } // namespace unisono_test

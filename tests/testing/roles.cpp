@@ -2,6 +2,8 @@
 #include "support.hpp"
 
 #include "unisono/sharding/automatic.hpp"
+#include "unisono/sharding/gradient.hpp"
+#include "unisono/sharding/parameter.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/testing/sharding_laws.hpp"
@@ -105,11 +107,24 @@ struct InTurns {
         return un::Owners::chosen(facts.count, std::move(one), facts.world);
     }
 };
+struct Last {
+    un::Owners operator()(const un::BucketFacts& facts) const { return ArchetypeSharding{}.owners(facts); }
+};
+
+template <class Rule, bool Gradients = true>
+struct OfGradients : Sharding<Rule> {
+    static constexpr bool shards_gradients = Gradients;
+    static constexpr bool shards_parameters = true;
+    friend bool operator==(const OfGradients&, const OfGradients&) = default;
+};
 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
     expect_lawful(sharding_laws(ArchetypeSharding{}));
+    expect_lawful(sharding_laws(un::GradientSharding{}));
+    expect_lawful(sharding_laws(un::ParameterSharding{}));
+    expect_lawful(sharding_laws(OfGradients<Equal>{}));
     expect_lawful(sharding_laws(un::Replicated{}));
     expect_lawful(sharding_laws(un::StateSharding{}));
     expect_lawful(sharding_laws(un::AutomaticSharding{}));
@@ -123,6 +138,10 @@ BOOST_AUTO_TEST_CASE(mutants) {
     expect_reported(sharding_laws(Sharding<ForgetsTheRest>{}), {"of 15 elements", "are those of 0 elements"});
     expect_reported(sharding_laws(Sharding<FewerRanks>{}), {"on 2 ranks are those of 1 ranks"});
     expect_reported(sharding_laws(Sharding<InTurns>{}), {"differ from call to call"});
+    expect_reported(sharding_laws(OfGradients<Last>{}),
+                    {"are not every rank, in order, which shards_gradients asks for"});
+    expect_reported(sharding_laws(OfGradients<Equal, false>{}),
+                    {"declares shards_parameters and not shards_gradients"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

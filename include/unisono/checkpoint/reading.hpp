@@ -143,15 +143,16 @@ public:
     using T = typename Trainer::Element;
 
     StagedState(Trainer& trainer, const Manifest& m, const std::string& folder)
-        : trainer_(&trainer), layout_(&trainer.layout()), parameters_(layout_->count()) {
+        : trainer_(&trainer), layout_(&trainer.layout()) {
         std::size_t owned = 0;
         for (const Slice& slice : trainer.owned()) owned += slice.count;
+        parameters_.resize(by_slices ? owned : layout_->count());
         for (std::size_t a = 0; a < m.arrays.size(); ++a) arrays_.emplace_back(owned);
         if constexpr (has_buffers)
             for_each_span(trainer.trained().buffers(), [&](auto one) { buffers_.emplace_back(one.size_bytes()); });
         for (const SavedFile& file : m.files) {
             const bool used = std::any_of(file.parts.begin(), file.parts.end(), [&](const SavedPart& part) {
-                bool any = part.kind != StateKind::optimizer;
+                bool any = part.kind == StateKind::buffer || (part.kind == StateKind::parameter && !by_slices);
                 if (!any) each_overlap(part, [&](auto&&...) { any = true; });
                 return any;
             });
@@ -162,10 +163,13 @@ public:
     /// Cannot fail.
     void apply() {
         std::size_t at = 0;
-        for_each_span(trainer_->trained().parameters(), [&](auto one) {
+        const auto write = [&](auto one) {
             std::copy_n(parameters_.data() + at, one.size(), one.data());
             at += one.size();
-        });
+        };
+        if constexpr (requires(Model& model) { model.parameters(); })
+            for_each_span(trainer_->trained().parameters(), write);
+        else trainer_->rewrite_parameters([&](std::size_t, std::span<T> one) { write(one); });
         for (std::size_t a = 0; a < arrays_.size(); ++a)
             std::copy_n(arrays_[a].data(), arrays_[a].size(), trainer_->optimizer_state().array(a).data());
         if constexpr (has_buffers) {
@@ -179,9 +183,10 @@ public:
 
 private:
     using Model = std::remove_reference_t<decltype(std::declval<Trainer&>().trained())>;
+    static constexpr bool by_slices = Trainer::shards_parameters; ///< this rank holds those that it updates
     static constexpr bool has_buffers = requires(Model& model) { model.buffers(); };
 
-    /// visit(flat, count, at): elements of a part of the optimizer's state that this rank needs, and where in its arrays.
+    /// visit(flat, count, at): elements of a part that this rank has in slices, and where in its arrays.
     template <class Visit>
     void each_overlap(const SavedPart& part, Visit&& visit) const {
         const std::size_t begin = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
@@ -199,13 +204,14 @@ private:
             if (part.count == 0) continue;
             const Tensor* const tensor = file.find(part.tensor);
             if (tensor == nullptr) refuse_input({"'", file.file().path(), "' has changed while it was read"});
-            if (part.kind == StateKind::parameter) {
+            if (part.kind == StateKind::parameter && !by_slices) {
                 const std::size_t first = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
                 file.read(*tensor, std::span(parameters_).subspan(first, static_cast<std::size_t>(part.count)));
-            } else if (part.kind == StateKind::optimizer) {
+            } else if (part.kind != StateKind::buffer) {
+                std::vector<T>& to = part.kind == StateKind::parameter ? parameters_ : arrays_[part.array];
                 each_overlap(part, [&](std::size_t flat, std::size_t count, std::size_t at) {
                     const std::size_t start = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
-                    file.read(*tensor, std::span(arrays_[part.array]).subspan(at, count), flat - start);
+                    file.read(*tensor, std::span(to).subspan(at, count), flat - start);
                 });
             } else if constexpr (has_buffers) {
                 std::size_t b = 0;

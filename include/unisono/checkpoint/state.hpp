@@ -4,7 +4,7 @@
 /// The state of a training as its checkpoint has it: names, types and shapes, and which of its numbers each rank writes.
 ///
 /// Where all ranks hold a parameter each writes some, whole ones, of about as many bytes; where each holds its slices of the
-/// optimizer's state it writes those. So a checkpoint is written by all, and no number twice.
+/// optimizer's state (or of the parameters) it writes those. So a checkpoint is written by all, and no number twice.
 
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/core/list.hpp"
@@ -106,7 +106,13 @@ Manifest manifest_of_trainer(Trainer& trainer) {
     m.good_updates = trainer.loss_scale().good_updates;
     m.grid_exponents.assign(trainer.grid_exponents().begin(), trainer.grid_exponents().end());
     m.policies = trainer.describe();
-    m.parameters = tensors_of(model.parameters(), "parameter");
+    using T = typename std::remove_cvref_t<Trainer>::Element;
+    if constexpr (requires { model.parameters(); }) m.parameters = tensors_of(model.parameters(), "parameter");
+    else
+        for (const ParameterShape& one : trainer.layout().shapes())
+            m.parameters.push_back({.name = concat({"parameter_", m.parameters.size()}),
+                                    .type = std::string(tensor_type(element_type_of<T>)),
+                                    .shape = {one.count}});
     if constexpr (requires { std::begin(model.parameter_names()); })
         give_names(m.parameters, model.parameter_names(), "parameter_names");
     if constexpr (requires { model.parameter_shapes(); }) give_shapes(m.parameters, model.parameter_shapes());
@@ -159,6 +165,29 @@ inline Slice part_of_parameter(const Layout& layout, std::size_t parameter, cons
     return {begin, begin < end ? end - begin : 0};
 }
 
+/// Calls visit(parameter, elements, at) for the part of each parameter that this rank updates; `at`: where it lies among all of those.
+template <class Trainer, class Visit>
+void visit_owned(Trainer& trainer, Visit&& visit) {
+    const Layout& layout = trainer.layout();
+    std::size_t at = 0;
+    for (const Slice& slice : trainer.owned()) {
+        std::size_t p = slice.count == 0 ? layout.parameters() : layout.element_at(slice.first).parameter;
+        for (; p < layout.parameters() && layout.start_of(p) < slice.end(); ++p) {
+            const Slice part = part_of_parameter(layout, p, slice);
+            if (part.count != 0) visit(p, part, at + (part.first - slice.first));
+        }
+        at += slice.count;
+    }
+}
+/// A part of a parameter's tensor has a name that says which.
+inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p, const Slice& part) {
+    if (part.count == layout.shapes()[p].count) return tensor;
+    const std::size_t first = part.first - layout.start_of(p);
+    tensor.name += concat({"[", first, ":", first + part.count, "]"});
+    tensor.shape = {part.count};
+    return tensor;
+}
+
 /// What this rank writes: parameters and buffers, and (`optimizer`) the optimizer's state.
 template <class Trainer>
 std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool replicated, bool optimizer) {
@@ -170,11 +199,24 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
         const auto add = [&](StateKind kind, std::size_t i, const Tensor& tensor, const void* data) {
             parts.push_back({{tensor.name, kind, 0, i, 0, element_count(tensor)}, {tensor, data}});
         };
-        std::size_t p = 0;
-        for_each_span(trainer.trained().parameters(), [&](auto one) {
-            if (mine(p)) add(StateKind::parameter, p, names.parameters[p], one.data());
-            ++p;
-        });
+        using T = typename std::remove_cvref_t<Trainer>::Element;
+        if constexpr (std::remove_cvref_t<Trainer>::shards_parameters) {
+            visit_owned(trainer, [&](std::size_t p, const Slice& part, std::size_t) {
+                Tensor tensor = part_of_tensor(names.parameters[p], layout, p, part);
+                SavedPart saved{tensor.name, StateKind::parameter, 0, p, part.first - layout.start_of(p), part.count};
+                trainer.visit_parameters(part, [&](std::size_t, std::span<const T> values) {
+                    parts.push_back({std::move(saved), {std::move(tensor), values.data()}});
+                });
+            });
+        } else {
+            for (std::size_t p = 0; p < layout.parameters(); ++p) {
+                if (!mine(p)) continue;
+                const T* data = nullptr; // of one without elements
+                trainer.visit_parameters({layout.start_of(p), layout.shapes()[p].count},
+                                         [&](std::size_t, std::span<const T> values) { data = values.data(); });
+                add(StateKind::parameter, p, names.parameters[p], data);
+            }
+        }
         if constexpr (requires { trainer.trained().buffers(); }) {
             std::size_t b = 0;
             for_each_span(trainer.trained().buffers(), [&](auto one) {
@@ -184,26 +226,16 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
         }
         return parts;
     }
-    std::size_t at = 0; // in the state's arrays
-    for (const Slice& slice : trainer.owned()) {
-        std::size_t p = slice.count == 0 ? layout.parameters() : layout.element_at(slice.first).parameter;
-        for (; p < layout.parameters() && layout.start_of(p) < slice.end(); ++p) {
-            const Slice part = part_of_parameter(layout, p, slice);
-            if (part.count == 0 || (replicated && !mine(p))) continue;
-            const std::size_t first = part.first - layout.start_of(p);
-            const bool whole = part.count == layout.shapes()[p].count;
-            for (std::size_t a = 0; a < names.arrays.size(); ++a) {
-                Tensor tensor = names.parameters[p];
-                tensor.name += concat({".", names.arrays[a]});
-                if (!whole)
-                    tensor.name += concat({"[", first, ":", first + part.count, "]"}), tensor.shape = {part.count};
-                const auto* data = trainer.optimizer_state().array(a).data() + at + (part.first - slice.first);
-                SavedPart saved{tensor.name, StateKind::optimizer, a, p, first, part.count};
-                parts.push_back({std::move(saved), {std::move(tensor), data}});
-            }
+    visit_owned(trainer, [&](std::size_t p, const Slice& part, std::size_t at) {
+        if (replicated && !mine(p)) return;
+        for (std::size_t a = 0; a < names.arrays.size(); ++a) {
+            Tensor tensor = names.parameters[p];
+            tensor.name += concat({".", names.arrays[a]});
+            tensor = part_of_tensor(std::move(tensor), layout, p, part);
+            SavedPart saved{tensor.name, StateKind::optimizer, a, p, part.first - layout.start_of(p), part.count};
+            parts.push_back({std::move(saved), {std::move(tensor), trainer.optimizer_state().array(a).data() + at}});
         }
-        at += slice.count;
-    }
+    });
     return parts;
 }
 

@@ -22,6 +22,9 @@
 /// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
 ///   micro-batch's gradient is the same on whichever rank it is computed.
 ///
+/// A model that does not hold its memory itself, but is given that of one layer after the other, is a *model in units*
+/// (unit_pass.hpp): what gradients and parameters that are spread over the ranks ask for.
+///
 /// What looks different becomes a model by an adaptor: `WithLoss` (forward and backward; with_loss.hpp), `FunctionalModel` and
 /// `BufferModel` (functions and arrays; functional.hpp), `WithStrides` (tensors with strides; strided.hpp), `MasterWeights` (16 bits;
 /// trainer/master_weights.hpp). docs/models.md compares them.
@@ -105,15 +108,46 @@ concept model = requires(M& m) {
                           typename detail::SpansElement<detail::gradients_t<M>>::type>;
 };
 
-/// A model that can be trained on micro-batches of this type.
-template <class M, class Batch>
-concept trainable_on = model<M> && requires(M& m, const Batch& batch, Pass& pass) {
-    { m(batch, pass) } -> std::convertible_to<double>;
+template <class T>
+class UnitPass;
+
+/// A model whose memory the trainer holds, in units: unit_pass.hpp says what that is.
+template <class M>
+concept unit_model = floating_element<typename M::Element> && requires(M& m, std::span<typename M::Element> values) {
+    { *std::begin(m.units()) } -> std::convertible_to<std::size_t>;
+    std::end(m.units());
+    m.initialise(std::size_t{0}, values);
 };
 
-/// The element type of a model's parameters.
+/// A model that can be trained on micro-batches of this type.
+template <class M, class Batch>
+concept trainable_on = (model<M> && requires(M& m, const Batch& batch, Pass& pass) {
+                           { m(batch, pass) } -> std::convertible_to<double>;
+                       }) || (unit_model<M> && requires(M& m, const Batch& batch, UnitPass<typename M::Element>& pass) {
+                           { m(batch, pass) } -> std::convertible_to<double>;
+                       });
+
+namespace detail {
+/// What predicting is, for its type.
+template <model M, class Batch>
+auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch));
+template <unit_model M, class Batch>
+auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch, std::declval<UnitPass<typename M::Element>&>()));
+
+template <class M>
+struct ParameterElement;
 template <model M>
-using parameter_element_t = typename detail::SpansElement<detail::parameters_t<M>>::type;
+struct ParameterElement<M> : SpansElement<parameters_t<M>> {};
+template <unit_model M>
+struct ParameterElement<M> {
+    using type = typename M::Element;
+};
+} // namespace detail
+
+/// The element type of a model's parameters.
+template <class M>
+    requires model<M> || unit_model<M>
+using parameter_element_t = typename detail::ParameterElement<M>::type;
 
 template <class M>
 inline constexpr GradientKind gradient_kind_of = [] {
@@ -125,7 +159,8 @@ inline constexpr GradientKind gradient_kind_of = [] {
 }();
 
 /// "parameter 3 (fc.bias)", or without the name where the model has none.
-template <model M>
+template <class M>
+    requires model<M> || unit_model<M>
 std::string parameter_label(M& m, std::size_t index) {
     std::string label = concat({"parameter ", index});
     if constexpr (requires { std::begin(m.parameter_names()); }) {

@@ -13,7 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Refers to the model, which must live longer and is not moved.
-template <model M>
+template <class M>
+    requires model<M> || unit_model<M>
 class WrappedModel {
 public:
     static constexpr GradientKind gradient_kind = gradient_kind_of<M>;

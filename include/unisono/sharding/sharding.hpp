@@ -15,8 +15,12 @@
 /// | `Replicated`        | all ranks  | all ranks | who updates     | all ranks, unless the reducer gives owners |
 /// | `StateSharding`     | all ranks  | summed at owners | owners   | each rank on its slices          |
 /// | `AutomaticSharding` | all ranks  | as one of these two | as one of these two | whichever is faster, as measured |
+/// | `GradientSharding`  | all ranks  | owners    | owners          | each rank on its slices          |
+/// | `ParameterSharding` | owners     | owners    | owners          | each rank on its slices          |
 ///
-/// To come: the further stages of ZeRO, in which gradients and parameters, too, are held by owners alone.
+/// The last two declare `shards_gradients` and `shards_parameters`: they ask for a model in units (model/unit_pass.hpp), each of which
+/// is cut like a bucket, into a slice for every rank in the order of ranks. They come with unisono/sharded.hpp. docs/sharding.md
+/// says when which.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/bucket_facts.hpp"

@@ -44,10 +44,19 @@ inline bool covers_once(const Owners& owners) {
     return true;
 }
 
+/// Each rank has a slice, in the order of ranks.
+inline bool every_rank_in_order(const Owners& owners) {
+    if (owners.ranks().size() != static_cast<std::size_t>(owners.world())) return false;
+    for (int rank = 0; rank < owners.world(); ++rank)
+        if (owners.ranks()[static_cast<std::size_t>(rank)] != rank) return false;
+    return true;
+}
+
 } // namespace detail
 
 /// Owners are a pure function of the facts, for a bucket of that size and a world of that many ranks; and they are owners, or all
-/// ranks alike, as the policy declares.
+/// ranks alike, as the policy declares. Who shards gradients has a slice for every rank, in the order of ranks; who shards
+/// parameters shards gradients, too.
 template <sharding_policy Policy>
 Violations sharding_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};
@@ -55,6 +64,9 @@ Violations sharding_laws(const Policy& policy) {
         if constexpr (requires { Policy::may_give_owners; }) return bool{Policy::may_give_owners};
         else return false;
     }();
+    constexpr bool shards_gradients = requires { requires Policy::shards_gradients; };
+    if (requires { requires Policy::shards_parameters; } && !shards_gradients)
+        found.add("declares shards_parameters and not shards_gradients");
     const Policy copy = policy;
     for (const int world : {1, 2, 3, 4, 7, 8, 64}) {
         for (const std::size_t count : {0u, 1u, 15u, 16u, 63u, 1000u, 4097u}) {
@@ -75,6 +87,8 @@ Violations sharding_laws(const Policy& policy) {
                     if (!owners.replicated() && owners.count() == count && owners.world() == world &&
                         !detail::covers_once(owners))
                         found.add(of + "do not cover each element once");
+                    if (shards_gradients && !detail::every_rank_in_order(owners))
+                        found.add(of + "are not every rank, in order, which shards_gradients asks for");
                     if (found.full()) return found;
                 }
             }

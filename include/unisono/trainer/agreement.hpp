@@ -64,8 +64,9 @@ void agree_on(World& world, std::string_view operation, const std::array<std::st
 }
 
 /// All ranks' models have the same parameters: in number, sizes and element type.
-template <class World, class Model, class T>
-void agree_on_shapes(World& world, Model& model, const FlatModel<T>& flat) {
+template <class World, class Model, class Flat>
+void agree_on_shapes(World& world, Model& model, const Flat& flat) {
+    using T = typename Flat::Element;
     if (world.size() == 1) return;
     List<std::uint64_t> sizes;
     for (const ParameterShape& shape : flat.layout().shapes()) sizes.push_back(shape.count);
@@ -121,8 +122,9 @@ void broadcast_buffers(World& world, Model& model) {
 
 /// All ranks hold the same bits. \throws error mismatch that names the first rank that differs from rank 0 and the
 /// first parameter that does, the same on all ranks
-template <class World, class Model, class T>
-void verify_replicas(World& world, Model& model, const FlatModel<T>& flat) {
+template <class World, class Model, class Flat>
+void verify_replicas(World& world, Model& model, const Flat& flat) {
+    using T = typename Flat::Element;
     if (world.size() == 1) return;
     List<std::uint64_t> hashes;
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {

@@ -46,6 +46,11 @@ std::string session_text(const Session& session) {
     std::size_t owned = 0;
     for (const Slice& slice : exchange.owned()) owned += slice.count;
     const std::size_t model_bytes = exchange.flat().count() * sizeof(T);
+    std::size_t parameter_bytes = model_bytes, gradient_bytes = model_bytes;
+    if constexpr (requires { exchange.parameter_bytes(); }) { // which the trainer holds
+        parameter_bytes = exchange.parameter_bytes();
+        gradient_bytes = exchange.gradient_bytes();
+    }
     Table table;
     std::string_view transport = std::remove_cvref_t<decltype(world)>::transport_type::name;
     if constexpr (requires { world.endpoint().actual_name(); }) transport = world.endpoint().actual_name();
@@ -55,9 +60,9 @@ std::string session_text(const Session& session) {
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
-    table.row({"memory",
-               concat({"parameters ", bytes_text(model_bytes), ", gradients ", bytes_text(model_bytes), ", optimizer ",
-                       bytes_text(exchange.state().bytes()), ", images ", bytes_text(exchange.image_bytes())})});
+    table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
+                                 ", optimizer ", bytes_text(exchange.state().bytes()), ", images ",
+                                 bytes_text(exchange.image_bytes())})});
     return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
 

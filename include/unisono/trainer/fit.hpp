@@ -133,6 +133,7 @@ private:
             if (item->batch)
                 session_.add(*item->batch, static_cast<double>(micro.samples.size()), facts_of(micro, epoch), due);
             if (!micro.ends_round) continue;
+            if constexpr (counts_tokens) session_.end_round();
             window_.add(totals_of(micro));
             if (!(counts_tokens ? window_.closed() || (micro.ends_epoch && window_.due_at_end()) : due)) {
                 if (micro.ends_epoch) session_.abandon();

@@ -44,6 +44,8 @@ struct Stretch {
 template <class T>
 class FlatModel {
 public:
+    using Element = T;
+
     template <model M>
         requires std::same_as<parameter_element_t<M>, T>
     FlatModel(M& source, const Buckets& buckets) {

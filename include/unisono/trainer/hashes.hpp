@@ -83,12 +83,13 @@ StateHash state_hash(Trainer& trainer) {
             detail::List<std::uint64_t> all((count + 1) * static_cast<std::size_t>(world.size()));
             detail::gather_words(world, mine, all);
             mine.pop_back();
+            const std::size_t compared = Trainer::shards_parameters ? 0 : parameters;
             bool replicated = true; // each rank holds all of the optimizer's state
             for (std::size_t i = count; i < all.size(); i += count + 1)
                 replicated = replicated && all[i] == trainer.layout().count();
             for (std::size_t i = count + 1; i < all.size(); ++i) {
                 const std::size_t which = i % (count + 1);
-                if (which >= (replicated ? count : parameters) || all[i] == all[which]) continue;
+                if (which >= (replicated ? count : compared) || all[i] == all[which]) continue;
                 const int rank = static_cast<int>(i / (count + 1));
                 const std::string label = parameter_label(trainer.trained(), which % parameters);
                 const std::string part =
@@ -99,7 +100,7 @@ StateHash state_hash(Trainer& trainer) {
                     "state_hash", rank,
                     concat({part, " differs between rank 0 and rank ", rank, ", after update ", trainer.updates()}));
             }
-            for (std::size_t i = parameters; i < count && !replicated; ++i) { // slices add up
+            for (std::size_t i = compared; i < count && !replicated; ++i) { // slices add up
                 mine[i] = 0;
                 for (std::size_t at = i; at < all.size(); at += count + 1) mine[i] += all[at];
             }

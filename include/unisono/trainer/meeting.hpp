@@ -22,7 +22,8 @@ namespace detail {
 template <class World, class T, class Policy>
 class Meeting {
 public:
-    Meeting(World&, const FlatModel<T>&, const Policy&) {}
+    template <class Flat>
+    Meeting(World&, const Flat&, const Policy&) {}
     static constexpr bool alone(std::uint64_t) { return false; }
     static constexpr void depart() {}
     static constexpr bool due() { return false; }

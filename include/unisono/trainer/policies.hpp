@@ -11,6 +11,8 @@
 /// |-----------------------|--------------------|---------------------------------------------------------------------|
 /// | `gives_owners`        | sharding, reducer  | names exactly one owner for each slice                               |
 /// | `may_give_owners`     | sharding           | does so, or names all ranks, as it turns out                         |
+/// | `shards_gradients`    | sharding           | gradients are held by their owners alone, unit by unit               |
+/// | `shards_parameters`   | sharding           | parameters, too                                                      |
 /// | `reduces_to_owners`   | reducer            | can bring a sum to one rank only, and publish from there             |
 /// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
 /// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
@@ -36,6 +38,7 @@
 /// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
 /// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
+/// | gradients are sharded exactly where the model is in units                | else the model holds them all, or nobody does |
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/layout.hpp"
@@ -52,6 +55,10 @@ template <class P>
 inline constexpr bool gives_owners = requires { requires P::gives_owners; };
 template <class P>
 inline constexpr bool may_give_owners = gives_owners<P> || requires { requires P::may_give_owners; };
+template <class P>
+inline constexpr bool shards_gradients = requires { requires P::shards_gradients; };
+template <class P>
+inline constexpr bool shards_parameters = requires { requires P::shards_parameters; };
 template <class P>
 inline constexpr bool reduces_to_owners = requires { requires P::reduces_to_owners; };
 template <class P>

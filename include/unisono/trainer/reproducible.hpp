@@ -22,6 +22,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+namespace detail {
+template <class T>
+class GridUnitSums; // trainer/unit_sums.hpp, for models in units
+} // namespace detail
+
 /// What becomes of an update with a gradient that does not fit the grid that its parameter had. (At a parameter's first
 /// gradient other than zero its update is always repeated: nothing was known.) NaN and infinity fit no grid: the guard
 /// decides, and without one `skip` skips and all else stops.
@@ -64,6 +69,8 @@ struct Reproducible {
     class Squares;
     template <class World, class T>
     using Gradients = detail::GridGradients<World, T>;
+    template <class T>
+    using UnitSums = detail::GridUnitSums<T>;
 };
 
 /// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in steps of 2^-20.

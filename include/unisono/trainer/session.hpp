@@ -56,6 +56,9 @@ struct ExchangeContext {
     Summation summation;
 };
 
+template <class Context>
+class UnitExchange; // trainer/unit_exchange.hpp, which unisono/sharded.hpp includes
+
 /// `Policies` has the types and values of all families (trainer.hpp makes it).
 template <class World, class Model, class Policies>
 class Session {
@@ -66,6 +69,8 @@ public:
                                     typename Policies::Scaling, typename Policies::Optimizer,
                                     typename Policies::Weighing, typename Policies::Summation>;
 
+    using Exchanges =
+        std::conditional_t<shards_gradients<typename Policies::Sharding>, UnitExchange<Context>, Exchange<Context>>;
     using Meetings = Meeting<World, T, typename Policies::Update>;
     /// Ranks make updates of their own, which may fail on one of them.
     static constexpr bool local = local_update<typename Policies::Update>;
@@ -89,10 +94,11 @@ public:
                     policies_.sharding.costs = measure_sharding(world, model, context, policies_.buckets);
                 context.sharding = policies_.sharding;
             }
-            exchange_ = std::make_unique<Exchange<Context>>(world, model, context, policies_.buckets);
+            exchange_ = std::make_unique<Exchanges>(world, model, context, policies_.buckets);
             meeting_ = std::make_unique<Meetings>(world, exchange_->flat(), policies_.update);
             agree_on_shapes(world, model, exchange_->flat());
-            broadcast_parameters(world, exchange_->flat());
+            if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
+            else broadcast_parameters(world, exchange_->flat());
             broadcast_buffers(world, model);
         });
     }
@@ -100,8 +106,8 @@ public:
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& model() const { return *model_; }
     [[nodiscard]] const Policies& policies() const { return policies_; }
-    [[nodiscard]] Exchange<Context>& exchange() { return *exchange_; }
-    [[nodiscard]] const Exchange<Context>& exchange() const { return *exchange_; }
+    [[nodiscard]] Exchanges& exchange() { return *exchange_; }
+    [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
 
     void begin() { exchange_->begin(goes_alone()); }
     /// Each rank hosts at most one micro-batch of the update that begins, as all know.
@@ -119,6 +125,11 @@ public:
     void add(const Batch& batch, double samples, const PassFacts& facts, bool last) {
         [[maybe_unused]] const auto span = tracer_.span(Activity::compute, exchange_->applied());
         exchange_->add(*model_, batch, samples, facts, last);
+    }
+
+    /// All ranks have gone through a round of micro-batches, and are about to talk of it.
+    void end_round() {
+        if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->end_round();
     }
 
     /// Ranks that go their own ways come together. Collective.
@@ -288,7 +299,7 @@ private:
     Model* model_;
     Policies policies_;
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
-    std::unique_ptr<Exchange<Context>> exchange_;
+    std::unique_ptr<Exchanges> exchange_;
     std::unique_ptr<Meetings> meeting_;
     std::vector<Operation> operations_; ///< of a meeting
     int repeated_ = 0;

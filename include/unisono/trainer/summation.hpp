@@ -8,8 +8,8 @@
 /// | `PlainSums`    | the addends, and who adds them in which order          | none                                     |
 /// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
 ///
-/// A policy names three types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
-/// sums GradientImage. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
+/// A policy names types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
+/// sums GradientImage. `UnitSums<T>` is the same for models in units. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
 /// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
 /// Declared property: `reproducible`.
 
@@ -25,6 +25,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+template <class T>
+class PlainUnitSums; // trainer/unit_sums.hpp, for models in units
 
 /// Sums over micro-batches: of this rank, and after `Totals::agree` of all ranks.
 struct UpdateSums {
@@ -92,6 +95,8 @@ struct PlainSums {
 
     template <class World, class T>
     using Gradients = detail::GradientImage<World, T>;
+    template <class T>
+    using UnitSums = detail::PlainUnitSums<T>;
     using Totals = detail::PlainTotals;
     using Squares = detail::PlainSquares;
 };

@@ -49,8 +49,27 @@ class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
     static_assert(Policies::good, "unisono::Trainer: the policies do not go together; the message above says why");
 
+    using Sharding = typename Policies::Sharding;
+
 public:
+    static_assert(
+        !detail::shards_gradients<Sharding> || unit_model<Model>,
+        "unisono::Trainer: found a sharding that declares `shards_gradients`, with a model that holds its gradients. "
+        "Required: a model in units (model/unit_pass.hpp), or StateSharding. "
+        "Why: whatever a trainer does, such a model has all parameters and gradients on every rank.");
+    static_assert(
+        !detail::shards_parameters<Sharding> || detail::shards_gradients<Sharding>,
+        "unisono::Trainer: found a sharding that declares `shards_parameters` and not `shards_gradients`. Required: "
+        "both. Why: a rank without a parameter has no use for its gradient.");
+    static_assert(
+        detail::shards_gradients<Sharding> || !unit_model<Model>,
+        "unisono::Trainer: found a model in units, with a sharding that does not declare `shards_gradients`. Required: "
+        "GradientSharding or ParameterSharding, or the model as ResidentUnits. "
+        "Why: somebody must hold the model's parameters and gradients.");
+
     using Element = parameter_element_t<Model>;
+    /// No rank holds all parameters.
+    static constexpr bool shards_parameters = detail::shards_parameters<Sharding>;
     static_assert(
         optimizer_element<Element>,
         "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
@@ -129,27 +148,45 @@ public:
     /// every rank, and the same values as one rank would find (MeanMetric and the like are exact). Give new ones:
     ///     auto [loss, accuracy] = trainer.evaluate(data, {.batch_size = 64}, MeanMetric{}, AccuracyMetric{});
     /// The model has `evaluate(batch, metrics&...)`; or give a callable before the metrics: feed(model, batch, metrics&...).
+    /// A model in units gets its pass, too: evaluate(batch, pass, metrics&...), feed(model, batch, pass, metrics&...).
     /// Collective. Buffers are first made those of rank 0. Errors: bad_input for empty data, mismatch, aborted.
     template <class Data, mergeable_metric... Metrics>
         requires data_set<std::remove_reference_t<Data>>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
         using Batch = batch_of<std::remove_reference_t<Data>>;
-        static_assert(
-            requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); },
-            "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these metrics. "
-            "Required: that function, or a callable feed(model, batch, metrics&...) before the metrics. Why: only the "
-            "model knows what to compare.");
-        return evaluate(
-            data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
-            std::move(metrics)...);
+        if constexpr (requires(Model& m, const Batch& batch, UnitPass<Element>& pass) {
+                          m.evaluate(batch, pass, metrics...);
+                      })
+            return evaluate(
+                data, options,
+                [](Model& m, const Batch& batch, UnitPass<Element>& pass, Metrics&... own) {
+                    m.evaluate(batch, pass, own...);
+                },
+                std::move(metrics)...);
+        else {
+            static_assert(
+                requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); },
+                "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these "
+                "metrics. "
+                "Required: that function, or a callable feed(model, batch, metrics&...) before the metrics. Why: only "
+                "the "
+                "model knows what to compare.");
+            return evaluate(
+                data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
+                std::move(metrics)...);
+        }
     }
     template <class Data, class Feed, mergeable_metric... Metrics>
         requires data_set<std::remove_reference_t<Data>> && (!mergeable_metric<Feed>)
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Feed feed, Metrics... metrics) {
         return detail::telling_all(world(), "evaluate", [&] {
             const auto shape = evaluation_shape(data, options, "evaluate");
-            detail::for_each_batch(world(), data, shape, options,
-                                   [&](const auto& batch, std::size_t) { feed(session_.model(), batch, metrics...); });
+            detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
+                if constexpr (unit_model<Model>)
+                    session_.exchange().forward([&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
+                else feed(session_.model(), batch, metrics...);
+            });
+            if constexpr (unit_model<Model>) session_.exchange().end_forward();
             (merge_over_ranks(world(), metrics), ...);
             return std::tuple<Metrics...>(std::move(metrics)...);
         });
@@ -162,19 +199,28 @@ public:
     auto predict(Data&& data, const EvaluateOptions& options = {}) {
         using Batch = batch_of<std::remove_reference_t<Data>>;
         static_assert(
-            requires(Model& m, const Batch& batch) { m.predict(batch); },
+            requires(Model& m, const Batch& batch) { detail::predict_by(m, batch); },
             "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns the "
             "outputs of the batch's samples, contiguous and in order. Why: the trainer puts them into the data set's "
             "order.");
-        using Found = std::remove_cvref_t<decltype(std::declval<Model&>().predict(std::declval<const Batch&>()))>;
+        using Found =
+            std::remove_cvref_t<decltype(detail::predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
         using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
         return detail::telling_all(world(), "predict", [&] {
             const auto shape = evaluation_shape(data, options, "predict");
             detail::Outputs<E> outputs;
             detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
-                const auto& found = session_.model().predict(batch);
-                outputs.add(std::span<const E>(found), samples);
+                if constexpr (unit_model<Model>) {
+                    session_.exchange().forward([&](auto& pass) {
+                        const auto& found = session_.model().predict(batch, pass);
+                        outputs.add(std::span<const E>(found), samples);
+                    });
+                } else {
+                    const auto& found = session_.model().predict(batch);
+                    outputs.add(std::span<const E>(found), samples);
+                }
             });
+            if constexpr (unit_model<Model>) session_.exchange().end_forward();
             return detail::in_data_order(world(), std::move(outputs), shape);
         });
     }
@@ -196,10 +242,12 @@ public:
     /// What learning-rate schedules want to know in a loop of the user's own; `update` is counted by the trainer.
     void set_schedule(const RatePoint& point) { own_point_ = point; }
 
-    /// All ranks hold the same parameters, to the bit. Collective. \throws error mismatch that names rank and parameter
+    /// All ranks hold the same parameters, to the bit; true of ParameterSharding, where none are held twice. Collective. \throws error mismatch that names rank and parameter
     void verify_replicas() {
-        detail::telling_all(world(), "verify_replicas",
-                            [&] { detail::verify_replicas(world(), session_.model(), session_.exchange().flat()); });
+        detail::telling_all(world(), "verify_replicas", [&] {
+            if constexpr (!shards_parameters)
+                detail::verify_replicas(world(), session_.model(), session_.exchange().flat());
+        });
     }
 
     /// Where the next `fit` goes on.
@@ -235,7 +283,8 @@ public:
     {
         session_.exchange().loss_scale().restore(saved);
     }
-    /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters.
+    /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters; where those are
+    /// sharded, for what this rank holds of it.
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
         session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
@@ -247,6 +296,13 @@ public:
         requires(Policies::Tracing::traces)
     {
         return session_.trace();
+    }
+    /// Calls visit(flat, std::span<Element>) for what this rank holds of a model in units, to be written: all ranks alike.
+    template <class Visit>
+    void rewrite_parameters(Visit&& visit)
+        requires unit_model<Model>
+    {
+        session_.exchange().rewrite_parameters(visit);
     }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
@@ -299,6 +355,6 @@ public:
 
 template <class World, class Model, class... Given>
 Trainer(World&, Model&, Given...)
-    -> Trainer<World, std::conditional_t<model<Model>, Model, detail::NotAModel<Model>>, Given...>;
+    -> Trainer<World, std::conditional_t<model<Model> || unit_model<Model>, Model, detail::NotAModel<Model>>, Given...>;
 
 UNISONO_NAMESPACE_END

@@ -1,0 +1,121 @@
+// One training in five ways: on one rank, on several that all hold everything, and on as many that hold slices of it (ZeRO's
+// stages). Time, memory a rank and accuracy; and, as gradients are summed on a grid, the same bits in each.
+//     sharded_digits --ranks 4 --hidden 512
+
+#include "../digits/data.hpp"
+#include "unit_network.hpp"
+
+#include <CLI/CLI.hpp>
+#include <unisono/reproducible.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <malloc.h>
+#include <new>
+#include <string>
+
+// What is allocated, in all, and at most.
+namespace {
+
+std::atomic<std::size_t> live{0}, peak{0};
+
+void* note(void* memory) {
+    if (memory == nullptr) throw std::bad_alloc();
+    const std::size_t bytes = malloc_usable_size(memory);
+    const std::size_t now = live.fetch_add(bytes) + bytes;
+    std::size_t most = peak;
+    while (most < now && !peak.compare_exchange_weak(most, now)) {
+    }
+    return memory;
+}
+void give_back(void* memory) noexcept {
+    live -= malloc_usable_size(memory);
+    std::free(memory);
+}
+
+} // namespace
+
+void* operator new(std::size_t n) { return note(std::malloc(n == 0 ? 1 : n)); }
+void* operator new(std::size_t n, std::align_val_t a) {
+    const auto line = static_cast<std::size_t>(a);
+    return note(std::aligned_alloc(line, (n + line - 1) / line * line));
+}
+void operator delete(void* p) noexcept { give_back(p); }
+void operator delete(void* p, std::size_t) noexcept { give_back(p); }
+void operator delete(void* p, std::align_val_t) noexcept { give_back(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
+
+namespace {
+
+struct Options {
+    int ranks = 4;
+    std::int64_t epochs = 10;
+    std::size_t hidden = 256;
+};
+
+constexpr int replicas = 8; ///< micro-batches of an update, whoever computes them
+constexpr std::int64_t global_batch = 32;
+
+/// Trains on so many ranks, and prints a line.
+template <class Sharding>
+void train(const char* way, int ranks, const Options& options, const digits::Split& images, Sharding sharding) {
+    const std::size_t before = live;
+    peak = before;
+    un::run<un::InProcess>(ranks, [&](auto& world) {
+        digits::UnitNetwork network({digits::pixels, options.hidden, options.hidden, digits::kinds}, 1);
+        const auto fit = [&](auto& model) {
+            un::Trainer trainer{world,
+                                model,
+                                sharding,
+                                un::Replicas{.count = replicas},
+                                un::Reproducible{},
+                                un::DistributedSampler{.seed = 1},
+                                un::Adam{.learning_rate = 0.003}};
+            const auto data = images.train.data();
+            const auto start = std::chrono::steady_clock::now();
+            trainer.fit(data, {.epochs = options.epochs, .global_batch_size = global_batch, .progress = false});
+            const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+            const std::size_t most = (peak - before) / static_cast<std::size_t>(ranks);
+            const un::StateHash hash = un::state_hash(trainer);
+            const auto test = images.test.data();
+            const auto [accuracy] = trainer.evaluate(test, {.batch_size = 64}, un::AccuracyMetric{});
+            if (world.rank() == 0)
+                std::printf("%-32s %5d %8.2f %10.2f %9.4f   %016llx\n", way, ranks, time.count(),
+                            static_cast<double>(most) / 1048576, accuracy.value(),
+                            static_cast<unsigned long long>(hash.parameters));
+        };
+        if constexpr (un::detail::shards_gradients<Sharding>) {
+            fit(network);
+        } else {
+            un::ResidentUnits whole(world, network);
+            fit(whole);
+        }
+    });
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{"One training on one rank, on several, and on as many that hold slices.", "sharded_digits"};
+    Options options;
+    app.add_option("--ranks", options.ranks, "Ranks that share the work, threads of this process (4)")
+        ->check(CLI::Range(1, replicas));
+    app.add_option("--epochs", options.epochs, "Passes over the data (10)")->check(CLI::Range(1, 1000));
+    app.add_option("--hidden", options.hidden, "Width of both hidden layers (256)")->check(CLI::Range(1, 4096));
+    CLI11_PARSE(app, argc, argv);
+    try {
+        const auto images = digits::split(digits::read(DIGITS_DATA), 357);
+        std::printf("%-32s %5s %8s %10s %9s   %s\n", "", "ranks", "seconds", "MiB a rank", "accuracy", "parameters");
+        train("one rank, 8 micro-batches", 1, options, images, un::Replicated{});
+        train("everything on each rank", options.ranks, options, images, un::Replicated{});
+        train("state in slices (ZeRO-1)", options.ranks, options, images, un::StateSharding{});
+        train("gradients, too (ZeRO-2)", options.ranks, options, images, un::GradientSharding{});
+        train("parameters, too (ZeRO-3)", options.ranks, options, images, un::ParameterSharding{});
+        return 0;
+    } catch (const std::exception& failed) {
+        std::fprintf(stderr, "sharded_digits: %s\n", failed.what());
+        return 2;
+    }
+}

@@ -1,0 +1,98 @@
+#pragma once
+
+/// \file
+/// A model in units with all its memory, on every rank: for the policies that do not shard gradients.
+///
+///     un::ResidentUnits model(world, network);
+///     un::Trainer trainer{world, model, un::StateSharding{}, un::Adam{}};
+
+#include "unisono/core/memory.hpp"
+#include "unisono/model/unit_pass.hpp"
+#include "unisono/model/wrapped_model.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A model with a parameter for each unit, in the group's memory. The model in units must live longer. Checkpoints are the same
+/// as those of the model in units itself. The order in which units are asked for is not looked at.
+template <unit_model M>
+class ResidentUnits : public detail::WrappedModel<M>, private detail::UnitKeeper<typename M::Element> {
+    using T = typename M::Element;
+
+public:
+    using detail::WrappedModel<M>::wrapped;
+
+    template <class World>
+    ResidentUnits(World& world, M& model) : detail::WrappedModel<M>(model) {
+        std::size_t count = 0;
+        for (const auto& one : model.units()) count += static_cast<std::size_t>(one);
+        values_ = world.template allocate<T>(count);
+        slopes_ = world.template allocate<T>(count);
+        std::size_t at = 0;
+        for (const auto& one : model.units()) {
+            const auto n = static_cast<std::size_t>(one);
+            parameters_.push_back({values_.data() + at, n});
+            gradients_.push_back({slopes_.data() + at, n});
+            at += n;
+        }
+        for (std::size_t u = 0; u < parameters_.size(); ++u) model.initialise(u, parameters_[u]);
+    }
+    ResidentUnits(const ResidentUnits&) = delete;
+    ResidentUnits& operator=(const ResidentUnits&) = delete;
+
+    [[nodiscard]] std::span<const std::span<T>> parameters() { return parameters_; }
+    [[nodiscard]] std::span<const std::span<T>> gradients() { return gradients_; }
+
+    template <class Batch>
+        requires trainable_on<M, Batch>
+    double operator()(const Batch& batch, Pass& pass) {
+        UnitPass<T> inner(pass.facts(), *this);
+        outer_ = &pass;
+        inner_ = &inner;
+        const double loss = static_cast<double>(wrapped()(batch, inner));
+        tell();
+        return loss;
+    }
+    template <class Batch, class... Metrics>
+        requires requires(M& m, const Batch& batch, UnitPass<T>& pass, Metrics&... all) {
+            m.evaluate(batch, pass, all...);
+        }
+    void evaluate(const Batch& batch, Metrics&... metrics) {
+        UnitPass<T> pass({}, *this);
+        wrapped().evaluate(batch, pass, metrics...);
+    }
+    template <class Batch>
+        requires requires(M& m, const Batch& batch, UnitPass<T>& pass) { m.predict(batch, pass); }
+    decltype(auto) predict(const Batch& batch) {
+        UnitPass<T> pass({}, *this);
+        return wrapped().predict(batch, pass);
+    }
+
+private:
+    std::span<const T> acquire(std::size_t unit) override { return checked(parameters_, unit); }
+    void release() noexcept override {}
+    std::span<T> gradient(std::size_t unit) override { return checked(gradients_, unit); }
+    void complete(std::size_t unit) override {
+        tell();
+        outer_->ready(unit);
+    }
+    static std::span<T> checked(const std::vector<std::span<T>>& all, std::size_t unit) {
+        if (unit >= all.size()) refuse_input({"unit ", unit, " was asked for: the model has ", all.size(), " units"});
+        return all[unit];
+    }
+    /// The trainer learns what the model told so far.
+    void tell() {
+        outer_->count_tokens(inner_->tokens() - outer_->tokens());
+        if (inner_->asked_for_scale()) static_cast<void>(outer_->loss_scale());
+    }
+
+    Memory<T> values_, slopes_;
+    std::vector<std::span<T>> parameters_, gradients_;
+    Pass* outer_ = nullptr;
+    Pass* inner_ = nullptr;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,33 @@
+#pragma once
+
+/// \file
+/// Each rank keeps the sums of its slices' gradients, and no others.
+
+#include "unisono/sharding/state.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// ZeRO's second stage: parameters are whole on every rank; gradients, like the optimizer's state, are held in slices. A unit's
+/// gradient is summed over the ranks as soon as it is complete, each slice to its owner, and its memory serves for the next one.
+///
+/// Asks for a model in units (model/unit_pass.hpp): a model with gradients of its own holds all of them whatever a trainer does.
+/// Memory beside the parameters: 1/p of gradients and state, and two units' gradients. Bytes: as many as replicated without
+/// accumulation; with k micro-batches an update (k + 1) / 2 times as many, since no rank could keep the gradients of all slices
+/// until the last one.
+///
+/// Bits: with `Reproducible` those of `Replicated`. With plain sums, too, where there is one micro-batch a rank and slices are
+/// summed in the order of the whole (see StateSharding); with several, sums over ranks come before those over micro-batches.
+/// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.2.
+struct GradientSharding {
+    static constexpr std::string_view name = "gradient sharding";
+    static constexpr Family family = Family::sharding;
+    static constexpr bool gives_owners = true;
+    static constexpr bool shards_gradients = true;
+    static constexpr bool needs_agreement = true; ///< sums are formed during the pass, by all ranks
+    friend bool operator==(const GradientSharding&, const GradientSharding&) = default;
+
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const { return StateSharding{}.owners(facts); }
+};
+static_assert(sharding_policy<GradientSharding>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,88 @@
+#pragma once
+
+/// \file
+/// How the gradients of a model in units become sums: as they are, or on a grid (the counterparts of gradient_image.hpp and
+/// grid_gradients.hpp).
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/arithmetic/scale.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/trainer/grid_gradients.hpp"
+#include "unisono/trainer/summation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class T>
+class PlainUnitSums {
+public:
+    using Sum = T; ///< what travels, and is added up
+    static constexpr bool in_place = true;
+
+    template <class Policy>
+    PlainUnitSums(const Layout&, const Policy&) {}
+
+    static constexpr void begin() {}
+    /// One micro-batch's gradient of a unit, weighed; `from` and `to` are the same memory.
+    static void encode(std::size_t, std::span<T> from, T*, double multiplier) {
+        if (multiplier != 1) scale(from, multiplier);
+    }
+    static void add(std::span<T> sum, std::span<const T> one) { accumulate(sum, one); }
+    static const T* numbers(std::size_t, const T* sums, T*, std::size_t) { return sums; }
+
+    static constexpr std::size_t first_not_finite() { return no_offender; }
+    template <class World>
+    static constexpr bool agree(World&, std::int64_t) {
+        return true;
+    }
+    static constexpr void follow() {}
+    static constexpr void widen() {}
+};
+
+template <class T>
+class GridUnitSums {
+public:
+    using Sum = std::int64_t;
+    static constexpr bool in_place = false;
+
+    template <class Policy>
+    GridUnitSums(const Layout& layout, const Policy& policy)
+        : range_(layout, policy.checked_headroom(), Grid::least<T>) {}
+
+    void begin() { range_.begin(); }
+    void encode(std::size_t unit, std::span<T> from, Sum* to, double multiplier) {
+        const double largest = image_on<T, false>(best_instruction_set(), to, from.data(), from.size(), multiplier,
+                                                  range_.stretches()[unit].exponent);
+        range_.need(unit, needed_by(largest, multiplier));
+    }
+    static void add(std::span<Sum> sum, std::span<const Sum> one) {
+        for (std::size_t i = 0; i < sum.size(); ++i) // wraps where the grid is too fine, as all ranks will find
+            sum[i] = static_cast<Sum>(static_cast<std::uint64_t>(sum[i]) + static_cast<std::uint64_t>(one[i]));
+    }
+    const T* numbers(std::size_t unit, const Sum* sums, T* to, std::size_t count) {
+        from_image_on<T>(best_instruction_set(), to, sums, count, range_.stretches()[unit].exponent);
+        return to;
+    }
+
+    [[nodiscard]] std::size_t first_not_finite() const { return range_.first_not_finite(); }
+    template <class World>
+    bool agree(World& world, std::int64_t micro_batches) {
+        return range_.agree(world, micro_batches);
+    }
+    void follow() { range_.follow(); }
+    void widen() { range_.widen(); }
+    [[nodiscard]] GridRange& range() { return range_; }
+    [[nodiscard]] const GridRange& range() const { return range_; }
+
+private:
+    GridRange range_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,124 @@
+// What the stages are for: how much memory a rank needs, and how many bytes travel.
+#include "support/allocation_counter.hpp"
+
+#include "unisono/group/run.hpp"
+#include "unisono/model/resident_units.hpp"
+#include "unisono/optimizer/adam.hpp"
+#include "unisono/sharding/gradient.hpp"
+#include "unisono/sharding/parameter.hpp"
+#include "unisono/sharding/state.hpp"
+#include "unisono/simulate.hpp"
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/trainer/unit_exchange.hpp"
+#include "unisono/transport/in_process.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+constexpr int ranks = 4;
+constexpr std::size_t unit_count = 100;
+
+/// Units of equal sizes.
+struct Wide {
+    using Element = float;
+    std::vector<std::size_t> sizes;
+    explicit Wide(std::size_t of_each) : sizes(unit_count, of_each) {}
+    [[nodiscard]] const std::vector<std::size_t>& units() const { return sizes; }
+    static void initialise(std::size_t, std::span<float> values) { std::fill(values.begin(), values.end(), 1.0f); }
+    double operator()(int, un::UnitPass<float>& pass) const {
+        double loss = 0;
+        for (std::size_t u = 0; u < sizes.size(); ++u) loss += static_cast<double>(pass.parameters(u)[0]);
+        for (std::size_t u = sizes.size(); u-- > 0;) {
+            const auto weights = pass.parameters(u);
+            const auto gradient = pass.gradient(u);
+            for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += weights[i];
+            pass.ready(u);
+        }
+        return loss;
+    }
+};
+
+/// Some updates of so many micro-batches.
+template <class Sharding, class World>
+void train(World& world, std::size_t of_each, int updates, int micro_batches) {
+    Wide wide(of_each);
+    const auto with = [&](auto& model) {
+        un::Trainer trainer{world, model, Sharding{}, un::Adam{}};
+        for (int i = 0; i < updates; ++i) {
+            if (micro_batches == 1) trainer.step(i);
+            else trainer.step(i, i, i);
+        }
+    };
+    if constexpr (un::detail::shards_gradients<Sharding>) {
+        with(wide);
+    } else {
+        un::ResidentUnits all(world, wide);
+        with(all);
+    }
+}
+
+/// The most that a rank had for its training, in bytes a parameter: what grows with the parameters.
+template <class Sharding>
+double memory(int micro_batches) {
+    const auto most = [&](std::size_t of_each) {
+        const std::size_t before = live_bytes_of_process();
+        forget_peak();
+        un::run<un::InProcess>(ranks, [&](auto& world) { train<Sharding>(world, of_each, 2, micro_batches); });
+        return static_cast<double>(peak_bytes_of_process() - before);
+    };
+    constexpr std::size_t small = 256, large = 16384;
+    return (most(large) - most(small)) / (ranks * unit_count * (large - small));
+}
+
+/// The bytes of an update on all ranks, for each parameter, in messages.
+template <class Sharding>
+double traffic(int micro_batches) {
+    constexpr std::size_t of_each = 1024;
+    const auto bytes = [&](int updates) {
+        return un::simulate(ranks, {}, [&](auto& world) { train<Sharding>(world, of_each, updates, micro_batches); })
+            .bytes;
+    };
+    return static_cast<double>(bytes(4) - bytes(2)) / (2 * unit_count * of_each);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(costs_of_stages)
+
+// Adam: 4 bytes of parameter, 4 of gradient and 8 of state each; two units' rooms are 1/50, of parameters and of gradients.
+BOOST_AUTO_TEST_CASE(memory_of_a_rank) {
+    const double replicated = memory<un::Replicated>(1);
+    BOOST_TEST(replicated >= 16 * 0.98);
+    BOOST_TEST(replicated <= 16 * 1.1);
+    BOOST_TEST(memory<un::StateSharding>(1) <= (8 + 8.0 / ranks) * 1.1);
+    for (const int micro_batches : {1, 3}) {
+        BOOST_TEST_CONTEXT(micro_batches << " micro-batches") {
+            BOOST_TEST(memory<un::GradientSharding>(micro_batches) <= (4 + 12.0 / ranks) * 1.1);
+            BOOST_TEST(memory<un::ParameterSharding>(micro_batches) <= 16.0 / ranks * 1.1);
+        }
+    }
+}
+
+// All ranks together send 2 (p - 1) times the gradients in an update of all_reduce.
+BOOST_AUTO_TEST_CASE(bytes_of_an_update) {
+    const double replicated = traffic<un::Replicated>(1);
+    BOOST_TEST(replicated >= 2 * (ranks - 1) * 4.0);
+    BOOST_TEST(replicated <= 2 * (ranks - 1) * 4.0 * 1.05);
+    BOOST_TEST(traffic<un::StateSharding>(1) <= replicated * 1.02);
+    BOOST_TEST(traffic<un::GradientSharding>(1) <= replicated * 1.02);
+    BOOST_TEST(traffic<un::ParameterSharding>(1) <= replicated * 1.5 * 1.02);
+    // Three micro-batches: as much once more for each after the first, of what sums them, and gathers for use.
+    BOOST_TEST(traffic<un::GradientSharding>(3) <= replicated * 2 * 1.02);
+    BOOST_TEST(traffic<un::ParameterSharding>(3) <= replicated * 4.5 * 1.02);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,56 @@
+// One training in many ways, compiled once: what is sharded, how it is summed and on which ranks are said at run time.
+#pragma once
+
+#include "unisono/observe/hash_log.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace unisono_test {
+
+namespace un = unisono;
+
+enum class Stage { replicated, state, gradients, parameters };
+inline constexpr Stage every_stage[] = {Stage::replicated, Stage::state, Stage::gradients, Stage::parameters};
+enum class Sums { reproducible, plain, by_ring, by_tree };
+
+inline constexpr std::size_t parameter_count = 7 * 9 + 10 * 5 + 6;
+
+struct Case {
+    int ranks = 1;
+    Stage stage = Stage::replicated;
+    Sums sums = Sums::reproducible;
+    bool processes = false; ///< or threads
+    int replicas = 5;
+    std::int64_t steps = 1; ///< accumulated
+    bool drops = false;     ///< a short last window
+    double max_norm = 1e9;
+    bool says_ready = true;
+
+    std::string folder = {};      ///< of checkpoints
+    bool resume = false;          ///< from there
+    std::uint64_t stop_after = 0; ///< updates, and a checkpoint is saved; 0: none
+};
+
+struct Result {
+    un::StateHash hash = {};
+    std::uint64_t updates = 0;
+    double loss = 0;     ///< of the last update
+    double distance = 0; ///< mean, by `evaluate`
+    std::array<float, 23> outputs = {};
+    std::array<float, parameter_count> weights = {};
+
+    /// The same bits of all but the weights, of which there may be an owner for each.
+    friend bool operator==(const Result& a, const Result& b) {
+        return a.hash == b.hash && a.updates == b.updates && a.loss == b.loss && a.distance == b.distance &&
+               a.outputs == b.outputs && a.weights == b.weights;
+    }
+};
+
+/// The same on all ranks, or the test fails.
+Result train(const Case& how);
+
+} // namespace unisono_test
