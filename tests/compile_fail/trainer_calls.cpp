@@ -2,6 +2,7 @@
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/update/asynchronous.hpp"
 #include "unisono/update/local_steps.hpp"
 
 #include <vector>
@@ -35,6 +36,14 @@ int main() {
     Model local;
     un::Trainer drifting{world, local, un::LocalSteps{}};
     un::Checkpoints("folder").save(drifting);
+#endif
+
+// case: checkpoint_of_served_updates
+// expect: unisono::Checkpoints: found a trainer whose update declares `served`
+#ifdef CASE_checkpoint_of_served_updates
+    Model served;
+    un::Trainer stale{world, served, un::Asynchronous{}};
+    un::Checkpoints("folder").save(stale);
 #endif
 
 // case: good

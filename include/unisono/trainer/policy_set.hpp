@@ -19,6 +19,7 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/summation.hpp"
+#include "unisono/update/served.hpp"
 #include "unisono/update/synchronous.hpp"
 
 #include <type_traits>
@@ -91,6 +92,8 @@ struct TrainerPolicies {
         compression_has_its_way,
         "unisono::Trainer: found a reducer, with a compression that declares `own_exchange`. Required: no reducer. "
         "Why: what such a compression sends cannot be summed on the way, so the reducer would not be used.");
+    static_assert(!served_update<Update> || served_update_policy<Update>,
+                  "unisono::Trainer: the update policy declares `served` and lacks what update/served.hpp asks of one");
     static constexpr bool served_without_reducer = !served_update<Update> || given_of<Family::reducer, Given...> == 0;
     static_assert(served_without_reducer,
                   "unisono::Trainer: found a reducer, with an update that declares `served`. Required: no reducer. "
