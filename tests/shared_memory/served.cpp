@@ -1,7 +1,7 @@
 // Updates that servers make, by processes: the bits of threads, and ranks that are killed.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
-#include "../trainer/outcomes.hpp"
 #include "../trainer/served.hpp"
+#include "../trainer/outcomes.hpp"
 
 #include <unisono/trainer/trainer.hpp>
 

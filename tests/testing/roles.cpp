@@ -6,10 +6,10 @@
 #include "unisono/sharding/state.hpp"
 #include "unisono/testing/sharding_laws.hpp"
 #include "unisono/testing/update_laws.hpp"
+#include "unisono/testing/weighing_laws.hpp"
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
-#include "unisono/testing/weighing_laws.hpp"
 #include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;

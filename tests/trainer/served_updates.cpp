@@ -66,7 +66,8 @@ void check_uneven(const Update& update) {
                      expect(trainer.step(seed_of(i, world.rank())).committed, "committed");
                  trainer.verify_replicas(); // comes together first
                  const std::string text = trainer.describe();
-                 expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos, text);
+                 expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos,
+                        text);
                  expect(text.find(" of 33 gradients") != std::string::npos, text);
              }
          }))
@@ -89,7 +90,8 @@ void check_fit(int ranks, int servers, const Policies&... policies) {
                                             [&](const un::UpdateReport& report) { updates += report.alone ? 1 : 0; });
              trainer.verify_replicas();
              expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
-             expect(found.position == un::Position{un::Epoch{40}, 0} && trainer.position() == found.position, "position");
+             expect(found.position == un::Position{un::Epoch{40}, 0} && trainer.position() == found.position,
+                    "position");
              const auto each = 40 * ((22 / (ranks - servers) + 1) / 2); // micro-batches of two of each worker
              expect(updates == (serves ? 0 : each), "updates " + std::to_string(updates));
              expect(found.epochs.size() == (serves ? 0u : 40u), "epochs");
@@ -184,7 +186,8 @@ BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out) {
                      const auto report = trainer.step(mine ? -1 : i);
                      const bool left_out = mine || (staleness == 0 && i == 2); // of one clock: all or none
                      expect(report.committed != left_out, "committed");
-                     expect((report.offender_rank == 1) == mine && (report.offender_parameter == 3) == mine, "offender");
+                     expect((report.offender_rank == 1) == mine && (report.offender_parameter == 3) == mine,
+                            "offender");
                  }
                  trainer.verify_replicas();
                  for (const double value : model.values()) expect(std::isfinite(value), "a NaN came through");
