@@ -163,6 +163,7 @@ int main(int argc, char** argv) {
     table.add("Diloco, 32", train(images, epochs, 32, un::Diloco<>{.steps = 32}));
     table.add("Diloco, 128", train(images, epochs, 128, un::Diloco<>{.steps = 128}));
     table.add("bounded staleness, 0", serve(images, epochs, momentum, un::BoundedStaleness{.staleness = 0}));
+    table.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
     table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));
     table.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
     table.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));

@@ -21,6 +21,7 @@ def main(results: str, plot: str) -> None:
     kinds = ["", "; a straggler"]
     figure, axes = pyplot.subplots(1, len(kinds), figsize=(14, 6), sharey=True)
     for axis, kind in zip(axes, kinds):
+        axis.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)
         for case in cases:
             name, _, suffix = case["case"].partition(";")
             if suffix != kind[1:]:

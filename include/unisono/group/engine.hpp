@@ -271,7 +271,7 @@ private:
         nanoseconds until = never;
         for (std::uint32_t attempt = 0;;) {
             for (std::size_t i = 0; i < indices.size(); ++i) {
-                const std::size_t place = (first + i) % indices.size();
+                const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
                 if (!is_done(indices[place])) continue;
                 teller_.move(transport_);
                 return place;
