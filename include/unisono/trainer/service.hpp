@@ -6,14 +6,17 @@
 /// All messages go through a group of their own, so that no tag of the program's can meet them. A push is a head and, if it has one, a
 /// gradient; so is an answer, with parameters. One push a worker is under way at a time, so a server awaits one message of each.
 
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/sharding/sharding.hpp"
+#include "unisono/trainer/extents.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/server.hpp"
 #include "unisono/trainer/service_messages.hpp"
