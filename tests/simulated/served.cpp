@@ -184,8 +184,7 @@ struct Seen {
 };
 
 /// Worker 1 is slow, and stops for a while.
-template <class Update>
-Seen seen(const Update& update, std::uint64_t seed) {
+Seen seen(const un::BoundedStaleness& update, std::uint64_t seed) {
     constexpr int workers = 4;
     un::SimulationOptions options = network(seed);
     options.stops = {{.rank = 1, .at_ns = 700'000, .for_ns = 600'000}};
@@ -213,19 +212,21 @@ void check_crash(const Update& update, int rank) {
     un::SimulationOptions options = network(3);
     options.crashes = {{.rank = rank, .at_ns = 900'000}};
     int heard = 0;
-    BOOST_CHECK_THROW(un::simulate(4, options,
-                                   [&](auto& world) {
-                                       Bowl<double> model;
-                                       try {
-                                           un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate}, update};
-                                           for (int i = 0; i < 1000; ++i) trainer.step(i);
-                                           trainer.synchronise();
-                                       } catch (const un::error& failed) {
-                                           heard += failed.code() == un::ErrorCode::peer_lost && failed.peer() == rank;
-                                           throw;
-                                       }
-                                   }),
-                      un::error);
+    BOOST_CHECK_THROW(
+        un::simulate(
+            4, options,
+            [&](auto& world) {
+                Bowl<double> model;
+                try {
+                    un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, update};
+                    for (int i = 0; i < 1000; ++i) trainer.step(i);
+                    trainer.synchronise();
+                } catch (const un::error& failed) {
+                    heard += failed.code() == un::ErrorCode::peer_lost && failed.peer() == rank;
+                    throw;
+                }
+            }),
+        un::error);
     BOOST_TEST(heard == 3);
 }
 
@@ -243,7 +244,7 @@ BOOST_AUTO_TEST_CASE(
                     BOOST_TEST(bounded.most_ahead == s);
                     BOOST_TEST(bounded.description.find(" clocks ahead, of 56 gradients") != std::string::npos);
                 }
-                const Seen free = seen(un::Asynchronous{.servers = servers}, seed);
+                const Seen free = seen(un::BoundedStaleness{.staleness = 1000, .servers = servers}, seed);
                 BOOST_TEST(free.own_all);
                 BOOST_TEST(free.most_behind > 3);
             }

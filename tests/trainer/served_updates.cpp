@@ -3,8 +3,6 @@
 #include "outcomes.hpp"
 #include "served.hpp"
 
-#include "unisono/accumulation/steps.hpp"
-#include "unisono/guard/clip_by_value.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -27,15 +25,18 @@ void expect(bool holds, const std::string& what) {
 
 int seed_of(int update, int worker) { return 10 * update + worker; }
 
-/// Each worker's parameters after so many updates, in float: worker w does not take part in updates below `late * w`, and has two
-/// micro-batches in each third one.
-template <class... Policies>
-std::vector<float> trained(int ranks, int workers, int late, const Policies&... policies) {
-    const test::Shared<std::array<float, served_count>> end;
+const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
+const un::Buckets buckets = {.first_bytes = 80, .bytes = 200};
+// All with the same types, each of which is a trainer to compile.
+
+/// Each worker's parameters after so many updates: worker w does not take part in updates below `late * w`, and has two micro-batches in
+/// each third one.
+template <class Update>
+std::vector<double> trained(int ranks, int workers, int late, const Update& update) {
+    const test::Shared<std::array<double, served_count>> end;
     for (const auto& one : outcomes(ranks, [&](auto& world) {
-             Bowl<float> model;
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.9},
-                                 un::Buckets{.first_bytes = 40, .bytes = 100}, policies...};
+             Bowl<double> model;
+             un::Trainer trainer{world, model, sgd, buckets, update};
              const int worker = world.rank();
              for (int i = 0; i < 7 && worker < workers; ++i) {
                  const auto report = i < late * worker ? trainer.step()
@@ -60,7 +61,7 @@ void check_uneven(const Update& update) {
     const int ranks = workers + update.servers;
     for (const auto& one : outcomes(ranks, [&](auto& world) {
              Bowl<double> model;
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05}, update};
+             un::Trainer trainer{world, model, sgd, buckets, update};
              for (int round = 0; round < 2; ++round) {
                  for (int i = 0; i < 2 + 9 * world.rank() && world.rank() < workers; ++i)
                      expect(trainer.step(seed_of(i, world.rank())).committed, "committed");
@@ -75,15 +76,15 @@ void check_uneven(const Update& update) {
 }
 
 /// What `fit` comes to: y = x0 - 2 x1.
-template <class... Policies>
-void check_fit(int ranks, int servers, const Policies&... policies) {
+template <class Update>
+void check_fit(int ranks, int servers, const Update& update) {
     std::vector<double> x(44), targets(22);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
     for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = x[2 * i] - 2 * x[2 * i + 1];
     for (const auto& one : outcomes(ranks, [&](auto& world) {
              LeastSquares<double> model(2);
              const un::RowData<double, double> data(x, 2, targets);
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, policies...};
+             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, update};
              const bool serves = world.rank() >= ranks - servers;
              std::int64_t updates = 0;
              const auto found = trainer.fit(data, {.epochs = 40, .batch_size = 2, .progress = false},
@@ -113,20 +114,18 @@ BOOST_AUTO_TEST_SUITE(served_updates)
 
 BOOST_AUTO_TEST_CASE(no_staleness_is_synchronous_to_the_bit) {
     for (const int workers : {1, 2, 3, 4}) {
-        const auto expected = trained(workers, workers, 0);
+        const auto expected = trained(workers, workers, 0, un::Synchronous{});
         for (const int servers : {1, 3})
             BOOST_TEST((trained(workers + servers, workers, 0,
                                 un::BoundedStaleness{.staleness = 0, .servers = servers}) == expected));
     }
-    // With workers that have no data at first, and elements that are clipped after the mean was taken.
-    const un::ClipByValue clip{.limit = 0.3};
-    const auto expected = trained(3, 3, 1, clip);
-    BOOST_TEST((expected != trained(3, 3, 1)));
-    BOOST_TEST((trained(4, 3, 1, clip, un::BoundedStaleness{.staleness = 0}) == expected));
+    const auto late = trained(3, 3, 1, un::Synchronous{}); // with workers that have no data at first
+    BOOST_TEST((late != trained(3, 3, 0, un::Synchronous{})));
+    BOOST_TEST((late == trained(4, 3, 1, un::BoundedStaleness{.staleness = 0})));
 }
 
 BOOST_AUTO_TEST_CASE(one_worker_is_synchronous) {
-    const auto expected = trained(1, 1, 0);
+    const auto expected = trained(1, 1, 0, un::Synchronous{});
     BOOST_TEST((trained(1, 1, 0, un::Asynchronous{}) == expected)); // no server
     BOOST_TEST((trained(2, 1, 0, un::Asynchronous{}) == expected));
     BOOST_TEST((trained(3, 1, 0, un::DelayCompensated{.lambda = 0.5, .servers = 2}) == expected)); // nothing is stale
@@ -140,7 +139,7 @@ BOOST_AUTO_TEST_CASE(workers_may_make_different_numbers_of_updates) {
 }
 
 BOOST_AUTO_TEST_CASE(fit_comes_to_the_known_answer) {
-    check_fit(3, 1, un::Asynchronous{});
+    check_fit(3, 1, un::BoundedStaleness{.staleness = 1000});
     check_fit(4, 2, un::BoundedStaleness{.staleness = 2, .servers = 2});
 }
 
@@ -148,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_throws_ends_the_training_of_all) {
     for (const int thrower : {0, 2}) {
         const auto told = outcomes(4, [&](auto& world) {
             Bowl<double> model;
-            un::Trainer trainer{world, model, un::BoundedStaleness{.staleness = 1}};
+            un::Trainer trainer{world, model, sgd, buckets, un::BoundedStaleness{.staleness = 1}};
             for (int i = 0; i < 1000; ++i) {
                 if (world.rank() == thrower && i == 5) throw std::runtime_error("the data are gone");
                 trainer.step(i);
@@ -165,7 +164,7 @@ BOOST_AUTO_TEST_CASE(a_worker_that_throws_ends_the_training_of_all) {
 BOOST_AUTO_TEST_CASE(a_nan_is_named_to_all) {
     for (const auto& one : outcomes(4, [](auto& world) {
              Bowl<double> model;
-             un::Trainer trainer{world, model, un::Asynchronous{}};
+             un::Trainer trainer{world, model, sgd, buckets, un::Asynchronous{}};
              for (int i = 0; i < 1000; ++i) trainer.step(world.rank() == 1 && i == 3 ? -1 : i);
              trainer.synchronise();
          })) {
@@ -200,7 +199,7 @@ BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out) {
 BOOST_AUTO_TEST_CASE(a_worker_without_data_ticks) {
     for (const auto& one : outcomes(3, [](auto& world) {
              Bowl<double> model;
-             un::Trainer trainer{world, model, un::BoundedStaleness{.staleness = 1}};
+             un::Trainer trainer{world, model, sgd, buckets, un::BoundedStaleness{.staleness = 1}};
              for (int i = 0; i < 8 && world.rank() < 2; ++i) {
                  const auto report = world.rank() == 1 ? trainer.step() : trainer.step(i);
                  expect(report.committed == (world.rank() == 0) && report.alone, "report");
@@ -215,7 +214,7 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {
     const auto refused = [](int ranks, const auto& update, const std::string& expected) {
         for (const auto& one : outcomes(ranks, [&](auto& world) {
                  Bowl<double> model;
-                 un::Trainer trainer{world, model, update};
+                 un::Trainer trainer{world, model, sgd, buckets, update};
              })) {
             BOOST_TEST((one.failed && one.ours), one.what);
             BOOST_TEST(one.says(expected), one.what);
@@ -227,7 +226,8 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {
     refused(2, un::DelayCompensated{.lambda = -0.1}, "delay compensated.lambda is -0.100000; expected a finite number");
     for (const auto& one : outcomes(3, [](auto& world) {
              Bowl<double> model;
-             un::Trainer trainer{world, model, un::BoundedStaleness{.staleness = world.rank() == 1 ? 2u : 1u}};
+             un::Trainer trainer{world, model, sgd, buckets,
+                                 un::BoundedStaleness{.staleness = world.rank() == 1 ? 2u : 1u}};
          }))
         BOOST_TEST(one.says("another update"), one.what);
 }
