@@ -1,5 +1,5 @@
-// How soon four ranks behind slow links learn the digits, by update mode: 100 Mbit/s and 20 ms between any two, in virtual time. What
-// is printed depends on nothing but the seed: the simulator decides when messages arrive, and a micro-batch takes the time that is
+// How soon four ranks behind slow links learn the digits, by update mode: 100 Mbit/s and 20 ms between any two, in virtual time. Where
+// servers make the updates, one more rank is the server. What is printed depends on nothing but the seed: the simulator decides when messages arrive, and a micro-batch takes the time that is
 // stated. No clock is read.
 
 #include "support/report.hpp"
@@ -12,12 +12,16 @@
 #include <unisono/compression/top_k.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>
+#include <unisono/update/asynchronous.hpp>
+#include <unisono/update/bounded_staleness.hpp>
+#include <unisono/update/delay_compensated.hpp>
 #include <unisono/update/diloco.hpp>
 #include <unisono/update/local_steps.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -27,6 +31,7 @@ constexpr std::int64_t batch_size = 8;             // a rank
 constexpr un::nanoseconds compute_ns = 500'000;    // a micro-batch
 constexpr un::Link link = {20'000'000, 100e6 / 8}; // 20 ms, 100 Mbit/s
 constexpr double target = 0.95;                    // of the images for testing
+un::nanoseconds straggler_ns = compute_ns;         // of the last worker
 const std::vector<std::size_t> widths = {digits::pixels, 32, digits::kinds};
 
 struct Course {
@@ -34,7 +39,9 @@ struct Course {
     double best = 0, last = 0; ///< accuracy
     double virtual_s = 0;
     double bytes_a_sample = 0;
-    std::uint64_t updates = 0;
+    std::uint64_t updates = 0; ///< of all parameters, by whomever
+    un::Staleness staleness = {};
+    std::vector<std::pair<double, double>> seen = {}; ///< virtual seconds, accuracy
 };
 
 double accuracy_of(digits::Network& network, const digits::Images& images) {
@@ -51,7 +58,7 @@ class Slow : public digits::Network {
 public:
     explicit Slow(un::Simulated& endpoint) : Network(widths, 3), endpoint_(&endpoint) {}
     double operator()(const digits::Batch& batch, un::Pass& pass) {
-        endpoint_->compute(compute_ns);
+        endpoint_->compute(endpoint_->rank() == ranks - 1 ? straggler_ns : compute_ns);
         return Network::operator()(batch, pass);
     }
 
@@ -59,55 +66,77 @@ private:
     un::Simulated* endpoint_;
 };
 
-/// Rank 0 looks at its model after each `look` updates: where ranks go their own ways, just after they have met. Looking takes no time.
+constexpr un::Sgd momentum = {.learning_rate = 0.05, .momentum = 0.9};
+constexpr un::Sgd less_momentum = {.learning_rate = 0.05, .momentum = 0.6}; ///< which stale gradients bear
+
+/// Rank 0 looks at its model after each `look` updates of its own: where ranks go their own ways, just after they have met. Looking takes
+/// no time. `servers` are more ranks.
 template <class... Policies>
-Course train(const digits::Split& images, std::int64_t epochs, std::uint64_t look, const Policies&... policies) {
+Course train(const digits::Split& images, std::int64_t epochs, std::uint64_t look, int servers, const un::Sgd& sgd,
+             const Policies&... policies) {
     Course course;
-    const auto report = un::simulate(ranks, {.seed = 1, .link = link}, [&](auto& world) {
+    std::uint64_t own = 0;
+    const auto report = un::simulate(ranks + servers, {.seed = 1, .link = link}, [&](auto& world) {
         Slow network(world.endpoint());
-        un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = 3},
-                            un::Sgd{.learning_rate = 0.05, .momentum = 0.9}, policies...};
+        un::Trainer trainer{world, network, un::DistributedSampler{.shuffle = true, .seed = 3}, sgd, policies...};
         const auto on_update = [&](const un::UpdateReport& update) {
-            if (world.rank() != 0 || update.number % look != 0) return;
+            course.updates = std::max(course.updates, update.number);
+            if (world.rank() != 0 || ++own % look != 0) return;
             const double accuracy = accuracy_of(network, images.test);
+            const double now = static_cast<double>(world.endpoint().now()) * 1e-9;
+            course.seen.emplace_back(now, accuracy);
             course.best = std::max(course.best, accuracy);
-            if (accuracy >= target && std::isnan(course.reached_s))
-                course.reached_s = static_cast<double>(world.endpoint().now()) * 1e-9;
+            if (accuracy >= target && std::isnan(course.reached_s)) course.reached_s = now;
         };
-        trainer.fit(images.train.data(), {.epochs = epochs, .batch_size = batch_size, .progress = false}, on_update);
+        const auto fitted = trainer.fit(images.train.data(),
+                                        {.epochs = epochs, .batch_size = batch_size, .progress = false}, on_update);
         trainer.verify_replicas();
         if (world.rank() != 0) return;
-        course.updates = trainer.updates();
+        course.staleness = fitted.staleness;
         course.last = accuracy_of(network, images.test);
     });
     course.virtual_s = static_cast<double>(report.time) * 1e-9;
-    course.bytes_a_sample =
-        static_cast<double>(report.bytes) / static_cast<double>(course.updates * batch_size * ranks);
+    course.bytes_a_sample = static_cast<double>(report.bytes) / static_cast<double>(own * batch_size * ranks);
     return course;
+}
+template <class... Policies>
+Course train(const digits::Split& images, std::int64_t epochs, std::uint64_t look, const Policies&... policies) {
+    return train(images, epochs, look, 0, momentum, policies...);
+}
+template <class Update>
+Course serve(const digits::Split& images, std::int64_t epochs, const un::Sgd& sgd, const Update& update) {
+    return train(images, epochs, 10, update.servers, sgd, update);
 }
 
 class Table {
 public:
-    explicit Table(bench::Report& report) : report_(report) {
-        report_.header({"mode", "accuracy", "best", "to 95 %, s", "sooner", "bytes/sample", "updates/s"});
+    explicit Table(bench::Report& report, std::string kind = "") : report_(report), kind_(std::move(kind)) {
+        report_.header(
+            {"mode", "accuracy", "best", "to 95 %, s", "sooner", "bytes/sample", "updates/s", "stale: mean", "most"});
     }
     void add(const std::string& name, const Course& course) {
         if (std::isnan(first_)) first_ = course.reached_s;
         const double rate = static_cast<double>(course.updates) / course.virtual_s;
         report_.row({name, bench::format("%.1f %%", 100 * course.last), bench::format("%.1f %%", 100 * course.best),
                      bench::format("%.2f", course.reached_s), bench::format("%.1f x", first_ / course.reached_s),
-                     bench::format("%.0f", course.bytes_a_sample), bench::format("%.1f", rate)});
-        nlohmann::json entry = {{"case", name},
+                     bench::format("%.0f", course.bytes_a_sample), bench::format("%.1f", rate),
+                     bench::format("%.1f", course.staleness.mean),
+                     bench::format("%.0f", static_cast<double>(course.staleness.most))});
+        nlohmann::json entry = {{"case", name + kind_},
                                 {"accuracy", course.last},
                                 {"best", course.best},
                                 {"bytes_a_sample", course.bytes_a_sample},
-                                {"updates_a_second", rate}};
+                                {"updates_a_second", rate},
+                                {"mean_staleness", course.staleness.mean},
+                                {"most_staleness", course.staleness.most},
+                                {"course", course.seen}};
         if (!std::isnan(course.reached_s)) entry["seconds_to_target"] = course.reached_s;
         report_.add(std::move(entry));
     }
 
 private:
     bench::Report& report_;
+    std::string kind_;
     double first_ = NAN;
 };
 
@@ -133,4 +162,18 @@ int main(int argc, char** argv) {
     table.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
     table.add("Diloco, 32", train(images, epochs, 32, un::Diloco<>{.steps = 32}));
     table.add("Diloco, 128", train(images, epochs, 128, un::Diloco<>{.steps = 128}));
+    table.add("bounded staleness, 0", serve(images, epochs, momentum, un::BoundedStaleness{.staleness = 0}));
+    table.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
+    table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));
+    table.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
+    table.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
+    straggler_ns = 100'000'000;
+    std::printf("\nOne of the four takes %.0f ms a micro-batch\n", static_cast<double>(straggler_ns) * 1e-6);
+    Table uneven(report, "; a straggler");
+    uneven.add("synchronous", train(images, epochs, 10));
+    uneven.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
+    uneven.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
+    uneven.add("bounded staleness, 30", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 30}));
+    uneven.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
+    uneven.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
 }

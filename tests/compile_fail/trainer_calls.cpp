@@ -4,6 +4,7 @@
 #include "unisono/trainer/full_batch.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/update/asynchronous.hpp"
 #include "unisono/update/local_steps.hpp"
 
 #include <vector>
@@ -51,6 +52,14 @@ int main() {
 #ifdef CASE_objective_of_local_updates
     Model whole;
     un::FullBatch objective{world, whole, data, {}, un::LocalSteps{}};
+#endif
+
+// case: checkpoint_of_served_updates
+// expect: unisono::Checkpoints: found a trainer whose update declares `served`
+#ifdef CASE_checkpoint_of_served_updates
+    Model served;
+    un::Trainer stale{world, served, un::Asynchronous{}};
+    un::Checkpoints("folder").save(stale);
 #endif
 
 // case: good

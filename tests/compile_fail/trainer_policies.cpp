@@ -1,4 +1,5 @@
 // Policies that do not go together are refused with what was found, what is required, and why.
+#include "unisono/accumulation/tokens.hpp"
 #include "unisono/compression/cast.hpp"
 #include "unisono/compression/int8.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
@@ -11,6 +12,9 @@
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/bounded_staleness.hpp"
+#include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/local_steps.hpp"
 
 namespace un = unisono;
@@ -223,6 +227,33 @@ int main() {
 // expect: Why: between two meetings each rank updates all of its own copy.
 #ifdef CASE_local_update_with_owners
     train(model, un::LocalSteps{}, un::ParameterServerReducer{});
+#endif
+
+// case: served_update_with_owners
+// expect: found an update that declares `served`, with a policy that declares `gives_owners`
+// expect: Why: the slices are owned by the servers that the update names
+#ifdef CASE_served_update_with_owners
+    train(model, un::Asynchronous{}, OwnedSharding{});
+#endif
+
+// case: served_update_with_reducer
+// expect: found a reducer, with an update that declares `served`. Required: no reducer.
+// expect: Why: each gradient goes to the servers by itself, so the reducer would not be used.
+#ifdef CASE_served_update_with_reducer
+    train(model, un::BoundedStaleness{}, un::RingReducer{});
+#endif
+
+// case: served_update_counts_tokens
+// expect: found an accumulation that declares `counts_tokens`, with an update that declares `served`
+// expect: Why: tokens are counted over all ranks, which would have to wait for each other.
+#ifdef CASE_served_update_counts_tokens
+    train(model, un::DelayCompensated{}, un::AccumulateTokens{.tokens = 10});
+#endif
+
+// case: served_update_with_a_norm
+// expect: found a clipping policy that declares `needs_agreement`, with an update that does not declare `agrees`
+#ifdef CASE_served_update_with_a_norm
+    train(model, un::Asynchronous{}, un::ClipByNorm{.max_norm = 1});
 #endif
 
 // case: scaling_with_local_update

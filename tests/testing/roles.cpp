@@ -9,6 +9,9 @@
 #include "unisono/testing/sharding_laws.hpp"
 #include "unisono/testing/update_laws.hpp"
 #include "unisono/testing/weighing_laws.hpp"
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/bounded_staleness.hpp"
+#include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;
@@ -214,6 +217,38 @@ struct Deaf {
 BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
     expect_lawful(update_laws(ArchetypeUpdate{}));
     expect_lawful(update_laws(un::Synchronous{}));
+    expect_lawful(served_update_laws(un::Asynchronous{}));
+    for (const std::uint64_t s : {0u, 1u, 5u}) expect_lawful(served_update_laws(un::BoundedStaleness{.staleness = s}));
+    expect_lawful(served_update_laws(un::DelayCompensated{.lambda = 2, .servers = 3}));
+}
+
+namespace {
+
+struct NobodyGoesOn : un::BoundedStaleness {
+    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const { return clock < slowest; }
+};
+struct OnlyTheFast : un::BoundedStaleness {
+    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const {
+        return clock == slowest || clock - slowest == 3;
+    }
+};
+struct Hasty : un::DelayCompensated {
+    template <class T>
+    void compensate(std::span<T> gradients, double, std::span<const T>, std::span<const T>) const {
+        for (T& g : gradients) g *= 2;
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(served_mutants) {
+    expect_reported(served_update_laws(NobodyGoesOn{}), {"the slowest itself does not go on"});
+    expect_reported(served_update_laws(OnlyTheFast{}),
+                    {"would not at a lesser clock", "would not if the slowest had come further"});
+    expect_reported(served_update_laws(Hasty{}), {"it makes 3", "of a gradient of 1.5", "that is not stale"});
+    NobodyGoesOn none;
+    none.servers = 0;
+    expect_reported(served_update_laws(none), {"it has 0 servers"});
 }
 
 BOOST_AUTO_TEST_CASE(mutants) {

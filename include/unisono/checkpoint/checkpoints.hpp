@@ -168,8 +168,13 @@ public:
 private:
     template <class Trainer>
     static void check_update() {
+        using Update = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().update)>;
         static_assert(
-            !requires { requires std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().update)>::local; },
+            !requires { requires Update::served; },
+            "unisono::Checkpoints: found a trainer whose update declares `served`. Required: one that does not. "
+            "Why: workers and servers are at different updates, which a checkpoint of one position cannot hold.");
+        static_assert(
+            !requires { requires Update::local; },
             "unisono::Checkpoints: found a trainer whose update declares `local`. Required: one that does not. "
             "Why: between two meetings each rank has parameters and optimizer state of its own, which a checkpoint "
             "of one state cannot hold.");

@@ -17,6 +17,7 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,8 @@ public:
     virtual ~EngineBase() = default;
     virtual bool poll(std::uint32_t operation) = 0;
     virtual void wait(std::uint32_t operation, nanoseconds timeout) = 0;
+    /// Until one of these is done; its place, looked for from `first` on, in a circle.
+    virtual std::size_t wait_any(std::span<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
     virtual void drop(std::uint32_t operation) noexcept = 0;
 };
 
@@ -169,7 +172,11 @@ public:
                 }
             }
         }
-        wait_long(index, timeout);
+        wait_long(std::span(&index, 1), 0, timeout);
+    }
+
+    std::size_t wait_any(std::span<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) override {
+        return wait_long(indices, first, timeout);
     }
 
     /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
@@ -258,11 +265,17 @@ private:
         return true;
     }
 
-    /// Drives everything until the operation is done, a fault comes or the time is over.
-    [[gnu::noinline]] void wait_long(std::uint32_t index, nanoseconds timeout) {
+    /// Drives everything until one of these is done, a fault comes or the time is over. Its place, looked for from `first` on, in a circle.
+    [[gnu::noinline]] std::size_t wait_long(std::span<const std::uint32_t> indices, std::size_t first,
+                                            nanoseconds timeout) {
         nanoseconds until = never;
-        std::uint32_t attempt = 0;
-        while (!is_done(index)) {
+        for (std::uint32_t attempt = 0;;) {
+            for (std::size_t i = 0; i < indices.size(); ++i) {
+                const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
+                if (!is_done(indices[place])) continue;
+                teller_.move(transport_);
+                return place;
+            }
             if (progress()) {
                 attempt = 0;
                 continue;
@@ -270,11 +283,11 @@ private:
             throw_if_faulty();
             if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
                 if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
-                suspect(index, until, timeout);
+                for (std::size_t i = 1; i < indices.size(); ++i) suspect(indices[i], never, timeout);
+                suspect(indices[0], until, timeout);
             }
             transport_.idle(attempt++, until);
         }
-        teller_.move(transport_);
     }
 
     void wait_for_repeated(OperationState& operation) {
@@ -284,7 +297,7 @@ private:
         active_.push_back(operation.number);
         GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
-        wait_long(operation.number, group.timeout);
+        wait_long(std::span(&operation.number, 1), 0, group.timeout);
     }
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {

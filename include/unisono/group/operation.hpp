@@ -3,9 +3,14 @@
 /// \file
 /// The handle of an operation in flight.
 
+#include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
@@ -39,6 +44,25 @@ public:
         if (engine_ == nullptr) return;
         engine_->wait(index_, timeout.count());
         drop();
+    }
+
+    /// Blocks until one of several is done that one rank has in flight, and returns its place; where several are, the next from
+    /// `first` on, in a circle. Those that were waited for already, or never started, do not count; one at least must. Throws as `wait`.
+    static std::size_t wait_any(std::span<Operation> operations, std::size_t first, std::chrono::nanoseconds timeout) {
+        detail::List<std::uint32_t> indices;
+        detail::List<std::size_t> places;
+        std::size_t from = 0;
+        for (std::size_t i = 0; i < operations.size(); ++i) {
+            if (operations[i].engine_ == nullptr) continue;
+            if (i < first) ++from;
+            indices.push_back(operations[i].index_);
+            places.push_back(i);
+        }
+        if (places.empty()) refuse_input("wait_any: no operation is in flight; expected at least one");
+        from = from == places.size() ? 0 : from;
+        const auto found = operations[places[0]].engine_->wait_any(indices, from, timeout.count());
+        operations[places[found]].drop();
+        return places[found];
     }
 
 private:

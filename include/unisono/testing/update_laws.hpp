@@ -1,13 +1,15 @@
 #pragma once
 
 /// \file
-/// The laws of update/update.hpp for any policy that agrees, and the least policy.
+/// The laws of update/update.hpp, of update/served.hpp, and the least policy.
 
 #include "unisono/core/text.hpp"
 #include "unisono/testing/testing.hpp"
+#include "unisono/update/served.hpp"
 #include "unisono/update/update.hpp"
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -87,7 +89,7 @@ static_assert(update_exchange<RecordingExchange>);
 /// Every update: starts and finishes its sums, asks once for the verdict, applies and publishes exactly if it says commit, after the
 /// sums have arrived, and returns the last word: that of `apply`, else the verdict; the same verbs each time.
 template <update_policy Policy>
-    requires(Policy::agrees)
+    requires(Policy::agrees || served_update_policy<Policy>)
 Violations update_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};
     struct Case {
@@ -129,6 +131,47 @@ Violations update_laws(const Policy& policy) {
         if (again.verbs() != exchange.verbs())
             found.add(concat({at, "and at the next time \"", again.verbs(), "\"; ranks would part"}));
     }
+    return found;
+}
+
+namespace detail {
+
+/// No delay, no compensation; and the same for the same.
+template <class Policy>
+void compensation_laws(const Policy& policy, Violations& found) {
+    constexpr std::array<double, 4> gradients = {1.5, -2, 0, 0.25}, now = {1, 2, 3, -4}, read = {0, 4, 3.5, -4};
+    const auto carried = [&](const std::array<double, 4>& from) {
+        std::array<double, 4> values = gradients;
+        policy.compensate(std::span<double>(values), 0.5, std::span<const double>(now), std::span<const double>(from));
+        return values;
+    };
+    const auto fresh = carried(now);
+    for (std::size_t i = 0; i < fresh.size(); ++i)
+        if (std::abs(fresh[i] - 0.5 * gradients[i]) > 1e-15)
+            found.add(concat({"it makes ", fresh[i], " of a gradient of ", gradients[i], " x 0.5 that is not stale"}));
+    if (carried(read) != carried(read)) found.add("it makes something else of the same gradient the next time");
+}
+
+} // namespace detail
+
+/// A policy that servers follow: one of them at least, the slowest worker goes on, who may go on may so at a lesser clock, or if the
+/// slowest has come further, and waiting for all ends; what is not stale needs no compensation.
+template <served_update_policy Policy>
+Violations served_update_laws(const Policy& policy) {
+    Violations found = update_laws(policy);
+    if (policy.servers < 1) found.add(concat({"it has ", policy.servers, " servers; expected at least 1"}));
+    for (std::uint64_t clock = 0; clock < 12; ++clock)
+        for (std::uint64_t slowest = 0; slowest <= clock; ++slowest) {
+            const bool goes = policy.goes_on(clock, slowest);
+            const std::string at = concat({"at clock ", clock, ", the slowest at ", slowest, ": "});
+            if (clock == slowest && !goes) found.add(at + "the slowest itself does not go on: all would wait");
+            if (goes != policy.goes_on(clock, slowest)) found.add(at + "it says something else the next time");
+            if (goes && clock > slowest && !policy.goes_on(clock - 1, slowest))
+                found.add(at + "it goes on, and would not at a lesser clock");
+            if (goes && slowest < clock && !policy.goes_on(clock, slowest + 1))
+                found.add(at + "it goes on, and would not if the slowest had come further");
+        }
+    if constexpr (requires { requires Policy::compensates; }) detail::compensation_laws(policy, found);
     return found;
 }
 

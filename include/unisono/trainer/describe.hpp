@@ -9,6 +9,7 @@
 #include "unisono/observe/table.hpp"
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/policy_fields.hpp"
+#include "unisono/trainer/report.hpp"
 
 #include <string>
 #include <string_view>
@@ -60,9 +61,18 @@ std::string session_text(const Session& session) {
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
+    if constexpr (Session::served) {
+        const Staleness& found = session.service().known_staleness();
+        table.row({"workers", concat({session.workers(), ", servers ", world.size() - session.workers(),
+                                      (session.serves() ? ", of which this is one" : "")})});
+        if (found.gradients != 0)
+            table.row({"staleness", concat({"mean ", found.mean, ", most ", found.most, " updates, at most ",
+                                            found.most_ahead, " clocks ahead, of ", count_text(found.gradients),
+                                            " gradients, as the ranks last met"})});
+    }
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
                                  ", optimizer ", bytes_text(exchange.state().bytes()), ", images ",
-                                 bytes_text(exchange.image_bytes())})});
+                                 bytes_text(exchange.image_bytes() + session.service_bytes())})});
     return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
 

@@ -70,11 +70,12 @@ public:
         auto& world = session_.world();
         const auto& policies = session_.policies();
         const auto size = static_cast<std::size_t>(data_.size());
+        session_.assemble();
         const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, policies.hosting, options_,
-                                                size, world.size(), world.rank());
+                                                size, session_.workers(), session_.worker());
         auto stream = policies.sampler.stream(shape, position_.epoch);
         plan_ = plan_training(stream, policies.sampler, policies.accumulation, policies.hosting, shape, options_,
-                              world.size());
+                              session_.workers());
         agree_on(world, "fit",
                  std::array<std::string_view, 7>{"data.size()", "FitOptions.batch_size", "FitOptions.epochs",
                                                  "the first epoch", "the first sample", "the micro-batches of an epoch",
@@ -82,6 +83,7 @@ public:
                  std::array<std::int64_t, 7>{shape.data_size, shape.batch_size, options_.epochs,
                                              position_.epoch.number(), position_.samples, plan_.rounds_per_epoch,
                                              shape.replicas});
+        if (session_.serves()) return finish();
         if (position_.samples != 0) stream.restart(position_.epoch, position_.samples);
         if (plan_.updates_per_epoch > 0)
             point_.updates_total = session_.exchange().applied() + updates_to_come(stream.rounds());
@@ -97,15 +99,28 @@ public:
             run_epoch(loader, epoch, observer);
             epoch = epoch.next();
         }
-        session_.meet();
-        broadcast_buffers(world, session_.model());
-        report_.position = position_;
-        return std::move(report_);
+        return finish();
     }
 
     [[nodiscard]] const TrainingPlan& plan() const { return plan_; }
 
 private:
+    FitReport finish() {
+        session_.meet();
+        if constexpr (Session::served) agree_on_end();
+        broadcast_buffers(session_.world(), session_.model());
+        report_.position = position_;
+        return std::move(report_);
+    }
+    /// Servers have not counted samples: all go on where rank 0, a worker, stands.
+    void agree_on_end() {
+        std::array<std::int64_t, 3> end = {position_.epoch.number(), position_.samples, report_.stopped ? 1 : 0};
+        broadcast(session_.world(), end, 0);
+        position_ = {Epoch{end[0]}, end[1]};
+        report_.stopped = end[2] != 0;
+        report_.staleness = session_.service().staleness();
+    }
+
     std::uint64_t updates_to_come(std::int64_t rounds_left) const {
         const std::int64_t first = (rounds_left + plan_.rounds_per_update - 1) / plan_.rounds_per_update;
         return static_cast<std::uint64_t>(std::min(first, plan_.updates_per_epoch) +

@@ -17,6 +17,7 @@
 /// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
 /// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
 /// | `local`               | update             | each rank updates its own copy, until the ranks meet                 |
+/// | `served`              | update             | servers of its own apply each gradient as it comes                   |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
 /// | `compresses`          | compression        | gradients do not travel as they are                                  |
@@ -30,13 +31,14 @@
 /// | sharding and reducer do not both give owners                             | a slice has one owner                       |
 /// | where owners are given, the reducer reduces to owners                    | the sum must arrive where it is used        |
 /// | an update that needs an owner is given owners                            | without lockstep two owners drift apart     |
-/// | who needs agreement is given an update that agrees, or is local          | else one rank skips what another applies    |
+/// | who needs agreement is given an update that agrees, or is local or served | else one rank skips what another applies   |
 /// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
 /// | clipping that needs agreement is given an update that agrees              | the norm is of all ranks' gradient           |
 /// | what compresses is given no owners, plain sums and an update that agrees | it forms the sum of all, of what it was given |
 /// | what has an exchange of its own is given no reducer                       | it would not be used                         |
 /// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
 /// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
+/// | a served update is given no reducer, no owners of slices, and no accumulation that counts tokens | its servers own the slices; nothing is summed over the workers |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
 /// | gradients are sharded exactly where the model is in units                | else the model holds them all, or nobody does |
 
@@ -67,6 +69,8 @@ template <class P>
 inline constexpr bool agrees = requires { requires P::agrees; };
 template <class P>
 inline constexpr bool local_update = requires { requires P::local; };
+template <class P>
+inline constexpr bool served_update = requires { requires P::served; };
 template <class P>
 inline constexpr bool needs_agreement = requires { requires P::needs_agreement; };
 template <class P>
@@ -173,12 +177,13 @@ struct Compatibility {
     static constexpr bool sums_reach_owners = !owned || reduces_to_owners<Reducer>;
     static constexpr bool owner_where_needed = !needs_owner<Update> || gives_owners<Sharding> || gives_owners<Reducer>;
     static constexpr bool agreement_where_needed =
-        agrees<Update> || local_update<Update> ||
+        agrees<Update> || local_update<Update> || served_update<Update> ||
         !(needs_agreement<Guard> || needs_agreement<Reducer> || needs_agreement<Sharding>);
     static constexpr bool whole_where_local = !local_update<Update> || !owned;
-    static constexpr bool parameters_stay_whole = !whole_parameters<Optimizer> || !owned;
+    static constexpr bool servers_own = !served_update<Update> || !owned;
+    static constexpr bool parameters_stay_whole = !whole_parameters<Optimizer> || !(owned || served_update<Update>);
     static constexpr bool good = one_names_owners && sums_reach_owners && owner_where_needed &&
-                                 agreement_where_needed && whole_where_local && parameters_stay_whole;
+                                 agreement_where_needed && whole_where_local && servers_own && parameters_stay_whole;
 
     /// The first rule that is broken; empty if none is.
     static constexpr std::string_view refusal = [] {
@@ -187,6 +192,7 @@ struct Compatibility {
         if (!owner_where_needed) return std::string_view("the update needs an owner and nobody gives one");
         if (!agreement_where_needed) return std::string_view("agreement is needed and the update does not agree");
         if (!whole_where_local) return std::string_view("the update is each rank's own and owners share it out");
+        if (!servers_own) return std::string_view("the update has servers and others give owners");
         if (!parameters_stay_whole) return std::string_view("the optimizer needs whole parameters and owners cut them");
         return std::string_view();
     }();
@@ -217,10 +223,16 @@ struct CompatiblePolicies {
         "unisono::Trainer: found an update that declares `local`, with a policy that declares `gives_owners`. "
         "Required: every rank owns everything, for instance Replicated with RingReducer. "
         "Why: between two meetings each rank updates all of its own copy.");
-    static_assert(Rules::parameters_stay_whole,
-                  "unisono::Trainer: found an optimizer that declares `whole_parameters`, with a policy that declares "
-                  "`gives_owners`. Required: every rank owns everything, for instance Replicated with RingReducer. "
-                  "Why: owners' slices may cut a parameter, and the optimizer would see parts of it only.");
+    static_assert(
+        Rules::servers_own,
+        "unisono::Trainer: found an update that declares `served`, with a policy that declares `gives_owners`. "
+        "Required: Replicated, and no reducer. "
+        "Why: the slices are owned by the servers that the update names, for instance Asynchronous{.servers = 2}.");
+    static_assert(
+        Rules::parameters_stay_whole,
+        "unisono::Trainer: found an optimizer that declares `whole_parameters`, with a policy that declares "
+        "`gives_owners` or `served`. Required: every rank owns everything, for instance Replicated with "
+        "RingReducer. Why: owners' slices may cut a parameter, and the optimizer would see parts of it only.");
     static constexpr bool good = Rules::good;
 };
 

@@ -20,6 +20,7 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/summation.hpp"
+#include "unisono/update/served.hpp"
 #include "unisono/update/synchronous.hpp"
 
 #include <type_traits>
@@ -93,6 +94,18 @@ struct TrainerPolicies {
         compression_has_its_way,
         "unisono::Trainer: found a reducer, with a compression that declares `own_exchange`. Required: no reducer. "
         "Why: what such a compression sends cannot be summed on the way, so the reducer would not be used.");
+    static_assert(!served_update<Update> || served_update_policy<Update>,
+                  "unisono::Trainer: the update policy declares `served` and lacks what update/served.hpp asks of one");
+    static constexpr bool served_without_reducer = !served_update<Update> || given_of<Family::reducer, Given...> == 0;
+    static_assert(served_without_reducer,
+                  "unisono::Trainer: found a reducer, with an update that declares `served`. Required: no reducer. "
+                  "Why: each gradient goes to the servers by itself, so the reducer would not be used.");
+    static constexpr bool served_counts_alone = !served_update<Update> || !Accumulation::counts_tokens;
+    static_assert(
+        served_counts_alone,
+        "unisono::Trainer: found an accumulation that declares `counts_tokens`, with an update that declares `served`. "
+        "Required: one that counts micro-batches or samples, for instance Accumulate. "
+        "Why: tokens are counted over all ranks, which would have to wait for each other.");
     static constexpr bool scaling_is_told = !Scaling::scales || Guard::inspects || Summation::reproducible;
     static_assert(scaling_is_told,
                   "unisono::Trainer: found a loss scaling that declares `scales`, with a guard that does not declare "
@@ -103,13 +116,13 @@ struct TrainerPolicies {
                   "unisono::Trainer: found a loss scaling that declares `scales`, with an update that does not declare "
                   "`agrees`. Required: an update that does, for instance Synchronous. "
                   "Why: the scale is lowered on all ranks alike.");
-    static constexpr bool good = compression_policy<Compression> && compression_sums_all && compression_has_its_way &&
-                                 scaling_is_told && scaling_agrees && loss_scaling_policy<Scaling> && grid_agrees &&
-                                 clipping_agrees && clipping_policy<Clipping> && TrainerArguments<Given...>::good &&
-                                 sampler_policy<Sampler> && accumulation_policy<Accumulation> && guard_policy<Guard> &&
-                                 update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
-                                 learning_rate_policy<LearningRate> && weighing<Weighing> &&
-                                 CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
+    static constexpr bool good =
+        compression_policy<Compression> && served_without_reducer && served_counts_alone && compression_sums_all &&
+        compression_has_its_way && scaling_is_told && scaling_agrees && loss_scaling_policy<Scaling> && grid_agrees &&
+        clipping_agrees && clipping_policy<Clipping> && TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
+        accumulation_policy<Accumulation> && guard_policy<Guard> && update_policy<Update> &&
+        sharding_policy<Sharding> && optimizer_policy<Optimizer> && learning_rate_policy<LearningRate> &&
+        weighing<Weighing> && CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
 
     explicit TrainerPolicies(Given&... given)
         : sampler(take<Sampler>(given...)), accumulation(take<Accumulation>(given...)),

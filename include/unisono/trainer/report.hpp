@@ -13,14 +13,18 @@ UNISONO_NAMESPACE_BEGIN
 /// One update, as all ranks saw it.
 struct UpdateReport {
     bool committed = false; ///< parameters changed; otherwise nothing did
-    bool alone = false; ///< an update of this rank's own (LocalSteps, Diloco): what is said here is of this rank alone
-    double loss = 0;    ///< over all micro-batches of all ranks, weighted as the gradients are
+    bool alone =
+        false; ///< of this rank's own gradients (LocalSteps, Diloco, Asynchronous, ...): so is all that is said here
+    double loss = 0; ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
     double gradient_norm = 0; ///< before clipping, where the clipping policy measures it (ClipByNorm); else 0
     double loss_scale = 1;    ///< of this update's passes
     int offender_rank = -1; ///< where the guard left the update out: the lowest rank with a gradient that is not finite
     std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss
-    std::uint64_t number = 0;             ///< updates committed so far, this one included
+    std::uint64_t number = 0;             ///< updates committed so far, this one included; of servers, all workers'
+    std::uint64_t staleness =
+        0; ///< updates that servers made between reading the parameters of this gradient and applying it
+    std::uint64_t ahead = 0; ///< clocks by which this worker was ahead of the slowest when it was answered
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< of all ranks, repeated ones included
@@ -35,10 +39,21 @@ struct EpochReport {
     std::int64_t samples = 0;
 };
 
+/// Of gradients that servers applied as they came (update/served.hpp), of all workers.
+struct Staleness {
+    std::uint64_t gradients = 0;
+    double mean = 0;
+    std::uint64_t most = 0;
+    std::uint64_t most_ahead = 0; ///< clocks by which a worker was ahead of the slowest when it was answered
+
+    friend bool operator==(const Staleness&, const Staleness&) = default;
+};
+
 struct FitReport {
     std::vector<EpochReport> epochs = {};
-    Position position = {}; ///< where the next `fit` goes on
-    bool stopped = false;   ///< the observer of updates asked for it
+    Position position = {};   ///< where the next `fit` goes on
+    bool stopped = false;     ///< the observer of updates asked for it
+    Staleness staleness = {}; ///< of this `fit`; nothing where no servers make the updates
 };
 
 /// Where a training stands, beside its numbers: what a checkpoint keeps of it. The same on all ranks.

@@ -14,6 +14,7 @@
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/service.hpp"
 #include "unisono/trainer/sharding_costs.hpp"
 #include "unisono/trainer/traced_verbs.hpp"
 
@@ -64,14 +65,19 @@ template <class World, class Model, class Policies>
 class Session {
 public:
     using T = parameter_element_t<Model>;
-    using Context = ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Compression,
-                                    typename Policies::Sharding, typename Policies::Guard, typename Policies::Clipping,
-                                    typename Policies::Scaling, typename Policies::Optimizer,
-                                    typename Policies::Weighing, typename Policies::Summation>;
+    /// Servers make the updates: the last ranks; the others are workers.
+    static constexpr bool served = served_update<typename Policies::Update>;
+    using Sharding = std::conditional_t<served, ServerSlices, typename Policies::Sharding>;
+    using Context =
+        ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Compression, Sharding,
+                        typename Policies::Guard, typename Policies::Clipping, typename Policies::Scaling,
+                        typename Policies::Optimizer, typename Policies::Weighing, typename Policies::Summation>;
 
     using Exchanges =
         std::conditional_t<shards_gradients<typename Policies::Sharding>, UnitExchange<Context>, Exchange<Context>>;
     using Meetings = Meeting<World, T, typename Policies::Update>;
+    struct NoService {};
+    using Served = std::conditional_t<served, Service<Exchange<Context>, typename Policies::Update>, NoService>;
     /// Ranks make updates of their own, which may fail on one of them.
     static constexpr bool local = local_update<typename Policies::Update>;
 
@@ -86,7 +92,7 @@ public:
             policies_.compression.check();
             policies_.scaling.check();
             agree_on_policies();
-            Context context{policies_.reducer,   policies_.compression,     policies_.sharding,
+            Context context{policies_.reducer,   policies_.compression,     sharding(),
                             policies_.guard,     policies_.clipping,        policies_.scaling,
                             policies_.optimizer, policies_.weighing_policy, policies_.summation};
             if constexpr (measured_sharding<typename Policies::Sharding>) {
@@ -96,6 +102,7 @@ public:
             }
             exchange_ = std::make_unique<Exchanges>(world, model, context, policies_.buckets);
             meeting_ = std::make_unique<Meetings>(world, exchange_->flat(), policies_.update);
+            if constexpr (served) service_ = std::make_unique<Served>(world, *exchange_, policies_.update);
             agree_on_shapes(world, model, exchange_->flat());
             if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
             else broadcast_parameters(world, exchange_->flat());
@@ -134,9 +141,34 @@ public:
 
     /// Ranks that go their own ways come together. Collective.
     void meet() {
-        if constexpr (!local) return; // nothing to do, and nothing to trace
-        [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-        meeting_->meet(exchange_->run(), operations_);
+        if constexpr (served) {
+            service_->meet();
+        } else if constexpr (local) {
+            [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
+            meeting_->meet(exchange_->run(), operations_);
+        }
+    }
+
+    /// Ranks that compute gradients, and which of them this one is; a server stands in for the first.
+    [[nodiscard]] int workers() const {
+        if constexpr (served) return service_->workers();
+        else return world_->size();
+    }
+    [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
+    /// This rank makes the updates of others, and none of its own.
+    [[nodiscard]] bool serves() const {
+        if constexpr (served) return service_->serves();
+        else return false;
+    }
+    /// Before ranks do something together that are not in lockstep: servers serve until all workers have come.
+    void assemble() {
+        if constexpr (served) service_->meet();
+    }
+    [[nodiscard]] const Served& service() const { return *service_; }
+    /// Bytes for messages, beside the exchange's.
+    [[nodiscard]] std::size_t service_bytes() const {
+        if constexpr (served) return service_->bytes();
+        else return 0;
     }
 
     /// Forgets what was collected.
@@ -153,7 +185,7 @@ public:
         const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
         const bool alone = goes_alone();
         if (alone) meeting_->depart();
-        const Verdict verdict = run_update();
+        const Verdict verdict = run_update(rate);
         if (alone && meeting_->due()) meet();
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
@@ -168,6 +200,7 @@ public:
         }
         report.gradient_norm = exchange_->gradient_norm();
         report.number = exchange_->applied();
+        if constexpr (served) tell_service(report);
         report.epoch = epoch;
         report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
         report.samples = static_cast<std::int64_t>(sums.samples);
@@ -228,19 +261,39 @@ public:
     }
 
 private:
-    Verdict run_update() {
-        if constexpr (Policies::Tracing::traces) {
+    [[nodiscard]] bool goes_alone() const { return served || meeting_->alone(exchange_->applied()); }
+
+    [[nodiscard]] Sharding sharding() const {
+        if constexpr (served) {
+            policies_.update.check();
+            const ServerSlices slices{policies_.update.servers};
+            slices.check(Policies::Update::name, world_->size());
+            return slices;
+        } else {
+            return policies_.sharding;
+        }
+    }
+    Verdict run_update([[maybe_unused]] double rate) {
+        if constexpr (served) {
+            [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
+            return service_->update(rate);
+        } else if constexpr (Policies::Tracing::traces) {
             TracedVerbs traced{*exchange_, tracer_, exchange_->applied()};
             return policies_.update.run(traced);
         } else {
             return policies_.update.run(*exchange_);
         }
     }
-
-    [[nodiscard]] bool goes_alone() const { return meeting_->alone(exchange_->applied()); }
+    void tell_service(UpdateReport& report) const {
+        if (world_->size() == 1) return;
+        const ServerAnswer& answer = service_->answer();
+        report.number = answer.number;
+        report.staleness = answer.staleness;
+        report.ahead = answer.ahead;
+    }
 
     static constexpr bool on_grid = Policies::Summation::reproducible;
-    using Refusal = std::conditional_t<local, error, agreed_error>;
+    using Refusal = std::conditional_t<local || served, error, agreed_error>;
     static constexpr int most_repeats = 8; ///< a wider grid may let a part be seen that was lost in what did not fit
 
     [[nodiscard]] bool skips() const {
@@ -301,6 +354,7 @@ private:
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
     std::unique_ptr<Exchanges> exchange_;
     std::unique_ptr<Meetings> meeting_;
+    std::unique_ptr<Served> service_;   ///< where servers make the updates
     std::vector<Operation> operations_; ///< of a meeting
     int repeated_ = 0;
 };

@@ -113,6 +113,7 @@ public:
             "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
             "policy that declares `needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
         return detail::telling_all(world(), "step", [&] {
+            if (session_.serves()) return UpdateReport{.alone = true, .number = updates()};
             for (;;) {
                 session_.begin();
                 session_.expect(sizeof...(Batches));
@@ -138,8 +139,9 @@ public:
         return updates;
     }
 
-    /// Where ranks go their own ways (LocalSteps, Diloco): they come together now, instead of when it is time. `fit` does so at its end,
-    /// and `evaluate` and `predict` before they begin. Afterwards all hold the same parameters. Else nothing. Collective.
+    /// Where ranks go their own ways (LocalSteps, Diloco, Asynchronous, ...): they come together now, instead of when it is time. `fit` does
+    /// so at its end, and `evaluate` and `predict` before they begin. Afterwards all hold the same parameters. Else nothing. Collective.
+    /// A server (update/served.hpp) serves here, until all workers have come: its `step` does nothing.
     void synchronise() {
         detail::telling_all(world(), "synchronise", [&] { session_.meet(); });
     }
@@ -231,10 +233,10 @@ public:
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
         const auto& p = session_.policies();
         const auto shape = detail::shape_of_fit(p.sampler, p.accumulation, p.hosting, options, data_size,
-                                                world().size(), world().rank());
+                                                session_.workers(), session_.worker());
         return describe() +
                detail::plan_text(detail::plan_training(p.sampler.stream(shape, Epoch{0}), p.sampler, p.accumulation,
-                                                       p.hosting, shape, options, world().size()));
+                                                       p.hosting, shape, options, session_.workers()));
     }
 
     /// Names the epoch of the passes of `step`; `fit` does so by itself.
@@ -245,6 +247,7 @@ public:
     /// All ranks hold the same parameters, to the bit; true of ParameterSharding, where none are held twice. Collective. \throws error mismatch that names rank and parameter
     void verify_replicas() {
         detail::telling_all(world(), "verify_replicas", [&] {
+            session_.assemble();
             if constexpr (!shards_parameters)
                 detail::verify_replicas(world(), session_.model(), session_.exchange().flat());
         });
@@ -252,7 +255,7 @@ public:
 
     /// Where the next `fit` goes on.
     [[nodiscard]] const Position& position() const { return progress_.position; }
-    /// Updates committed so far.
+    /// Updates committed so far; where servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// All of that, for checkpoints (checkpoint/checkpoint.hpp); and back, the same on all ranks.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
@@ -310,18 +313,18 @@ public:
 private:
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
+        session_.meet();
         const SamplerShape shape = detail::evaluation_shape(world(), session_.policies().hosting,
                                                             static_cast<std::size_t>(data.size()), options, who);
         detail::agree_on(world(), who, std::array<std::string_view, 2>{"data.size()", "EvaluateOptions.batch_size"},
                          std::array<std::int64_t, 2>{shape.data_size, shape.batch_size});
-        session_.meet();
         detail::broadcast_buffers(world(), session_.model());
         return shape;
     }
 
     template <class Batch>
     void add_own(const Batch& batch, std::size_t index, std::size_t count) {
-        const auto ranks = static_cast<std::uint64_t>(world().size());
+        const auto ranks = static_cast<std::uint64_t>(session_.workers());
         const PassFacts facts{.seed = 0,
                               .epoch = static_cast<std::uint64_t>(progress_.epoch.number()),
                               .update = session_.exchange().applied(),

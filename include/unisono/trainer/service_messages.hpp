@@ -1,0 +1,59 @@
+#pragma once
+
+/// \file
+/// What workers and servers say to each other.
+
+#include "unisono/update/update.hpp"
+
+#include <array>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+enum class PushKind : std::uint8_t {
+    gradient, ///< follows
+    empty,    ///< no data this time
+    left_out, ///< by the guard
+    meets     ///< no more until all have met; not answered
+};
+
+/// What a worker says. `clock`: its pushes before this one.
+struct WorkerPush {
+    PushKind kind = PushKind::empty;
+    std::uint64_t clock = 0;
+    double rate = 0;
+    double divisor = 0; ///< by which the gradient is to be divided: the sum of its weights
+};
+
+/// What a server answers.
+struct ServerAnswer {
+    Verdict verdict = Verdict::empty; ///< commit: the push was applied
+    std::uint64_t number = 0;         ///< updates of this server so far, with that of the push
+    std::uint64_t staleness = 0;      ///< of the push's gradient
+    std::uint64_t ahead = 0;          ///< clocks by which the worker is ahead of the slowest now
+};
+
+/// As they travel. Counts are below 2^53.
+using PushHead = std::array<double, 4>;
+using AnswerHead = std::array<double, 4>;
+
+inline constexpr int push_tag = 0, gradient_tag = 1, answer_tag = 2, parameters_tag = 3;
+
+inline PushHead pack(const WorkerPush& push) {
+    return {static_cast<double>(push.kind), static_cast<double>(push.clock), push.rate, push.divisor};
+}
+inline WorkerPush unpack_push(const PushHead& head) {
+    return {static_cast<PushKind>(head[0]), static_cast<std::uint64_t>(head[1]), head[2], head[3]};
+}
+inline AnswerHead pack(const ServerAnswer& answer) {
+    return {static_cast<double>(answer.verdict), static_cast<double>(answer.number),
+            static_cast<double>(answer.staleness), static_cast<double>(answer.ahead)};
+}
+inline ServerAnswer unpack(const AnswerHead& head) {
+    return {static_cast<Verdict>(head[0]), static_cast<std::uint64_t>(head[1]), static_cast<std::uint64_t>(head[2]),
+            static_cast<std::uint64_t>(head[3])};
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,35 @@
+#pragma once
+
+/// \file
+/// Nobody waits for anybody: servers apply each worker's gradient as it comes.
+
+#include "unisono/update/served.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Workers push gradients to servers, which apply each at once, and go on with the parameters that the answer brings; meanwhile the
+/// others' gradients have changed those (update/served.hpp). With W equal workers the staleness is about W - 1: take a learning rate, and
+/// a momentum, that bear it. Bytes of a push: a gradient there, parameters back. The order of updates, and so the bits, depends on
+/// when messages arrive; over `Simulated` on the seed alone. With one worker: sequential SGD.
+/// Source: Dean et al. 2012 (Downpour SGD), with one update between two pushes; Li et al. 2014 (parameter server).
+struct Asynchronous {
+    int servers = 1; ///< the last ranks of the world
+
+    static constexpr std::string_view name = "asynchronous";
+    static constexpr Family family = Family::update;
+    static constexpr bool agrees = false;
+    static constexpr bool needs_owner = false;
+    static constexpr bool served = true;
+    friend bool operator==(const Asynchronous&, const Asynchronous&) = default;
+
+    void check() const { detail::check_servers(name, servers); }
+    [[nodiscard]] bool together() const { return false; }
+    [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
+    template <update_exchange Exchange>
+    Verdict run(Exchange& exchange) const {
+        return Synchronous{}.run(exchange);
+    }
+};
+static_assert(served_update_policy<Asynchronous>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,39 @@
+#pragma once
+
+/// \file
+/// As asynchronous as a bound allows: nobody gets too far ahead.
+
+#include "unisono/update/served.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Stale synchronous parallel: a worker goes on as long as it is at most `staleness` clocks ahead of the slowest. So the parameters
+/// with which it begins its clock c (from 0) hold all workers' gradients of their clocks up to c - staleness - 1, all of its own, and
+/// whatever else has come. Between these, servers apply each gradient as it comes, as with `Asynchronous`; a bound that nobody
+/// reaches gives its bits. With `staleness` 0 there is nothing between: the gradients of a clock make one update, their weighted mean,
+/// summed in the order of ranks, which is `Synchronous`, to the bit where that sums in this order (two workers; memory that ranks share).
+/// Source: Ho et al. 2013 (SSP), section 3; there updates are added, as plain SGD's are here.
+struct BoundedStaleness {
+    std::uint64_t staleness = 1;
+    int servers = 1; ///< the last ranks of the world
+
+    static constexpr std::string_view name = "bounded staleness";
+    static constexpr Family family = Family::update;
+    static constexpr bool agrees = false;
+    static constexpr bool needs_owner = false;
+    static constexpr bool served = true;
+    friend bool operator==(const BoundedStaleness&, const BoundedStaleness&) = default;
+
+    void check() const { detail::check_servers(name, servers); }
+    [[nodiscard]] bool together() const { return staleness == 0; }
+    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const {
+        return clock <= slowest || clock - slowest <= staleness;
+    }
+    template <update_exchange Exchange>
+    Verdict run(Exchange& exchange) const {
+        return Synchronous{}.run(exchange);
+    }
+};
+static_assert(served_update_policy<BoundedStaleness>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,91 @@
+// Updates that servers make, with policies of the other families. The oracle is that of Synchronous on as many ranks as there are workers:
+// honest for BoundedStaleness without any, and for the others with one worker. What several make of stale gradients depends on the
+// moment: tests/simulated/served.cpp replays it.
+#include "matrix.hpp"
+
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/bounded_staleness.hpp"
+#include "unisono/update/delay_compensated.hpp"
+
+namespace unisono_matrix {
+namespace {
+
+template <class Update, class Guard, class Optimizer, class Sampler, class Accumulation, class Weighing, class Rate,
+          class Clipping>
+void check_served(const Update& update, const Guard& guard, const Optimizer& optimizer, const Sampler& sampler,
+                  const Accumulation& accumulation, const Weighing& weighing, const Rate& rate,
+                  const Clipping& clipping) {
+    using Rules = un::detail::Compatibility<un::NativeReducer, Update, un::Replicated, Guard, Optimizer>;
+    static_assert(Rules::good);
+    ++counts().ran;
+    for (const World& tried : worlds()) {
+        const int ranks = tried.ranks;
+        const int workers = ranks == 1 ? 1 : ranks - update.servers;
+        if (workers < 1 || (workers > 1 && !update.together())) continue;
+        test::any_on_processes = tried.processes;
+        struct Result { // of processes, maybe
+            std::array<double, columns> weights;
+            std::uint64_t updates;
+        };
+        const test::Shared<std::array<Result, 5>> results;
+        const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
+            Model model;
+            un::RowData<double, double> data{inputs(), columns, targets()};
+            un::Trainer trainer{world,     model,   weighing,     rate,   guard,
+                                optimizer, sampler, accumulation, update, un::Buckets{.first_bytes = 1, .bytes = 24},
+                                clipping};
+            trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
+            Result& mine = results->at(static_cast<std::size_t>(world.rank()));
+            const std::vector<double> values = model.values();
+            std::copy(values.begin(), values.end(), mine.weights.begin());
+            mine.updates = trainer.updates();
+        });
+        BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Update::name << ", "
+                                 << Optimizer::name << ", " << Sampler::name << ", " << Accumulation::name) {
+            for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
+            const std::uint64_t updates = results->at(0).updates;
+            BOOST_TEST(updates > 0u);
+            const auto expected =
+                serial(workers, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
+            for (int rank = 0; rank < ranks; ++rank) {
+                const Result& one = results->at(static_cast<std::size_t>(rank));
+                BOOST_TEST(one.updates == updates);
+                for (std::size_t j = 0; j < columns; ++j)
+                    BOOST_TEST(std::abs(one.weights[j] - expected[j]) <= 1e-11 * std::max(1.0, std::abs(expected[j])),
+                               "weight " << j << " is " << one.weights[j] << ", expected " << expected[j]);
+            }
+        }
+    }
+}
+
+/// What others give owners is refused.
+template <class Reducer, class Sharding>
+void count_refused() {
+    using Rules = un::detail::Compatibility<Reducer, un::Asynchronous, Sharding, un::FiniteGuard, un::Sgd>;
+    static_assert(!Rules::good);
+    ++counts().refused[std::string(Rules::refusal)];
+}
+
+} // namespace
+} // namespace unisono_matrix
+
+BOOST_AUTO_TEST_CASE(served) {
+    using namespace unisono_matrix;
+    check_served(un::BoundedStaleness{.staleness = 0}, un::FiniteGuard{},
+                 un::Sgd{.learning_rate = 0.1, .momentum = 0.9}, un::DistributedSampler{.seed = 4},
+                 un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{}, un::NoClipping{});
+    check_served(un::BoundedStaleness{.staleness = 0, .servers = 2}, un::NoGuard{}, un::Adam{.learning_rate = 0.02},
+                 un::InterleavedSampler{.replicas = 2, .seed = 7}, un::Accumulate{.steps = 4}, un::ByTokens{},
+                 un::CosineRate{.final_factor = 0.1}, un::ClipByValue{.limit = 0.1});
+    check_served(un::BoundedStaleness{.staleness = 0}, un::FiniteGuard{}, un::RmsProp{.learning_rate = 0.01},
+                 un::SequentialSampler{}, un::AccumulateSamples{.samples = 7}, un::ReplicasAlike{},
+                 un::WarmupRate{.updates = 3, .start_factor = 0.1}, un::NoClipping{});
+    check_served(un::Asynchronous{}, un::FiniteGuard{}, un::Adagrad{.learning_rate = 0.05}, un::SequentialSampler{},
+                 un::NoAccumulation{}, un::BySamples{}, un::StepDecayRate{.every = 4, .factor = 0.5}, un::NoClipping{});
+    check_served(un::DelayCompensated{.servers = 2}, un::NoGuard{}, un::AdamW{.learning_rate = 0.02},
+                 un::DistributedSampler{.seed = 6}, un::Accumulate{.steps = 2}, un::ByTokens{}, un::ConstantRate{},
+                 un::ClipByValue{.limit = 0.1});
+    count_refused<un::ParameterServerReducer, un::Replicated>();
+    count_refused<un::NativeReducer, EqualShards>();
+    count_refused<un::NativeReducer, un::StateSharding>();
+}

@@ -1,0 +1,72 @@
+// Updates that servers make, by processes: the bits of threads, and ranks that are killed.
+#define UNISONO_TEST_TRANSPORT unisono::SharedMemory
+#include "../trainer/served.hpp"
+#include "../trainer/outcomes.hpp"
+
+#include <unisono/trainer/trainer.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+#include <unistd.h>
+
+namespace un = unisono;
+using namespace unisono_test;
+
+namespace {
+
+using End = std::array<double, served_count>;
+
+/// Three workers' parameters after six updates each.
+template <class Update>
+End trained(int ranks, const Update& update) {
+    const test::Shared<End> end;
+    for (const auto& one : outcomes(ranks, [&](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5}, update};
+             for (int i = 0; i < 6 && world.rank() < 3; ++i) trainer.step(10 * i + world.rank());
+             trainer.synchronise();
+             trainer.verify_replicas();
+             const auto values = model.values();
+             if (world.rank() == 0) std::copy(values.begin(), values.end(), end->begin());
+         }))
+        BOOST_TEST(!one.failed, one.what);
+    return *end;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(served_updates)
+
+BOOST_AUTO_TEST_CASE(no_staleness_is_synchronous_to_the_bit) {
+    BOOST_TEST((trained(5, un::BoundedStaleness{.staleness = 0, .servers = 2}) == trained(3, un::Synchronous{})));
+}
+
+BOOST_AUTO_TEST_CASE(processes_train_asynchronously) {
+    BOOST_TEST((trained(5, un::BoundedStaleness{.staleness = 1000, .servers = 2}) != End{}));
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_is_killed_ends_the_training_of_all) {
+    if (!test::on_processes) return;
+    for (const int killed : {0, 3}) { // a worker, a server
+        const auto told = outcomes(4, [&](auto& world) {
+            Bowl<double> model;
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.05, .momentum = 0.5},
+                                un::BoundedStaleness{.staleness = 2}};
+            for (int i = 0; i < 1000; ++i) {
+                if (world.rank() == killed && (i == 7 || killed == 3)) ::kill(::getpid(), SIGKILL);
+                trainer.step(i);
+            }
+            trainer.synchronise();
+        });
+        for (int rank = 0; rank < 4; ++rank) {
+            if (rank == killed) continue;
+            const Outcome& one = told[static_cast<std::size_t>(rank)];
+            BOOST_TEST((one.failed && one.ours), one.what);
+            BOOST_TEST((one.code == un::ErrorCode::peer_lost), one.what);
+            BOOST_TEST(one.says("rank " + std::to_string(killed)), one.what);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

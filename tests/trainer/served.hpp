@@ -1,0 +1,66 @@
+// What the tests of updates that servers make share.
+#pragma once
+
+#include "unisono/core/memory.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/bounded_staleness.hpp"
+#include "unisono/update/delay_compensated.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace unisono_test {
+
+namespace un = unisono;
+
+inline constexpr std::size_t served_count = 53;
+
+inline double served_initial(std::size_t i) { return std::cos(0.3 * static_cast<double>(i)); }
+/// The gradient of a quadratic whose minimum and curvature are others for each batch.
+inline double served_slope(int seed, std::size_t i, double x) {
+    return (1 + 0.1 * static_cast<double>((i + static_cast<std::size_t>(seed)) % 7)) *
+           (x - std::sin(1.7 * seed + static_cast<double>(i)));
+}
+
+/// Parameters with gaps between them. A batch is a seed; a negative one gives NaN in parameter 3.
+template <class T>
+struct Bowl {
+    static constexpr std::array<std::size_t, 4> sizes = {20, 1, 0, 32};
+    std::vector<std::vector<T>> pieces, gradient_pieces;
+    std::vector<std::span<T>> spans, gradient_spans;
+
+    Bowl() {
+        std::size_t at = 0;
+        for (const std::size_t n : sizes) {
+            spans.push_back(pieces.emplace_back(n));
+            gradient_spans.push_back(gradient_pieces.emplace_back(n));
+            for (T& x : spans.back()) x = static_cast<T>(served_initial(at++));
+        }
+    }
+    Bowl(const Bowl&) = delete;
+    Bowl& operator=(const Bowl&) = delete;
+    auto& parameters() { return spans; }
+    auto& gradients() { return gradient_spans; }
+    double operator()(const int& seed, un::Pass& pass) {
+        std::size_t at = 0;
+        for (std::size_t p = 0; p < spans.size(); ++p)
+            for (std::size_t i = 0; i < spans[p].size(); ++i, ++at)
+                gradient_spans[p][i] += seed < 0 && p == 3
+                                            ? std::numeric_limits<T>::quiet_NaN()
+                                            : static_cast<T>(served_slope(seed, at, static_cast<double>(spans[p][i])));
+        for (std::size_t p = spans.size(); p-- > 0;) pass.ready(p);
+        return seed;
+    }
+    [[nodiscard]] std::vector<T> values() const {
+        std::vector<T> all;
+        for (const auto& one : spans) all.insert(all.end(), one.begin(), one.end());
+        return all;
+    }
+};
+
+} // namespace unisono_test

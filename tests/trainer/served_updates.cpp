@@ -1,0 +1,235 @@
+// Updates that servers make, over threads: beside Synchronous, uneven workers, faults, reports.
+#include "models.hpp"
+#include "outcomes.hpp"
+#include "served.hpp"
+
+#include "unisono/trainer/trainer.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+void expect(bool holds, const std::string& what) {
+    if (!holds) throw std::runtime_error(what);
+}
+
+int seed_of(int update, int worker) { return 10 * update + worker; }
+
+const un::Sgd sgd = {.learning_rate = 0.05, .momentum = 0.9};
+const un::Buckets buckets = {.first_bytes = 80, .bytes = 200};
+// All with the same types, each of which is a trainer to compile.
+
+/// Each worker's parameters after so many updates: worker w does not take part in updates below `late * w`, and has two micro-batches in
+/// each third one.
+template <class Update>
+std::vector<double> trained(int ranks, int workers, int late, const Update& update) {
+    const test::Shared<std::array<double, served_count>> end;
+    for (const auto& one : outcomes(ranks, [&](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, sgd, buckets, update};
+             const int worker = world.rank();
+             for (int i = 0; i < 7 && worker < workers; ++i) {
+                 const auto report = i < late * worker ? trainer.step()
+                                     : i % 3 == 2      ? trainer.step(seed_of(i, worker), seed_of(50 + i, worker))
+                                                       : trainer.step(seed_of(i, worker));
+                 expect(report.committed, "an update was left out");
+                 expect(report.number == static_cast<std::uint64_t>(i) + 1, "the number of an update");
+             }
+             trainer.synchronise();
+             trainer.verify_replicas();
+             expect(trainer.updates() == 7, "the updates of rank " + std::to_string(worker));
+             if (world.rank() == 0) std::ranges::copy(model.values(), end->begin());
+         }))
+        BOOST_TEST(!one.failed, one.what);
+    return {end->begin(), end->end()};
+}
+
+/// Rank by rank so many updates, then all meet, and again.
+template <class Update>
+void check_uneven(const Update& update) {
+    const int workers = 3;
+    const int ranks = workers + update.servers;
+    for (const auto& one : outcomes(ranks, [&](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, sgd, buckets, update};
+             for (int round = 0; round < 2; ++round) {
+                 for (int i = 0; i < 2 + 9 * world.rank() && world.rank() < workers; ++i)
+                     expect(trainer.step(seed_of(i, world.rank())).committed, "committed");
+                 trainer.verify_replicas(); // comes together first
+                 const std::string text = trainer.describe();
+                 expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos,
+                        text);
+                 expect(text.find(" of 33 gradients") != std::string::npos, text);
+             }
+         }))
+        BOOST_TEST(!one.failed, one.what);
+}
+
+/// What `fit` comes to: y = x0 - 2 x1.
+template <class Update>
+void check_fit(int ranks, int servers, const Update& update) {
+    std::vector<double> x(44), targets(22);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i));
+    for (std::size_t i = 0; i < targets.size(); ++i) targets[i] = x[2 * i] - 2 * x[2 * i + 1];
+    for (const auto& one : outcomes(ranks, [&](auto& world) {
+             LeastSquares<double> model(2);
+             const un::RowData<double, double> data(x, 2, targets);
+             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, update};
+             const bool serves = world.rank() >= ranks - servers;
+             std::int64_t updates = 0;
+             const auto found = trainer.fit(data, {.epochs = 40, .batch_size = 2, .progress = false},
+                                            [&](const un::UpdateReport& report) { updates += report.alone ? 1 : 0; });
+             trainer.verify_replicas();
+             expect(std::abs(model.values()[0] - 1) < 0.01 && std::abs(model.values()[1] + 2) < 0.01, "the answer");
+             expect(found.position == un::Position{un::Epoch{40}, 0} && trainer.position() == found.position,
+                    "position");
+             const auto each = 40 * ((22 / (ranks - servers) + 1) / 2); // micro-batches of two of each worker
+             expect(updates == (serves ? 0 : each), "updates " + std::to_string(updates));
+             expect(found.epochs.size() == (serves ? 0u : 40u), "epochs");
+             expect(found.staleness.gradients == static_cast<std::uint64_t>(each * (ranks - servers)), "gradients");
+             expect(found.staleness.mean <= static_cast<double>(found.staleness.most), "staleness");
+             const auto predictions = trainer.predict(data);
+             expect(predictions.size() == 22 && std::abs(predictions[7] - targets[7]) < 0.05, "predictions");
+             const auto last = trainer.fit(data, {.epochs = 2, .batch_size = 2, .progress = false},
+                                           [&](const un::UpdateReport&) { return false; });
+             expect(last.stopped && last.position == un::Position{un::Epoch{40}, 2 * (ranks - servers)}, "stopped");
+             expect(trainer.describe(22, {.batch_size = 2}).find("22 samples") != std::string::npos, "plan");
+         }))
+        BOOST_TEST(!one.failed, one.what);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(served_updates)
+
+BOOST_AUTO_TEST_CASE(no_staleness_is_synchronous_to_the_bit) {
+    for (const int workers : {1, 2, 3, 4}) {
+        const auto expected = trained(workers, workers, 0, un::Synchronous{});
+        for (const int servers : {1, 3})
+            BOOST_TEST((trained(workers + servers, workers, 0,
+                                un::BoundedStaleness{.staleness = 0, .servers = servers}) == expected));
+    }
+    const auto late = trained(3, 3, 1, un::Synchronous{}); // with workers that have no data at first
+    BOOST_TEST((late != trained(3, 3, 0, un::Synchronous{})));
+    BOOST_TEST((late == trained(4, 3, 1, un::BoundedStaleness{.staleness = 0})));
+}
+
+BOOST_AUTO_TEST_CASE(one_worker_is_synchronous) {
+    const auto expected = trained(1, 1, 0, un::Synchronous{});
+    BOOST_TEST((trained(1, 1, 0, un::Asynchronous{}) == expected)); // no server
+    BOOST_TEST((trained(2, 1, 0, un::Asynchronous{}) == expected));
+    BOOST_TEST((trained(3, 1, 0, un::DelayCompensated{.lambda = 0.5, .servers = 2}) == expected)); // nothing is stale
+}
+
+BOOST_AUTO_TEST_CASE(workers_may_make_different_numbers_of_updates) {
+    check_uneven(un::Asynchronous{.servers = 2});
+    check_uneven(un::BoundedStaleness{.staleness = 1});
+    check_uneven(un::BoundedStaleness{.staleness = 0, .servers = 2});
+    check_uneven(un::DelayCompensated{});
+}
+
+BOOST_AUTO_TEST_CASE(fit_comes_to_the_known_answer) {
+    check_fit(3, 1, un::BoundedStaleness{.staleness = 1000});
+    check_fit(4, 2, un::BoundedStaleness{.staleness = 2, .servers = 2});
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_that_throws_ends_the_training_of_all) {
+    for (const int thrower : {0, 2}) {
+        const auto told = outcomes(4, [&](auto& world) {
+            Bowl<double> model;
+            un::Trainer trainer{world, model, sgd, buckets, un::BoundedStaleness{.staleness = 1}};
+            for (int i = 0; i < 1000; ++i) {
+                if (world.rank() == thrower && i == 5) throw std::runtime_error("the data are gone");
+                trainer.step(i);
+            }
+            trainer.synchronise();
+        });
+        for (std::size_t rank = 0; rank < told.size(); ++rank) {
+            BOOST_TEST(told[rank].failed);
+            if (static_cast<int>(rank) != thrower) BOOST_TEST(told[rank].ours, told[rank].what);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_nan_is_named_to_all) {
+    for (const auto& one : outcomes(4, [](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, sgd, buckets, un::Asynchronous{}};
+             for (int i = 0; i < 1000; ++i) trainer.step(world.rank() == 1 && i == 3 ? -1 : i);
+             trainer.synchronise();
+         })) {
+        BOOST_TEST((one.failed && one.ours), one.what);
+        BOOST_TEST((one.code == un::ErrorCode::not_finite), one.what);
+        BOOST_TEST(one.says("the gradient of parameter 3 is NaN or infinite on rank 1"), one.what);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out) {
+    for (const std::uint64_t staleness : {0u, 4u})
+        for (const auto& one : outcomes(3, [&](auto& world) {
+                 Bowl<double> model;
+                 un::Trainer trainer{world, model, un::BoundedStaleness{.staleness = staleness},
+                                     un::FiniteGuard{un::OnOffence::skip}};
+                 for (int i = 0; i < 6 && world.rank() < 2; ++i) {
+                     const bool mine = world.rank() == 1 && i == 2;
+                     const auto report = trainer.step(mine ? -1 : i);
+                     const bool left_out = mine || (staleness == 0 && i == 2); // of one clock: all or none
+                     expect(report.committed != left_out, "committed");
+                     expect((report.offender_rank == 1) == mine && (report.offender_parameter == 3) == mine,
+                            "offender");
+                 }
+                 trainer.verify_replicas();
+                 for (const double value : model.values()) expect(std::isfinite(value), "a NaN came through");
+                 const std::uint64_t expected = staleness == 0 ? 5 : world.rank() == 2 ? 11 : world.rank() == 1 ? 5 : 6;
+                 expect(trainer.updates() == expected, "updates");
+             }))
+            BOOST_TEST(!one.failed, one.what);
+}
+
+BOOST_AUTO_TEST_CASE(a_worker_without_data_ticks) {
+    for (const auto& one : outcomes(3, [](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, sgd, buckets, un::BoundedStaleness{.staleness = 1}};
+             for (int i = 0; i < 8 && world.rank() < 2; ++i) {
+                 const auto report = world.rank() == 1 ? trainer.step() : trainer.step(i);
+                 expect(report.committed == (world.rank() == 0) && report.alone, "report");
+             }
+             expect(trainer.step(1).micro_batches == (world.rank() == 2 ? 0 : 1), "a server has no data");
+             trainer.verify_replicas();
+         }))
+        BOOST_TEST(!one.failed, one.what);
+}
+
+BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {
+    const auto refused = [](int ranks, const auto& update, const std::string& expected) {
+        for (const auto& one : outcomes(ranks, [&](auto& world) {
+                 Bowl<double> model;
+                 un::Trainer trainer{world, model, sgd, buckets, update};
+             })) {
+            BOOST_TEST((one.failed && one.ours), one.what);
+            BOOST_TEST(one.says(expected), one.what);
+        }
+    };
+    refused(2, un::Asynchronous{.servers = 2}, "asynchronous.servers is 2 in a world of 2 ranks; expected at most 1");
+    refused(2, un::Asynchronous{.servers = 0}, "asynchronous.servers is 0; expected at least 1");
+    refused(1, un::BoundedStaleness{.servers = -1}, "bounded staleness.servers is -1; expected at least 1");
+    refused(2, un::DelayCompensated{.lambda = -0.1}, "delay compensated.lambda is -0.100000; expected a finite number");
+    for (const auto& one : outcomes(3, [](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, sgd, buckets,
+                                 un::BoundedStaleness{.staleness = world.rank() == 1 ? 2u : 1u}};
+         }))
+        BOOST_TEST(one.says("another update"), one.what);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
