@@ -104,12 +104,11 @@ BOOST_AUTO_TEST_CASE(reproducible_on_any_ranks) {
     for (const std::int64_t steps : {1, 3}) {
         const Result expected = train({.steps = steps});
         BOOST_TEST(expected.updates == (steps == 1 ? 9u : 3u));
-        for (const Stage stage : every_stage)
-            for (const int ranks : {1, 2, 3, 4, 5})
-                same_bits({.ranks = ranks, .stage = stage, .steps = steps}, expected);
-        for (const Stage stage : {Stage::gradients, Stage::parameters})
-            for (const int ranks : {2, 5})
-                same_bits({.ranks = ranks, .stage = stage, .processes = true, .steps = steps}, expected);
+        for (const Stage stage : every_stage) same_bits({.ranks = 3, .stage = stage, .steps = steps}, expected);
+        for (const Stage stage : {Stage::gradients, Stage::parameters}) {
+            for (const int ranks : {1, 2, 4, 5}) same_bits({.ranks = ranks, .stage = stage, .steps = steps}, expected);
+            same_bits({.ranks = 2, .stage = stage, .processes = true, .steps = steps}, expected);
+        }
     }
 }
 
@@ -160,19 +159,23 @@ BOOST_AUTO_TEST_CASE(plain_sums_of_several) {
 
 #endif
 
-// Saved under any stage on some ranks, resumed under any stage on others.
+// Saved under any stage on 1 to 4 ranks, resumed under any on others: each stage meets each, and each number of ranks.
 BOOST_AUTO_TEST_CASE(checkpoints) {
     const Result expected = train({});
-    for (const Stage before : every_stage)
-        for (const int ranks : {1, 3, 4}) {
+    for (std::size_t before = 0; before < 4; ++before)
+        for (std::size_t i = 0; i < 4; ++i) {
             const Folder folder;
-            train({.ranks = ranks, .stage = before, .folder = folder.path, .stop_after = 5}); // within an epoch
-            for (const Stage after : every_stage)
-                for (const int others : {1, 2, 4}) {
-                    const Case how{.ranks = others, .stage = after, .folder = folder.path, .resume = true};
-                    BOOST_TEST_CONTEXT("saved as stage " << static_cast<int>(before) << " on " << ranks)
-                    same_bits(how, expected);
-                }
+            const Case saved{.ranks = static_cast<int>(i) + 1,
+                             .stage = every_stage[before],
+                             .folder = folder.path,
+                             .stop_after = 5}; // within an epoch
+            train(saved);
+            const Case resumed{.ranks = static_cast<int>((before + i) % 4) + 1,
+                               .stage = every_stage[(before + 2 * i + i / 2) % 4],
+                               .folder = folder.path,
+                               .resume = true};
+            BOOST_TEST_CONTEXT("saved by " << text(saved))
+            same_bits(resumed, expected);
         }
 }
 
