@@ -72,6 +72,7 @@ public:
         gradients_.begin();
         closed_ = world_->size() == 1;
         opened_ = false;
+        pass_ = nullptr;
         walk_.forget();
     }
 
