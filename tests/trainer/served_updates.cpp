@@ -84,7 +84,7 @@ void check_fit(int ranks, int servers, const Update& update) {
     for (const auto& one : outcomes(ranks, [&](auto& world) {
              LeastSquares<double> model(2);
              const un::RowData<double, double> data(x, 2, targets);
-             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, update};
+             un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, update, un::Replicas{ranks - servers}};
              const bool serves = world.rank() >= ranks - servers;
              std::int64_t updates = 0;
              const auto found = trainer.fit(data, {.epochs = 40, .batch_size = 2, .progress = false},

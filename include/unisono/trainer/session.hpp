@@ -7,6 +7,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
+#include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
@@ -159,6 +160,11 @@ public:
     [[nodiscard]] bool serves() const {
         if constexpr (served) return service_->serves();
         else return false;
+    }
+    /// Servers evaluate, too, and so there may be more ranks than replicas that train.
+    [[nodiscard]] auto evaluation_hosting() const {
+        if constexpr (served) return ReplicasOfRanks{};
+        else return policies_.hosting;
     }
     /// Before ranks do something together that are not in lockstep: servers serve until all workers have come.
     void assemble() {
