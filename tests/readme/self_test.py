@@ -1,4 +1,5 @@
-"""The documentation check must wrap what is incomplete, take what is complete, and see a block that does not compile."""
+"""The documentation check must wrap what is incomplete, take what is complete, and see a block that does not compile; that of links, one
+that leads nowhere."""
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,14 @@ CASES = [
     ("second of two", False, f"{FENCE}cpp\nint n = 1;\n{FENCE}\n\n{FENCE}cpp\nint m = missing;\n{FENCE}\n"),
 ]
 
+LINKS = [
+    ("a file beside it", True, "[other](other.md), [its part](other.md#a-part-of-it), [here](#title), [far](https://nowhere.invalid)"),
+    ("code is no link", True, f"`[a](b)`\n{FENCE}\n[a](b)\n{FENCE}\n"),
+    ("no such file", False, "[other](another.md)"),
+    ("no such heading", False, "[other](other.md#another-part)"),
+    ("out of the project", False, "[other](../../../etc/passwd)"),
+]
+
 failed = 0
 for name, good, text in CASES:
     with tempfile.TemporaryDirectory() as folder:
@@ -34,4 +43,12 @@ for name, good, text in CASES:
     if not as_expected:
         failed += 1
         print(result.stdout, result.stderr)
+for name, good, text in LINKS:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "other.md").write_text("# Other\n\n## A `part` of it!\n")
+        Path(folder, "page.md").write_text(f"# Title\n\n{text}\n")
+        result = subprocess.run([sys.executable, str(CHECK.with_name("links.py")), folder], capture_output=True, text=True)
+    if (result.returncode == 0) != good or result.stderr:
+        failed += 1
+        print("FAILED:", name, result.stdout, result.stderr)
 sys.exit(1 if failed else 0)
