@@ -217,6 +217,7 @@ BOOST_AUTO_TEST_CASE(a_report_is_of_the_rank_alone) {
     for (const auto& one : outcomes(2, [](auto& world) {
              Quadratic model(world, false);
              un::Trainer trainer{world, model, un::LocalSteps{.steps = 2, .warm_up = 1}};
+             const std::string before = trainer.describe();
              const auto together = trainer.step(world.rank()); // both
              const auto own = trainer.step(5 + world.rank());
              if (together.alone || together.micro_batches != 2 || together.loss != 0.5)
@@ -225,6 +226,7 @@ BOOST_AUTO_TEST_CASE(a_report_is_of_the_rank_alone) {
              if (world.rank() == 0) trainer.step(); // has no data: takes part all the same
              else trainer.step(7);
              trainer.verify_replicas();
+             if (trainer.describe() == before) throw std::runtime_error("the image of a meeting does not count");
          }))
         BOOST_TEST(!one.failed, one.what);
 }

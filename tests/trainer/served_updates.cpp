@@ -70,6 +70,7 @@ void check_uneven(const Update& update) {
                  expect(text.find("workers") != std::string::npos && text.find("3, servers") != std::string::npos,
                         text);
                  expect(text.find(" of 33 gradients") != std::string::npos, text);
+                 expect(text.find("reducer") == std::string::npos && text.find("sharding") == std::string::npos, text);
              }
          }))
         BOOST_TEST(!one.failed, one.what);

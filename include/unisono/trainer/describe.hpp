@@ -56,7 +56,10 @@ std::string session_text(const Session& session) {
     std::string_view transport = std::remove_cvref_t<decltype(world)>::transport_type::name;
     if constexpr (requires { world.endpoint().actual_name(); }) transport = world.endpoint().actual_name();
     table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
-    for (const PolicyFacts& one : session.policies().facts()) table.row({std::string(one.family), one.text()});
+    for (const PolicyFacts& one : session.policies().facts()) {
+        const bool unused = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
+        if (!Session::served || !unused) table.row({std::string(one.family), one.text()}); // servers do both
+    }
     if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
@@ -72,7 +75,7 @@ std::string session_text(const Session& session) {
     }
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
                                  ", optimizer ", bytes_text(exchange.state().bytes()), ", images ",
-                                 bytes_text(exchange.image_bytes() + session.service_bytes())})});
+                                 bytes_text(exchange.image_bytes() + session.other_bytes())})});
     return concat({"trainer\n", table.text(2), "  ", exchange.flat().layout().describe()});
 }
 

@@ -27,8 +27,7 @@ public:
     static constexpr bool alone(std::uint64_t) { return false; }
     static constexpr void depart() {}
     static constexpr bool due() { return false; }
-    template <class Run>
-    static void meet(Run&, std::vector<Operation>&) {}
+    static constexpr std::size_t bytes() { return 0; }
 };
 
 /// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
@@ -76,6 +75,9 @@ public:
         ++met_;
         flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) { arrive(one); });
     }
+
+    /// Of images of the parameters, made when they are first needed, and of the outer optimizer's state.
+    [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
 
 private:
     static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };

@@ -171,10 +171,10 @@ public:
         if constexpr (served) service_->meet();
     }
     [[nodiscard]] const Served& service() const { return *service_; }
-    /// Bytes for messages, beside the exchange's.
-    [[nodiscard]] std::size_t service_bytes() const {
+    /// Bytes for messages to servers and for meetings, beside the exchange's.
+    [[nodiscard]] std::size_t other_bytes() const {
         if constexpr (served) return service_->bytes();
-        else return 0;
+        else return meeting_->bytes();
     }
 
     /// Forgets what was collected.
