@@ -115,7 +115,8 @@ def by_launchers():
             for launcher, out, err in launched.all(unisono_run, count, [program, *line]):
                 assert out == expected, f"{launcher}:\n{out}expected:\n{expected}{err}"
     for launcher, out, err in launched.all(unisono_run, 2, [program]):
-        assert out == f"2 ranks, distributed  {article_row}\n" and err == "", f"{launcher}: {out}{err}"
+        told = [line for line in err.splitlines() if not line.startswith("[hwloc/")] # MPI's, where there is no /sys
+        assert out == f"2 ranks, distributed  {article_row}\n" and not told, f"{launcher}: {out}{err}"
     out, err, status = launched.by_unisono_run(unisono_run, 2, [program, "--acc-steps", "2", "--ranks", "2"])
     assert status == 0 and out.startswith("2 ranks, distributed, 2 accumulation steps"), out + err
     for line, words in ((["--ranks", "3"], "--ranks 3, but unisono-run has started 2 ranks"),

@@ -48,7 +48,7 @@ def consumer(name, *definitions, components=()):
     for component in components:
         told = run(folder / f"consumer_{component}", env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1",
                                                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
-        assert told == f"consumer with {component}: 1 rank, sum 3\n", told
+        assert told.splitlines()[-1] == f"consumer with {component}: 1 rank, sum 3", told # MPI may have complained of the machine before
     print(f"{name}: the consumer runs", *components)
     return folder
 
