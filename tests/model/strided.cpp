@@ -157,7 +157,6 @@ BOOST_AUTO_TEST_CASE(trained_as_contiguous_ones_are) {
 
 BOOST_AUTO_TEST_CASE(contiguous_tensors_are_trained_in_place) {
     Network contiguous(false), strided(true);
-    const un::WithStrides in_place(contiguous);
     un::WithStrides copied(strided);
     un::WithStrides same(contiguous);
     BOOST_TEST(same.parameters()[0].data() == contiguous.matrix.data());

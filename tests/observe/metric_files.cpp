@@ -135,8 +135,7 @@ BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
     const Folder folder;
     un::TensorBoardFile log(Rank{}, folder / "runs");
     log.write(300, {{"loss", 0.5}});
-    const Folder* const parent = &folder;
-    BOOST_TEST(parent->names().size() == 1u);
+    BOOST_TEST(folder.names().size() == 1u);
     std::string path;
     DIR* all = ::opendir((folder / "runs").c_str());
     while (const dirent* entry = ::readdir(all))

@@ -104,15 +104,15 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// once, added and zeroed. Checkpoints see the tensors' sizes, in row-major order. Names and buffers are the model's own.
 /// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not go together; elements that overlap).
 template <class M>
-class WithStrides {
+class WithStrides : public detail::WrappedModel<M> {
     template <class Tensors>
     using element_of = typename std::remove_cvref_t<decltype(*std::begin(std::declval<Tensors&>()))>::Element;
 
 public:
     using Element = element_of<decltype(std::declval<M&>().parameter_tensors())>;
-    static constexpr GradientKind gradient_kind = gradient_kind_of<M>;
+    using detail::WrappedModel<M>::wrapped;
 
-    explicit WithStrides(M& model) : model_(&model) {
+    explicit WithStrides(M& model) : detail::WrappedModel<M>(model) {
         for (const StridedTensor<Element>& one : model.parameter_tensors()) tensors_.push_back({one, {}, {}, {}});
         std::size_t at = 0;
         for (const StridedTensor<Element>& one : model.gradient_tensors()) {
@@ -135,21 +135,6 @@ public:
         for (const Tensor& one : tensors_) shapes.push_back(one.parameter.sizes);
         return shapes;
     }
-    decltype(auto) parameter_names()
-        requires requires(M& m) { m.parameter_names(); }
-    {
-        return model_->parameter_names();
-    }
-    decltype(auto) buffers()
-        requires requires(M& m) { m.buffers(); }
-    {
-        return model_->buffers();
-    }
-    decltype(auto) buffer_names()
-        requires requires(M& m) { m.buffer_names(); }
-    {
-        return model_->buffer_names();
-    }
 
     template <class Batch>
         requires requires(M& m, const Batch& batch, Pass& pass) {
@@ -160,7 +145,7 @@ public:
         for (std::size_t p = 0; p < tensors_.size() && !clean_; ++p) zero(p); // the last call threw
         clean_ = false;
         detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
-        const double loss = static_cast<double>((*model_)(batch, taking.pass()));
+        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
         taking.finish();
         clean_ = true;
         return loss;
@@ -169,13 +154,13 @@ public:
         requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
     void evaluate(const Batch& batch, Metrics&... metrics) {
         refresh();
-        model_->evaluate(batch, metrics...);
+        wrapped().evaluate(batch, metrics...);
     }
     template <class Batch>
         requires requires(M& m, const Batch& batch) { m.predict(batch); }
     decltype(auto) predict(const Batch& batch) {
         refresh();
-        return model_->predict(batch);
+        return wrapped().predict(batch);
     }
 
     /// The model's tensors become those of now: after training, before the model is used by itself.
@@ -188,7 +173,6 @@ public:
                 });
         }
     }
-    [[nodiscard]] M& wrapped() { return *model_; }
 
 private:
     struct Tensor {
@@ -202,8 +186,8 @@ private:
         check(p, one.parameter, "parameter");
         check(p, one.gradient, "gradient");
         if (one.parameter.sizes != one.gradient.sizes)
-            refuse_input({"WithStrides: ", label(p), " has sizes (", sizes_text(one.parameter), ") and its gradient (",
-                          sizes_text(one.gradient), "); expected the same"});
+            refuse_input({"WithStrides: ", parameter_label(*this, p), " has sizes (", sizes_text(one.parameter),
+                          ") and its gradient (", sizes_text(one.gradient), "); expected the same"});
         const std::size_t count = one.parameter.count();
         if (one.parameter.contiguous() && one.gradient.contiguous()) {
             parameter_spans_.emplace_back(one.parameter.data, count);
@@ -223,13 +207,13 @@ private:
 
     void check(std::size_t p, const StridedTensor<Element>& tensor, std::string_view which) {
         if (tensor.sizes.size() != tensor.strides.size())
-            refuse_input({"WithStrides: the ", which, " of ", label(p), " has ", tensor.sizes.size(), " sizes and ",
-                          tensor.strides.size(), " strides; expected as many"});
+            refuse_input({"WithStrides: the ", which, " of ", parameter_label(*this, p), " has ", tensor.sizes.size(),
+                          " sizes and ", tensor.strides.size(), " strides; expected as many"});
         if (tensor.data == nullptr && tensor.count() != 0)
-            refuse_input({"WithStrides: the ", which, " of ", label(p), " has no memory"});
+            refuse_input({"WithStrides: the ", which, " of ", parameter_label(*this, p), " has no memory"});
         if (!detail::elements_apart(tensor))
-            refuse_input({"WithStrides: elements of the ", which, " of ", label(p), " with sizes (", sizes_text(tensor),
-                          ") overlap; expected strides that keep them apart"});
+            refuse_input({"WithStrides: elements of the ", which, " of ", parameter_label(*this, p), " with sizes (",
+                          sizes_text(tensor), ") overlap; expected strides that keep them apart"});
     }
 
     /// Adds a gradient to the image, and zeroes it.
@@ -254,21 +238,12 @@ private:
         });
     }
 
-    [[nodiscard]] std::string label(std::size_t index) {
-        if constexpr (requires { std::begin(model_->parameter_names()); }) {
-            std::size_t at = 0;
-            for (const auto& name : model_->parameter_names())
-                if (at++ == index) return concat({"parameter ", index, " (", name, ")"});
-        }
-        return concat({"parameter ", index});
-    }
     [[nodiscard]] static std::string sizes_text(const StridedTensor<Element>& tensor) {
         std::string text;
         for (const std::size_t size : tensor.sizes) text += concat({text.empty() ? "" : ", ", size});
         return text;
     }
 
-    M* model_;
     std::vector<Tensor> tensors_;
     std::vector<std::span<Element>> parameter_spans_, gradient_spans_;
     std::vector<bool> taken_; ///< in this call

@@ -12,9 +12,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Refers to the model, which must live longer and is not moved.
+/// Refers to the model, which must live longer and is not moved. What M must be is the wrapper's to say.
 template <class M>
-    requires model<M> || unit_model<M>
 class WrappedModel {
 public:
     static constexpr GradientKind gradient_kind = gradient_kind_of<M>;
