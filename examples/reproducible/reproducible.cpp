@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
                 }
                 good = good && grid.hashes.size() == 1 && plain.hashes.size() > 1;
                 table.row({std::to_string(replicas), shuffle ? "shuffled" : "as stored",
-                           adam ? "AdamW" : "Sgd, momentum", un::fixed_text(loss, 6), std::to_string(grid.runs),
+                           adam ? "AdamW" : "Sgd, clipped", un::fixed_text(loss, 6), std::to_string(grid.runs),
                            grid.text(), std::to_string(plain.runs), plain.text()});
             }
         }

@@ -110,8 +110,9 @@ private:
     void* at_;
 };
 
-template <class Transport, class Summation, class Optimizer, class Reducing>
-Outcome train(const Case& how, const Summation& summation, const Optimizer& optimizer, const Reducing& reducer) {
+template <class Transport, class Summation, class Clipping, class Optimizer, class Reducing>
+Outcome train(const Case& how, const Summation& summation, const Clipping& clipping, const Optimizer& optimizer,
+              const Reducing& reducer) {
     static const std::vector<float> values = un::torch_rand(7, 131 * Network::inputs);
     static const std::vector<float> labels = un::torch_rand(8, 131);
     const Shared outcome;
@@ -124,6 +125,7 @@ Outcome train(const Case& how, const Summation& summation, const Optimizer& opti
                                                un::DistributedSampler{.shuffle = how.shuffle},
                                                reducer,
                                                summation,
+                                               clipping,
                                                optimizer,
                                                how.buckets};
                            const un::RowData data(values, Network::inputs, labels);
@@ -136,28 +138,30 @@ Outcome train(const Case& how, const Summation& summation, const Optimizer& opti
     return *outcome;
 }
 
-template <class Transport, class Summation, class Optimizer>
-Outcome train(const Case& how, const Summation& summation, const Optimizer& optimizer) {
+template <class Transport, class Summation, class Clipping, class Optimizer>
+Outcome train(const Case& how, const Summation& summation, const Clipping& clipping, const Optimizer& optimizer) {
     if (how.reducer == Reducer::ring)
-        return train<Transport>(how, summation, optimizer, un::RingReducer{.chunk_bytes = 256});
+        return train<Transport>(how, summation, clipping, optimizer, un::RingReducer{.chunk_bytes = 256});
     if constexpr (Summation::reproducible) {
         switch (how.reducer) {
-        case Reducer::tree: return train<Transport>(how, summation, optimizer, un::TreeReducer{});
+        case Reducer::tree: return train<Transport>(how, summation, clipping, optimizer, un::TreeReducer{});
         case Reducer::halving_doubling:
-            return train<Transport>(how, summation, optimizer, un::HalvingDoublingReducer{});
+            return train<Transport>(how, summation, clipping, optimizer, un::HalvingDoublingReducer{});
         case Reducer::parameter_server:
-            return train<Transport>(how, summation, optimizer, un::ParameterServerReducer{(how.ranks + 1) / 2});
-        case Reducer::automatic: return train<Transport>(how, summation, optimizer, un::AutomaticReducer{});
+            return train<Transport>(how, summation, clipping, optimizer,
+                                    un::ParameterServerReducer{(how.ranks + 1) / 2});
+        case Reducer::automatic: return train<Transport>(how, summation, clipping, optimizer, un::AutomaticReducer{});
         default: break;
         }
     }
-    return train<Transport>(how, summation, optimizer, un::NativeReducer{});
+    return train<Transport>(how, summation, clipping, optimizer, un::NativeReducer{});
 }
 
 template <class Transport, class Summation>
 Outcome train(const Case& how, const Summation& summation) {
-    if (how.adam) return train<Transport>(how, summation, un::AdamW{.learning_rate = 0.01});
-    return train<Transport>(how, summation, un::Sgd{.learning_rate = 0.05, .momentum = 0.9});
+    if (how.adam) return train<Transport>(how, summation, un::NoClipping{}, un::AdamW{.learning_rate = 0.01});
+    return train<Transport>(how, summation, un::ClipByNorm{.max_norm = 0.5},
+                            un::Sgd{.learning_rate = 0.05, .momentum = 0.9});
 }
 
 Outcome train_on_threads(const Case& how);

@@ -6,7 +6,7 @@
 /// | header | what |
 /// |---|---|
 /// | sampler/replicas.hpp (in the umbrella) | `Replicas`: a global batch that does not depend on the number of ranks |
-/// | trainer/reproducible.hpp | `Reproducible`: gradients, losses and weights whose sums depend on the addends alone |
+/// | trainer/reproducible.hpp | `Reproducible`: gradients, losses and weights whose sums depend on the addends alone; `NarrowReproducible`: with half of the bytes |
 /// | trainer/verify_reproducible.hpp | `verify_reproducible`: does the model itself give the same bits? |
 /// | trainer/hashes.hpp | `state_hash`, `HashLog`: ranks compared, runs compared |
 /// | collective/reproducible_sum.hpp | `reproducible_sum`, `GridSum`: the same for arrays of your own |

@@ -143,6 +143,62 @@ BOOST_AUTO_TEST_CASE(neither_reducer_nor_buckets_nor_memory_matter) {
     same(train<Contiguous>(3, ahead, logical, un::Reproducible{}, clip, momentum));
 }
 
+BOOST_AUTO_TEST_CASE(images_of_four_bytes_have_the_bits_of_sums_straight_from_memory) {
+    const un::Replicas logical{6};
+    const un::NarrowReproducible narrow{};
+    const un::ClipByNorm clip{.max_norm = 0.4};
+    const Result one = train<Contiguous>(1, options, logical, narrow, clip, momentum);
+    BOOST_TEST(one.losses.back() < one.losses.front());
+    const Result wide = train<Contiguous>(1, options, logical, un::Reproducible{}, clip, momentum);
+    BOOST_TEST(!wide.same_as(one)); // a coarser grid
+    for (std::size_t i = 0; i < one.weights.size(); ++i) BOOST_TEST(std::abs(one.weights[i] - wide.weights[i]) < 1e-4f);
+    for (const int ranks : {2, 4, 6}) {
+        BOOST_TEST(train<Contiguous>(ranks, options, logical, narrow, clip, momentum).same_as(one));
+        BOOST_TEST(train<InPieces>(ranks, options, logical, narrow, clip, momentum, un::RingReducer{.chunk_bytes = 8})
+                       .same_as(one));
+        BOOST_TEST(train<InPieces>(ranks, options, logical, narrow, clip, momentum, un::StateSharding{}).same_as(one));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_error_of_four_bytes_is_within_its_bound_and_needs_it) {
+    // L addends of each element, of which the greatest of the parameter is just below a power of two, as the grid has it worst.
+    constexpr int addends = 8;
+    struct Addends {
+        std::vector<float> weights = std::vector<float>(1000), gradient = std::vector<float>(1000);
+        std::span<float> parameters() { return weights; }
+        std::span<float> gradients() { return gradient; }
+        static float value(int which, std::size_t i) {
+            un::CounterRandom random(3, static_cast<std::uint32_t>(which), i);
+            return i == 0 ? 0.5f : std::ldexp(random.uniform() - 0.5f, -static_cast<int>(i % 30));
+        }
+        double operator()(int which, un::Pass&) {
+            for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += value(which, i);
+            return 0;
+        }
+    };
+    for (const int headroom : {0, 2, 5}) {
+        check_clean(outcomes(2, [&](auto& world) {
+            Addends model;
+            un::Trainer trainer(world, model, un::NarrowReproducible{.headroom_bits = headroom},
+                                un::Sgd{.learning_rate = 1}, un::RingReducer{});
+            const int first = world.rank() * addends / 2;
+            trainer.step(first, first + 1, first + 2, first + 3);
+            // The mean of eight: weights 1, and an exact division.
+            const double bound = addends * std::ldexp(0.5, headroom + 4 - 30);
+            double worst = 0;
+            for (std::size_t i = 0; i < model.weights.size(); ++i) {
+                double exact = 0;
+                for (int which = 0; which < addends; ++which) exact += static_cast<double>(Addends::value(which, i));
+                const double found = -addends * static_cast<double>(model.weights[i]);
+                const double rounding = std::abs(exact) * 0x1p-23;
+                worst = std::max(worst, std::abs(found - exact) - rounding);
+            }
+            if (worst > bound) throw std::runtime_error("the bound does not hold");
+            if (worst < bound / 16) throw std::runtime_error("the bound is far too wide, or nothing was rounded");
+        }));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(weights_guards_optimizers_and_windows) {
     const un::Replicas logical{5};
     const auto check = [&](auto make) {
@@ -278,7 +334,8 @@ const un::Sgd plain{.learning_rate = 1};
 
 } // namespace
 
-BOOST_AUTO_TEST_CASE(a_gradient_beyond_its_grid_is_repeated_skipped_or_an_error) {
+template <class Summation>
+void check_misfits() {
     for (const int ranks : {1, 2, 3}) {
         for (const un::OnMisfit what : {un::OnMisfit::widen, un::OnMisfit::skip, un::OnMisfit::stop}) {
             for (const std::size_t hosted : {1u, 2u}) {
@@ -287,7 +344,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_beyond_its_grid_is_repeated_skipped_or_an_error)
                         if (!good) throw std::runtime_error(text);
                     };
                     Scripted model;
-                    un::Trainer trainer(world, model, un::Reproducible{.headroom_bits = 4, .on_misfit = what}, plain);
+                    un::Trainer trainer(world, model, Summation{.headroom_bits = 4, .on_misfit = what}, plain);
                     const auto step = [&](std::vector<float> batch) {
                         return hosted == 1 ? trainer.step(batch) : trainer.step(batch, batch);
                     };
@@ -317,6 +374,11 @@ BOOST_AUTO_TEST_CASE(a_gradient_beyond_its_grid_is_repeated_skipped_or_an_error)
             }
         }
     }
+}
+
+BOOST_AUTO_TEST_CASE(a_gradient_beyond_its_grid_is_repeated_skipped_or_an_error) {
+    check_misfits<un::Reproducible>();
+    check_misfits<un::NarrowReproducible>();
 }
 
 BOOST_AUTO_TEST_CASE(not_finite_is_found_on_all_ranks_with_a_guard_and_without) {

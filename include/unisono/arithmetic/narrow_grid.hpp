@@ -17,6 +17,7 @@
 #include "unisono/arithmetic/grid.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -29,13 +30,16 @@ struct NarrowGrid {
 
     friend bool operator==(const NarrowGrid&, const NarrowGrid&) = default;
 
-    /// The finest for results of type T. \throws error bad_input: more than 4,194,303 addends, or fewer than 1
-    template <floating_element T = float>
-    [[nodiscard]] static NarrowGrid above(std::int32_t needed, std::int64_t addends) {
+    /// The most that so many addends of one element allow. \throws error bad_input: more than 4,194,303 of them, or fewer than 1
+    [[nodiscard]] static std::int32_t bits_for(std::int64_t addends) {
         if (addends < 1 || addends >= std::int64_t{1} << 22)
             refuse_input({"NarrowGrid: found ", addends, " addends; expected 1 to 4,194,303"});
-        NarrowGrid grid{needed, 29};
-        while (addends > (std::int64_t{1} << (30 - grid.bits)) - 1) --grid.bits;
+        return 30 - static_cast<std::int32_t>(std::bit_width(static_cast<std::uint64_t>(addends)));
+    }
+    /// The finest for results of type T. \throws error bad_input: as bits_for
+    template <floating_element T = float>
+    [[nodiscard]] static NarrowGrid above(std::int32_t needed, std::int64_t addends) {
+        NarrowGrid grid{needed, bits_for(addends)};
         // The step is no finer than that of a Grid, and the multiply-add's M not beyond what grid.hpp allows.
         grid.exponent = std::clamp(needed, Grid::least<T> - 51 + grid.bits, Grid::greatest - 51 + grid.bits);
         return grid;

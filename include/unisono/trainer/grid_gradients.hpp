@@ -5,7 +5,7 @@
 ///
 ///  - Each rank hosts at most one micro-batch, memory is mapped and the reducer combines all ranks' elements at once: the
 ///    gradient stays as it is and is summed straight, in the model's memory where the peers see it.
-///  - Else each micro-batch's gradient is added to an *image* of integers, 8 bytes an element; images are summed by any
+///  - Else each micro-batch's gradient is added to an *image* of integers, 8 bytes an element or 4; images are summed by any
 ///    schedule, and become numbers where the optimizer needs them, piece by piece in the first cache.
 /// Both have the same bits, so that all ranks may choose either.
 ///
@@ -13,6 +13,7 @@
 /// play no part. The grid follows the range of the parameter's gradients by a rule on numbers that all ranks know alike: the
 /// greatest exponent that any micro-batch needed, which is the same whoever hosts them.
 
+#include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/reproducible_sum.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/guard/guard.hpp"
@@ -53,11 +54,12 @@ public:
         return no_offender;
     }
 
-    /// All ranks' needs; so many micro-batches are added. False where a parameter's grid is too fine for them.
+    /// All ranks' needs; the exponent must be above them by `more` for all addends to fit (GridImages). False where a
+    /// parameter's grid is too fine for them.
     template <class World>
-    bool agree(World& world, std::int64_t micro_batches) {
+    bool agree(World& world, std::int32_t more) {
         if (world.size() > 1) all_reduce(world, needed_, Max{});
-        more_ = Grid::bits_for(micro_batches);
+        more_ = more;
         misfit_ = no_offender;
         only_new_ = true;
         for (std::size_t p = 0; p < needed_.size(); ++p) {
@@ -129,7 +131,21 @@ private:
     bool only_new_ = false;
 };
 
-template <class World, class T>
+/// How far above the needed exponent a grid (in terms of 64-bit images, whose step is 2^(exponent - 51)) must be for so many
+/// addends to fit into images of type I.
+template <class I>
+struct GridImages;
+template <>
+struct GridImages<std::int64_t> {
+    static std::int32_t more_for(std::int64_t addends) { return Grid::bits_for(addends); }
+};
+template <>
+struct GridImages<std::int32_t> {
+    static std::int32_t more_for(std::int64_t addends) { return Grid::bits - NarrowGrid::bits_for(addends); }
+};
+
+/// `I`: the type of images.
+template <class World, class T, class I>
 class GridGradients {
 public:
     static constexpr std::size_t chunk = 16384 / sizeof(T);
@@ -175,8 +191,7 @@ public:
     T* settle(const Slice& bucket, bool last) {
         if (one_) return settle_numbers(bucket);
         if (in_model_) drain(bucket);
-        else if (!in_image_ && bucket.count != 0)
-            std::memset(image() + bucket.first, 0, bucket.count * sizeof(std::int64_t));
+        else if (!in_image_ && bucket.count != 0) std::memset(image() + bucket.first, 0, bucket.count * sizeof(I));
         if (last) moved();
         return nullptr;
     }
@@ -190,9 +205,7 @@ public:
     [[nodiscard]] T* image_in_use() { return in_place() ? nullptr : numbers_.data(); }
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }
-    [[nodiscard]] std::size_t bytes() const {
-        return image_.size() * sizeof(std::int64_t) + numbers_.size() * sizeof(T);
-    }
+    [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(I) + numbers_.size() * sizeof(T); }
 
     // --- on a grid --------------------------------------------------------------------------------------------------
 
@@ -202,15 +215,15 @@ public:
         multiplier_ = multiplier;
     }
     [[nodiscard]] std::size_t first_not_finite() const { return range_.first_not_finite(); }
-    bool agree(std::int64_t micro_batches) { return range_.agree(*world_, micro_batches); }
+    bool agree(std::int64_t micro_batches) { return range_.agree(*world_, GridImages<I>::more_for(micro_batches)); }
     void follow() { range_.follow(); }
     void widen() { range_.widen(); }
     [[nodiscard]] GridRange& range() { return range_; }
     [[nodiscard]] const GridRange& range() const { return range_; }
 
     /// All images, in flat order.
-    std::int64_t* image() {
-        if (image_.empty()) image_ = world_->template allocate<std::int64_t>(flat_->count());
+    I* image() {
+        if (image_.empty()) image_ = world_->template allocate<I>(flat_->count());
         return image_.data();
     }
     /// `owner`: below 0, all ranks.
@@ -276,7 +289,7 @@ private:
     }
 
     void drain(const Slice& slice) {
-        std::int64_t* const to = image();
+        I* const to = image();
         const InstructionSet set = best_instruction_set();
         by_parameter(slice, [&](std::size_t p, const Slice& part) {
             const std::int32_t exponent = range_.stretches()[p].exponent;
@@ -284,7 +297,7 @@ private:
             flat_->visit(part, [&](const Stretch<T>& stretch) {
                 for (std::size_t at = 0; at < stretch.count; at += chunk) {
                     const std::size_t n = std::min(chunk, stretch.count - at);
-                    std::int64_t* const sums = to + stretch.flat + at;
+                    I* const sums = to + stretch.flat + at;
                     T* const from = stretch.gradients + at;
                     const double found = in_image_ ? image_on<T, true>(set, sums, from, n, multiplier_, exponent)
                                                    : image_on<T, false>(set, sums, from, n, multiplier_, exponent);
@@ -300,7 +313,7 @@ private:
     const FlatModel<T>* flat_;
     GridRange range_;
     bool in_place_; ///< numbers are summed where the model put them
-    Memory<std::int64_t> image_;
+    Memory<I> image_;
     Memory<T> numbers_;
     bool in_model_ = false; ///< the model's memory holds a gradient of this update
     bool in_image_ = false; ///< the image does

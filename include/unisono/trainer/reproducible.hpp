@@ -23,8 +23,14 @@
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-template <class T>
+template <class T, class I>
 class GridUnitSums; // trainer/unit_sums.hpp, for models in units
+
+/// \throws error bad_input
+inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std::int32_t most) {
+    if (found < 0 || found > most) refuse_input({policy, ".headroom_bits is ", found, "; expected 0 to ", most});
+    return found;
+}
 } // namespace detail
 
 /// What becomes of an update with a gradient that does not fit the grid that its parameter had. (At a parameter's first
@@ -60,17 +66,15 @@ struct Reproducible {
 
     /// \throws error bad_input
     [[nodiscard]] std::int32_t checked_headroom() const {
-        if (headroom_bits < 0 || headroom_bits > 24)
-            refuse_input({"Reproducible.headroom_bits is ", headroom_bits, "; expected 0 to 24"});
-        return headroom_bits;
+        return detail::checked_headroom("Reproducible", headroom_bits, 24);
     }
 
     class Totals;
     class Squares;
     template <class World, class T>
-    using Gradients = detail::GridGradients<World, T>;
+    using Gradients = detail::GridGradients<World, T, std::int64_t>;
     template <class T>
-    using UnitSums = detail::GridUnitSums<T>;
+    using UnitSums = detail::GridUnitSums<T, std::int64_t>;
 };
 
 /// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in steps of 2^-20.
@@ -133,5 +137,38 @@ private:
     SquareSum sum_;
 };
 static_assert(policy_of<Reproducible, Family::summation>);
+
+/// The same promise with images of 4 bytes: half of the bytes on the wire and in memory where gradients do not travel as they
+/// are: as many as floats take. The price is precision (arithmetic/narrow_grid.hpp). With L micro-batches an update the greatest
+/// |weight * g| of a parameter has 30 - headroom_bits - bit_width(L) bits (for L = 8 it is 23; a float has 24), and all its other
+/// elements lie on the same grid: the error of each is at most L 2^(headroom_bits + bit_width(L) - 30) of that greatest (for
+/// L = 8 2^-20) and half an ulp. So small elements have few bits, and those below half a step none: it suits optimizers that
+/// are linear in the gradient better than those that divide by its size.
+///
+/// Less headroom than `Reproducible` takes by default, since each bit of it is one of few; an update in which gradients grow
+/// more than 2^headroom_bits-fold is repeated (`widen`), which costs a pass, and no bits. Other rules, costs: as `Reproducible`.
+/// Straight from mapped memory there are no images; the sums are made on the same grid, for the same bits.
+struct NarrowReproducible {
+    std::int32_t headroom_bits = 3; ///< 0 to 12
+    OnMisfit on_misfit = OnMisfit::widen;
+
+    static constexpr std::string_view name = "reproducible, 4 bytes";
+    static constexpr Family family = Family::summation;
+    static constexpr bool reproducible = true;
+    friend bool operator==(const NarrowReproducible&, const NarrowReproducible&) = default;
+
+    /// \throws error bad_input
+    [[nodiscard]] std::int32_t checked_headroom() const {
+        return detail::checked_headroom("NarrowReproducible", headroom_bits, 12);
+    }
+
+    using Totals = Reproducible::Totals;
+    using Squares = Reproducible::Squares;
+    template <class World, class T>
+    using Gradients = detail::GridGradients<World, T, std::int32_t>;
+    template <class T>
+    using UnitSums = detail::GridUnitSums<T, std::int32_t>;
+};
+static_assert(policy_of<NarrowReproducible, Family::summation>);
 
 UNISONO_NAMESPACE_END

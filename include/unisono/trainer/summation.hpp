@@ -7,6 +7,7 @@
 /// |----------------|-------------------------------------------------------|------------------------------------------|
 /// | `PlainSums`    | the addends, and who adds them in which order          | none                                     |
 /// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
+/// | `NarrowReproducible` | the same, on a coarser grid (there, too)         | half of that                             |
 ///
 /// A policy names types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
 /// sums GradientImage. `UnitSums<T>` is the same for models in units. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -45,10 +46,10 @@ public:
     static constexpr void widen() {}
 };
 
-template <class T>
+template <class T, class I>
 class GridUnitSums {
 public:
-    using Sum = std::int64_t;
+    using Sum = I;
     static constexpr bool in_place = false;
 
     template <class Policy>
@@ -62,8 +63,9 @@ public:
         range_.need(unit, needed_by(largest, multiplier));
     }
     static void add(std::span<Sum> sum, std::span<const Sum> one) {
+        using Bits = std::make_unsigned_t<I>;
         for (std::size_t i = 0; i < sum.size(); ++i) // wraps where the grid is too fine, as all ranks will find
-            sum[i] = static_cast<Sum>(static_cast<std::uint64_t>(sum[i]) + static_cast<std::uint64_t>(one[i]));
+            sum[i] = static_cast<Sum>(static_cast<Bits>(sum[i]) + static_cast<Bits>(one[i]));
     }
     const T* numbers(std::size_t unit, const Sum* sums, T* to, std::size_t count) {
         from_image_on<T>(best_instruction_set(), to, sums, count, range_.stretches()[unit].exponent);
@@ -73,7 +75,7 @@ public:
     [[nodiscard]] std::size_t first_not_finite() const { return range_.first_not_finite(); }
     template <class World>
     bool agree(World& world, std::int64_t micro_batches) {
-        return range_.agree(world, micro_batches);
+        return range_.agree(world, GridImages<I>::more_for(micro_batches));
     }
     void follow() { range_.follow(); }
     void widen() { range_.widen(); }
