@@ -19,6 +19,8 @@ is_present() {
         ccache) command -v ccache ;;
         format) command -v "${CLANG_FORMAT:-clang-format-16}" ;;
         tidy) command -v clang-tidy ;;
+        doxygen) command -v doxygen ;;
+        codespell) command -v codespell ;;
         openmpi) command -v mpicxx.openmpi && command -v mpirun.openmpi ;;
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
         libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
@@ -44,6 +46,8 @@ packages_of() {
         ccache) echo ccache ;;
         format) echo clang-format-16 ;;
         tidy) echo clang-tidy ;;
+        doxygen) echo doxygen ;;
+        codespell) echo codespell ;;
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
         libfabric) echo libfabric-dev ;;

@@ -20,6 +20,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How `join` waits.
 struct JoinOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
     RendezvousOptions rendezvous = {}; ///< how long to wait for the others, in the beginning and the end
@@ -68,6 +69,7 @@ template <joinable_transport Transport>
     return detail::begin_world(Transport::join(std::move(control), deadline, options.arena_bytes), options);
 }
 
+/// The same over a network, whose options say which interface and ports.
 template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {},
                                     const typename Transport::Options& network = {}) {

@@ -27,12 +27,15 @@ extern "C" [[gnu::const]] double __builtin_sqrt(double) noexcept;
 UNISONO_NAMESPACE_BEGIN
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
 #if defined(__clang__)
+/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
 UNISONO_INLINE float square_root(float x) { return unisono_square_root_float(x); }
+/// The same in double.
 UNISONO_INLINE double square_root(double x) { return unisono_square_root_double(x); }
 #else
+/// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
 UNISONO_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
+/// The same in double.
 UNISONO_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 #endif
 

@@ -48,6 +48,7 @@ struct NarrowGrid {
     [[nodiscard]] constexpr Grid wide() const { return {exponent + Grid::bits - bits}; }
 };
 
+/// As `fits` of a Grid.
 constexpr bool fits(std::int32_t needed, const NarrowGrid& grid) { return needed <= grid.exponent; }
 
 namespace detail {
@@ -77,6 +78,7 @@ std::int32_t to_grid(std::span<std::int32_t> image, std::span<T> x, double weigh
     return needed;
 }
 
+/// As the function of the same name in grid.hpp.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::int32_t add_to_grid(std::span<std::int32_t> image, std::span<T> x, double weight, const NarrowGrid& grid) {
@@ -92,6 +94,7 @@ std::int32_t add_to_grid(std::span<std::int32_t> image, std::span<T> x, double w
     return most;
 }
 
+/// As the function of the same name in grid.hpp.
 template <floating_element T>
 std::size_t from_grid(std::span<T> out, std::span<const std::int32_t> image, const NarrowGrid& grid) {
     detail::check_narrow_grid<T>("from_grid", grid, image.size(), out.size());

@@ -10,6 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What a collective does with elements that meet; part of its signature, which all ranks must have alike.
 enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user, grid };
 
 constexpr std::string_view name_of(ReductionKind kind) {
@@ -30,6 +31,7 @@ using PositionedKernel = void (*)(const void* state, const std::byte* const* sou
                                   std::byte* const* targets, std::size_t target_count, std::size_t count,
                                   std::size_t position);
 
+/// An operation on elements of one type, for the untyped executor: kernels, and what describes them in a signature.
 struct Reduction {
     ReductionKind kind = ReductionKind::none;
     ElementType type = ElementType::opaque;

@@ -33,6 +33,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How `Checkpoints` keeps what it writes; the same on all ranks.
 struct CheckpointOptions {
     std::size_t keep = 3;    ///< the newest so many; older ones are removed once a new one is durable
     bool background = false; ///< `save` copies the state, and a thread of each rank writes it
@@ -40,6 +41,7 @@ struct CheckpointOptions {
     friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
 };
 
+/// What `Checkpoints::save` writes beside the state.
 struct SaveOptions {
     std::optional<Position> position = {}; ///< in a loop of the user's own: stream.position(); else the trainer's
     std::string note = {};                 ///< anything in UTF-8, given back by `resume`; rank 0's

@@ -3,8 +3,8 @@
 /// \file
 /// One checkpoint while it is written: each rank writes files of its own, then rank 0 makes a checkpoint of them.
 ///
-/// 1. rank 0 makes <name>.writing, and all learn its name;
-/// 2. each rank writes its files there and makes them durable, then says which they are in rank-<r>.json;
+/// 1. rank 0 makes `<name>.writing`, and all learn its name;
+/// 2. each rank writes its files there and makes them durable, then says which they are in `rank-<r>.json`;
 /// 3. rank 0 finds those of all ranks, puts what they say into the manifest, makes it and the folder durable, and gives the
 ///    folder its name: at this moment, and not before, there is a checkpoint;
 /// 4. it makes the name durable and removes the oldest checkpoints.

@@ -94,6 +94,7 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
     return group.handle(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
 }
 
+/// The same in place.
 template <transport Transport, writable_buffer Data, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Data>>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},

@@ -88,6 +88,7 @@ void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<co
         return;
     group.finish(detail::start_all_gather(group, from, to, counts, family));
 }
+/// As `all_gather`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 [[nodiscard]] Operation start_all_gather(Group<Transport>& group, const In& mine, Out&& all,
                                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
@@ -111,6 +112,7 @@ void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op
     }
     group.finish(detail::start_reduce_scatter(group, from, to, counts, op, family));
 }
+/// As `reduce_scatter`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 [[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
@@ -129,6 +131,7 @@ void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<cons
     group.finish(detail::start_all_to_all(group, std::span<const T>(in), std::span<T>(out), send_counts, receive_counts,
                                           family));
 }
+/// As `all_to_all`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 [[nodiscard]] Operation start_all_to_all(Group<Transport>& group, const In& in, Out&& out,
                                          std::span<const std::size_t> send_counts = {},
@@ -145,6 +148,7 @@ template <transport Transport, class Family = NativeSchedule>
     detail::OperationRequest request;
     return group.handle(detail::start<Collective::barrier>(group, request, 0, family));
 }
+/// Returns when all ranks have called it. Errors: as all_reduce.
 template <transport Transport, class Family = NativeSchedule>
 void barrier(Group<Transport>& group, const Family& family = {}) {
     detail::check_member(group);

@@ -32,6 +32,7 @@ void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(),
                                                      peer, tag));
 }
+/// As `send`, without waiting: the data must stay as they are until it is done.
 template <transport Transport, buffer Data>
 [[nodiscard]] Operation start_send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     const std::span from(data);
@@ -48,6 +49,7 @@ void receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
     group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(),
                                                      peer, tag));
 }
+/// As `receive`, without waiting.
 template <transport Transport, writable_buffer Data>
 [[nodiscard]] Operation start_receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
     const std::span to(data);

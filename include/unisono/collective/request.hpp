@@ -23,6 +23,7 @@ concept buffer = requires(B& b) {
     requires element<std::remove_const_t<typename decltype(std::span(b))::element_type>>;
 };
 
+/// The element type of a buffer.
 template <buffer B>
 using buffer_element = std::remove_const_t<typename decltype(std::span(std::declval<B&>()))::element_type>;
 

@@ -67,6 +67,7 @@ void broadcast(Group<Transport>& group, Data&& data, int root, const Family& fam
     if (detail::repeat<Collective::broadcast, Family>(group, from, all.data(), all.size(), root)) return;
     group.finish(detail::start_broadcast(group, all, root, family));
 }
+/// As `broadcast`, without waiting.
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
 [[nodiscard]] Operation start_broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
     return group.handle(detail::start_broadcast(group, std::span<buffer_element<Data>>(data), root, family));
@@ -87,6 +88,7 @@ void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op
     }
     group.finish(detail::start_reduce(group, from, to, root, op, family));
 }
+/// As `reduce`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 [[nodiscard]] Operation start_reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {},
@@ -107,6 +109,7 @@ void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::s
     group.finish(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(), to.size(),
                                                                  counts, root, family));
 }
+/// As `gather`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 [[nodiscard]] Operation start_gather(Group<Transport>& group, const In& mine, Out&& all, int root,
                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
@@ -127,6 +130,7 @@ void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::
     group.finish(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(), from.size(),
                                                                   counts, root, family));
 }
+/// As `scatter`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 [[nodiscard]] Operation start_scatter(Group<Transport>& group, const In& all, Out&& mine, int root,
                                       std::span<const std::size_t> counts = {}, const Family& family = {}) {

@@ -14,6 +14,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What elements are, as far as signatures and files must know.
 enum class ElementType : std::uint8_t {
     float32,
     float64,
@@ -101,6 +102,7 @@ private:
 template <class T>
 concept element = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>;
 
+/// The number of an element type; `opaque` for the user's own.
 template <element T>
 inline constexpr ElementType element_type_of = [] {
     using U = std::remove_cv_t<T>;

@@ -16,6 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What a policy decides: each family at most once in a Trainer.
 enum class Family : std::uint8_t {
     sampler,
     accumulation,

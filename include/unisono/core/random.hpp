@@ -3,7 +3,7 @@
 /// \file
 /// Random numbers that are the same on every machine: the Mersenne Twister with PyTorch's `rand` and `randperm` on top of
 /// it, and a counter generator for streams that depend on nothing but their key. The standard's distributions differ
-/// between library implementations, and <random> is slow to compile.
+/// between library implementations, and `<random>` is slow to compile.
 
 #include "unisono/core/config.hpp"
 
@@ -107,6 +107,7 @@ void torch_randperm(Mt19937& generator, std::span<Index> out) {
     }
 }
 
+/// The numbers 0 to n - 1 in the order of torch.randperm(n).
 template <std::unsigned_integral Index = std::size_t>
 std::vector<Index> torch_randperm(std::size_t n, Mt19937& generator) {
     std::vector<Index> order(n);

@@ -14,8 +14,10 @@ UNISONO_NAMESPACE_BEGIN
 /// Nanoseconds since an arbitrary start; only differences on one transport mean anything.
 using nanoseconds = std::int64_t;
 
+/// Later than any time: no deadline.
 inline constexpr nanoseconds never = std::numeric_limits<nanoseconds>::max();
 
+/// Now, by the machine's steady clock.
 inline nanoseconds steady_now() {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
         .count();

@@ -10,6 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Who may read and write memory by plain loads and stores.
 enum class MemorySpace : std::uint8_t { host, device };
 
 constexpr std::string_view name_of(MemorySpace space) { return space == MemorySpace::host ? "host" : "device"; }
@@ -31,15 +32,19 @@ struct BasicView {
     }
 };
 
+/// Elements that may be written; untyped, for the executor.
 using View = BasicView<std::byte>;
+/// Elements that are only read.
 using ConstView = BasicView<const std::byte>;
 
+/// A view of a span.
 template <element T>
     requires(!std::is_const_v<T>)
 View view_of(std::span<T> elements, MemorySpace space = MemorySpace::host) {
     return {reinterpret_cast<std::byte*>(elements.data()), elements.size(), sizeof(T), element_type_of<T>, space};
 }
 
+/// A view of a span that is only read.
 template <element T>
 ConstView const_view_of(std::span<const T> elements, MemorySpace space = MemorySpace::host) {
     return {reinterpret_cast<const std::byte*>(elements.data()), elements.size(), sizeof(T), element_type_of<T>, space};

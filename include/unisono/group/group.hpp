@@ -27,6 +27,7 @@ UNISONO_NAMESPACE_BEGIN
 /// Passed to `Group::split` by a rank that joins none of the new groups.
 inline constexpr int no_colour = -1;
 
+/// Ranks that act together. Move-only; the world is one, and `split` makes others. One thread drives a rank.
 template <transport Transport>
 class Group {
 public:

@@ -17,6 +17,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How `run` makes a world.
 struct RunOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
     bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number

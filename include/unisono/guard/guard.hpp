@@ -31,8 +31,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What a guard returns where all is well.
 inline constexpr std::size_t no_offender = std::numeric_limits<std::size_t>::max();
 
+/// What becomes of an update whose gradient or loss is not finite.
 enum class OnOffence : std::uint8_t {
     stop, ///< every rank gets an error; parameters and optimizer state stay as they were
     skip, ///< the update is left out on every rank; training goes on

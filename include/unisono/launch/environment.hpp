@@ -16,6 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Environment variables as values: those of the process, or made up (by tests, or by a program that knows better).
 class Environment {
 public:
     using Variable = std::pair<std::string, std::string>;

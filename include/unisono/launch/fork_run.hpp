@@ -17,6 +17,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How long forked ranks may take.
 struct ForkOptions {
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of everything; then all are killed
     std::chrono::nanoseconds grace = std::chrono::seconds(5); ///< in which the others may end after one has failed

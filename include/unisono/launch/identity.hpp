@@ -166,6 +166,7 @@ inline Identity identify(const Environment& environment) {
     return detail::identity_of(claim);
 }
 
+/// The same from this process's environment.
 inline Identity identify() { return identify(Environment::of_process()); }
 
 UNISONO_NAMESPACE_END

@@ -50,6 +50,7 @@ struct Wait {
     friend bool operator==(const Wait&, const Wait&) = default;
 };
 
+/// Bytes that ranks give one another when they meet.
 using Blob = std::vector<std::byte>;
 
 template <class T>

@@ -13,6 +13,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Who started this process, as far as its environment tells.
 enum class Launcher : std::uint8_t {
     none,        ///< started by hand
     program,     ///< the program says itself who it is

@@ -15,6 +15,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What unisono-run takes on its command line.
 struct LaunchOptions {
     int ranks = 1;
     bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number

@@ -16,6 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How ranks that come from a launcher find one another.
 struct RendezvousOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< until all ranks have come
     std::chrono::nanoseconds linger = std::chrono::minutes(5);  ///< how long rank 0 waits in the end for the others

@@ -10,6 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What a reducer's cost model is told of a bucket.
 struct BucketFacts {
     std::size_t index = 0;
     std::size_t count = 0; ///< elements

@@ -39,6 +39,7 @@ struct ParameterShape {
     friend bool operator==(const ParameterShape&, const ParameterShape&) = default;
 };
 
+/// The shape of a parameter, or of its gradient.
 template <element T>
 constexpr ParameterShape shape_of(std::span<T> parameter) {
     return {parameter.size(), element_type_of<std::remove_cv_t<T>>, sizeof(T)};
@@ -72,6 +73,7 @@ struct Bucket {
     friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
+/// The flat order of a model's parameters, and the buckets that its gradients travel in.
 class Layout {
 public:
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();

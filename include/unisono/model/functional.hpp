@@ -123,10 +123,12 @@ template <class Parameters, class Gradients, class Compute>
 BufferModel(Parameters&&, Gradients&&, Compute)
     -> BufferModel<typename decltype(std::span(std::declval<Parameters&>()))::element_type, Compute>;
 
+/// A FunctionalModel that says what kind its gradient is.
 template <GradientKind Kind, floating_element T, class Compute>
 [[nodiscard]] auto functional_model(std::vector<T> parameters, Compute compute) {
     return FunctionalModel<T, Compute, Kind>(std::move(parameters), std::move(compute));
 }
+/// A BufferModel that says what kind its gradient is.
 template <GradientKind Kind, class Parameters, class Gradients, class Compute>
 [[nodiscard]] auto buffer_model(Parameters&& parameters, Gradients&& gradients, Compute compute) {
     using T = typename decltype(std::span(parameters))::element_type;

@@ -149,6 +149,7 @@ template <class M>
     requires model<M> || unit_model<M>
 using parameter_element_t = typename detail::ParameterElement<M>::type;
 
+/// What a model declares as `gradient_kind`; the mean if it says nothing.
 template <class M>
 inline constexpr GradientKind gradient_kind_of = [] {
     if constexpr (requires {
@@ -182,6 +183,7 @@ inline constexpr bool counts_samples = requires(const Batch& batch) {
     { std::size(batch) } -> std::convertible_to<std::size_t>;
 };
 
+/// How many samples a batch says it has; 1 if it says nothing.
 template <class Batch>
 constexpr std::size_t samples_of(const Batch& batch) {
     if constexpr (requires {

@@ -26,12 +26,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What a weighing policy is told of a micro-batch.
 struct MicroBatchFacts {
     double samples = 1;
     double tokens = 0; ///< what the model counted by `pass.count_tokens`
     GradientKind kind = GradientKind::mean;
 };
 
+/// How a micro-batch counts: its gradient times `multiplier`, in a sum that is divided by the sum of all `divisor`s.
 struct Share {
     double multiplier = 1;
     double divisor = 1;

@@ -150,7 +150,7 @@ public:
     }
 
 private:
-    friend detail::MetricFile<JsonLinesFile>;
+    friend class detail::MetricFile<JsonLinesFile>;
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
         for (const Scalar& one : scalars)
@@ -181,7 +181,7 @@ public:
     }
 
 private:
-    friend detail::MetricFile<CsvFile>;
+    friend class detail::MetricFile<CsvFile>;
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string lines;
         for (const Scalar& one : scalars)

@@ -24,6 +24,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How progress is shown.
 enum class ProgressStyle : std::uint8_t {
     automatic, ///< a bar on a terminal, lines elsewhere
     bar,

@@ -95,7 +95,7 @@ public:
     }
 
 private:
-    friend detail::MetricFile<TensorBoardFile>;
+    friend class detail::MetricFile<TensorBoardFile>;
     void put(std::uint64_t step, double, std::span<const Scalar> scalars) {
         detail::Protobuf summary;
         for (const Scalar& one : scalars) {

@@ -27,6 +27,7 @@ enum class Activity : std::uint8_t {
     exchange, ///< sums, verdict and publication: begun, moved and waited for, as far as no computing hides it
     apply,    ///< clipping and the optimizer
 };
+/// How many activities there are.
 inline constexpr std::size_t activity_count = 3;
 
 constexpr std::string_view name_of(Activity what) {
@@ -34,6 +35,7 @@ constexpr std::string_view name_of(Activity what) {
     return names[static_cast<std::size_t>(what)];
 }
 
+/// One stretch of a rank's time.
 struct TraceEvent {
     nanoseconds begin = 0;
     nanoseconds end = 0;

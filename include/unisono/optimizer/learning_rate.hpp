@@ -124,6 +124,7 @@ struct StepDecayRate {
     }
 };
 
+/// How a learning rate follows the global batch.
 enum class BatchScaling : std::uint8_t {
     linear,      ///< Goyal et al. 2017: for SGD
     square_root, ///< Krizhevsky 2014: keeps the variance of an update; for Adam and its like

@@ -25,6 +25,7 @@ UNISONO_NAMESPACE_BEGIN
 /// The schedules between which AutomaticReducer chooses.
 enum class ReducerChoice : std::uint8_t { native, ring, halving_doubling, tree };
 
+/// How many there are to choose from.
 inline constexpr std::size_t reducer_choices = 4;
 
 constexpr std::string_view name_of(ReducerChoice choice) {

@@ -26,6 +26,7 @@ enum class Tail : std::uint8_t {
     drop, ///< leave out the last samples, so that every replica gets as many
 };
 
+/// Which samples an epoch has in which order, and how they are dealt to replicas.
 struct Plan {
     SamplerShape shape = {};
     Deal deal = Deal::strided;

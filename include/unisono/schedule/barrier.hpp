@@ -11,6 +11,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
+/// In round k each rank signals rank + 2^k and waits for rank - 2^k. ceil(log2 p) rounds of empty messages. (Hensgen, Finkel and Manber 1988)
 struct DisseminationBarrier {
     static constexpr Collective collective = Collective::barrier;
     static constexpr std::string_view name = "dissemination barrier";

@@ -16,6 +16,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
+/// Sizes of a drawing.
 struct DrawOptions {
     int row_px = 44;          ///< from rank to rank
     int column_px = 132;      ///< from round to round

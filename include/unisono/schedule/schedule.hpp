@@ -73,6 +73,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What a schedule brings about.
 enum class Collective : std::uint8_t {
     all_reduce,
     reduce_scatter,
@@ -94,6 +95,7 @@ constexpr std::string_view name_of(Collective what) {
 
 namespace schedule {
 
+/// Whose memory, of those that a rank has in a collective.
 enum class Buffer : std::uint8_t {
     input,
     output,
@@ -111,6 +113,7 @@ struct Blocks {
     friend bool operator==(const Blocks&, const Blocks&) = default;
 };
 
+/// What a step does.
 enum class StepKind : std::uint8_t {
     send,            ///< source to peer
     receive,         ///< from peer into target
@@ -125,8 +128,10 @@ enum class StepKind : std::uint8_t {
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
 };
 
+/// A peer that stands for all ranks.
 inline constexpr int everyone = -1;
 
+/// One thing that a rank does in a round; steps of a round may be done at the same time.
 struct Step {
     StepKind kind = StepKind::copy;
     int peer = everyone;
@@ -136,9 +141,11 @@ struct Step {
     friend bool operator==(const Step&, const Step&) = default;
 };
 
+/// Blocks of the rank's input.
 constexpr Blocks input_blocks(std::uint32_t first, std::uint32_t count = 1) {
     return {Buffer::input, first, count, 0, 0};
 }
+/// Blocks of the rank's output.
 constexpr Blocks output_blocks(std::uint32_t first, std::uint32_t count = 1) {
     return {Buffer::output, first, count, 0, 0};
 }
@@ -146,19 +153,24 @@ constexpr Blocks output_blocks(std::uint32_t first, std::uint32_t count = 1) {
 constexpr Blocks posted_blocks(std::uint32_t first, std::uint32_t ahead = 0) {
     return {Buffer::posted, first, 1, 0, ahead};
 }
+/// Blocks of scratch, in the packed run that begins at `slot`, behind `ahead` others.
 constexpr Blocks scratch_blocks(std::uint32_t first, std::uint32_t count, std::uint32_t slot, std::uint32_t ahead = 0) {
     return {Buffer::scratch, first, count, slot, ahead};
 }
 
+/// Sends a range of blocks; `part` tells apart messages between the same ranks in one round.
 constexpr Step send_to(int peer, Blocks source, std::uint8_t part = 0) {
     return {StepKind::send, peer, source, {}, part};
 }
+/// Receives what the peer sends in the same round with the same part.
 constexpr Step receive_from(int peer, Blocks target, std::uint8_t part = 0) {
     return {StepKind::receive, peer, {}, target, part};
 }
+/// Receives, and combines it with `source` into `target`.
 constexpr Step combine_from(int peer, Blocks source, Blocks target, std::uint8_t part = 0) {
     return {StepKind::receive_combine, peer, source, target, part};
 }
+/// Copies within the rank's own memory.
 constexpr Step copy_blocks(Blocks source, Blocks target) { return {StepKind::copy, everyone, source, target, 0}; }
 
 /// Who I am in a collective.

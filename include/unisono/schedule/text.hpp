@@ -41,6 +41,7 @@ inline std::string describe(const Blocks& blocks) {
     return text;
 }
 
+/// A step in words.
 inline std::string describe(const Step& step) {
     const std::string peer = step.peer == everyone ? std::string("all ranks") : concat({"rank ", step.peer});
     std::string text(name_of(step.kind));

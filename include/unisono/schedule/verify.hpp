@@ -25,6 +25,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
+/// What is assumed while a schedule is verified.
 struct VerifyOptions {
     std::uint32_t lanes = 1; ///< that share the channels between two ranks; more than one is for small worlds
 };

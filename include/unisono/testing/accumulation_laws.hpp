@@ -34,6 +34,7 @@ struct ArchetypeAccumulation {
 };
 static_assert(accumulation_policy<ArchetypeAccumulation>);
 
+/// What the policy is tried with.
 struct AccumulationTrial {
     std::int64_t hosted = 1;          ///< replicas a rank hosts
     std::int64_t most_rounds = 65536; ///< within which a window must close

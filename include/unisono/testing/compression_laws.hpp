@@ -58,6 +58,7 @@ struct ArchetypeCompression {
 };
 static_assert(compression_policy<ArchetypeCompression>);
 
+/// What the wire format is tried with.
 struct CompressionTrial {
     int most_ranks = 4;
     std::vector<std::size_t> counts = {1, 7, 300, 1025};         ///< elements of the buckets

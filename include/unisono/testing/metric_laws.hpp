@@ -24,6 +24,7 @@ struct ArchetypeMetric {
 };
 static_assert(mergeable_metric<ArchetypeMetric>);
 
+/// What the metric is held to.
 struct MetricTrial {
     double tolerance = 0; ///< relative, between merged and whole; 0: equal to the bit
 };

@@ -37,6 +37,7 @@ struct ArchetypeModel {
 };
 static_assert(trainable_on<ArchetypeModel, std::vector<double>>);
 
+/// What the model is held to.
 struct ModelTrial {
     double tolerance = 0;          ///< relative, of a difference quotient; 0: 1e-5 for double, 2e-2 for float
     std::size_t most_checked = 64; ///< parameters whose gradient is compared with a difference quotient, spread evenly

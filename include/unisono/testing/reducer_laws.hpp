@@ -70,6 +70,7 @@ struct ArchetypeOwnerReducer {
 };
 static_assert(reducer_policy<ArchetypeOwnerReducer, Group<InProcess>>);
 
+/// What the reducer is tried with.
 struct ReducerTrial {
     int least_ranks = 1; ///< for reducers that refuse smaller worlds
     int most_ranks = 5;

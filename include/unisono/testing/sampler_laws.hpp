@@ -121,6 +121,7 @@ struct SamplerSetting {
     std::int64_t epoch = 0;
 };
 
+/// A setting in words, for what a law reports.
 inline std::string text(const SamplerSetting& s) {
     return concat({"N=", s.data_size, " b=", s.batch_size, " W=", s.world, " epoch=", s.epoch, ": "});
 }

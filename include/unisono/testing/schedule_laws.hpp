@@ -44,6 +44,7 @@ struct ArchetypeBroadcast {
 };
 static_assert(collective_schedule<ArchetypeBroadcast>);
 
+/// The least that a family of schedules must have.
 struct ArchetypeSchedule {
     static constexpr std::string_view name = "archetype schedule";
     friend bool operator==(const ArchetypeSchedule&, const ArchetypeSchedule&) = default;
@@ -51,6 +52,7 @@ struct ArchetypeSchedule {
 };
 static_assert(schedule_family<ArchetypeSchedule>);
 
+/// What the schedules are tried with.
 struct ScheduleTrial {
     std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33}; ///< add those that you will run
 };

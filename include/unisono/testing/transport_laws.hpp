@@ -23,6 +23,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
+/// What the transport is tried with.
 struct TransportTrial {
     int most_ranks = 4;
     std::vector<std::size_t> sizes = {0, 1, 64, 128, 129, 1000, 5000, 70000}; ///< bytes of messages

@@ -34,6 +34,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What `find_batch_size` looks for.
 struct BatchSizeOptions {
     std::int64_t global_batch = 0; ///< samples of an update, over all ranks: a multiple of the ranks
     std::uint64_t most_bytes = 0;  ///< that a process may have resident; 0: as much as it likes

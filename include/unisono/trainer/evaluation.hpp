@@ -21,6 +21,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How `evaluate` and `predict` go through the data.
 struct EvaluateOptions {
     std::int64_t batch_size = 256; ///< samples of a rank's batch, at most; cut to the size of the data
     int read_ahead = 0;            ///< batches that a thread of each rank reads ahead; 0: no thread

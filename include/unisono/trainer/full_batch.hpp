@@ -29,6 +29,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// How `FullBatch` goes through the data.
 struct FullBatchOptions {
     std::int64_t batch_size = 256; ///< samples of a micro-batch, at most
 };

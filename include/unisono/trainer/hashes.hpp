@@ -119,6 +119,7 @@ StateHash state_hash(Trainer& trainer) {
     });
 }
 
+/// When a `HashLog` compares, and where it writes.
 struct HashLogOptions {
     std::int64_t every = 1; ///< updates; at least 1
     std::string path = {};  ///< of the log that rank 0 writes; empty: none, ranks are compared only

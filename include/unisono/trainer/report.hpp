@@ -31,6 +31,7 @@ struct UpdateReport {
     std::int64_t tokens = 0;        ///< of all ranks, as the model counted them
 };
 
+/// What an epoch came to, over all ranks.
 struct EpochReport {
     std::int64_t epoch = 0;
     double loss = 0;          ///< mean over the epoch's updates, each counting by its samples
@@ -49,6 +50,7 @@ struct Staleness {
     friend bool operator==(const Staleness&, const Staleness&) = default;
 };
 
+/// What `fit` came to, over all ranks.
 struct FitReport {
     std::vector<EpochReport> epochs = {};
     Position position = {};   ///< where the next `fit` goes on

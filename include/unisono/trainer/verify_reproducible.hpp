@@ -18,6 +18,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What `verify_reproducible` found.
 struct ReproducibleModel {
     bool reproducible = true;
     std::string what = {}; ///< the first difference, for people; empty where there is none

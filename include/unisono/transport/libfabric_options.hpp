@@ -10,6 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Which provider and interface a rank uses.
 struct LibfabricOptions {
     /// As `fi_info` names it: "net", "tcp;ofi_rxm", "verbs;ofi_rxm", "efa", "shm". Empty: as UNISONO_PROVIDER says; else the
     /// fastest network that the machine has. The same on all ranks.

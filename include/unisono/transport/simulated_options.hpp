@@ -45,6 +45,7 @@ struct RankStop {
     friend bool operator==(const RankStop&, const RankStop&) = default;
 };
 
+/// What happened to a message, or to a rank.
 enum class TraceKind : std::uint8_t { sent, arrived, lost, crashed, stopped, left };
 
 constexpr std::string_view name_of(TraceKind kind) {
@@ -63,6 +64,7 @@ struct TraceRecord {
     friend bool operator==(const TraceRecord&, const TraceRecord&) = default;
 };
 
+/// A simulated network; a seed makes a run that repeats exactly.
 struct SimulationOptions {
     std::uint64_t seed = 0;
     Link link = {};

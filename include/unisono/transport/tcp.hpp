@@ -19,6 +19,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Which interface and ports a rank uses.
 struct TcpOptions {
     /// Name (eth0) or address (10.0.0.1). Empty: as UNISONO_INTERFACE says; else the loopback where all ranks are of one host, and
     /// where not, the first one that is up and is no loopback.

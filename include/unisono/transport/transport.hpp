@@ -83,12 +83,14 @@ struct Signature {
     }
 };
 
+/// What goes before a message's bytes: whom it is for, and what it says it is.
 struct Envelope {
     Tag tag;
     Signature signature;
     std::uint64_t bytes = 0;
 };
 
+/// A number by which a transport says which of its operations is done.
 using Token = std::uint64_t;
 
 namespace detail {
