@@ -8,3 +8,14 @@ set_tests_properties(draw_schedule_list PROPERTIES
 add_test(NAME draw_schedule_refuses_bad_root COMMAND draw_schedule --collective broadcast --ranks 3 --root 3)
 set_tests_properties(draw_schedule_refuses_bad_root PROPERTIES
     PASS_REGULAR_EXPRESSION "bad_input: root is 3, expected 0 to 2" TIMEOUT 60)
+
+# The pictures of the documentation are what the code draws.
+foreach(picture "ring 4" "halving_doubling 6")
+    string(REPLACE " " ";" words ${picture})
+    list(GET words 0 family)
+    list(GET words 1 ranks)
+    set(file pictures/${family}_all_reduce_${ranks}.svg)
+    add_test(NAME draw_schedule_${family}_documented
+             COMMAND sh -c "$<TARGET_FILE:draw_schedule> --family ${family} --ranks ${ranks} | cmp - ${PROJECT_SOURCE_DIR}/docs/${file}")
+    set_tests_properties(draw_schedule_${family}_documented PROPERTIES TIMEOUT 60)
+endforeach()

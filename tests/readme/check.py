@@ -4,7 +4,8 @@
     python3 check.py REPOSITORY --compiler CXX
 
 A block that has its own includes or its own main() is compiled as it stands. Any other is wrapped: the umbrella and
-`namespace un = unisono;` come first, and the block goes into a function unless its first line is `// file scope`.
+`namespace un = unisono;` come first, and the block goes into a function unless its first line is `// file scope`. A whole
+program with a ```text block right behind it is run, and must print that.
 What a block takes for granted stands before it in a comment that readers do not see, at file scope:
 
     <!-- given
@@ -19,16 +20,19 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+OUTPUT = re.compile(r"\s*^```text[ \t]*\n(?P<output>.*?)^```[ \t]*$", re.M | re.S)
 BLOCK = re.compile(r"(?:^<!--[ \t]*given[ \t]*\n(?P<given>.*?)^-->[ \t]*\n\s*)?^(?P<indent>[ \t]*)```(?:cpp|c\+\+)[ \t]*\n"
                    r"(?P<code>.*?)^[ \t]*```[ \t]*$", re.M | re.S)
-FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused", "-x", "c++"]
+FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]
 
 
 def blocks(path):
-    """(line of the code, translation unit) for each block of the file."""
+    """(line of the code, translation unit, what it prints or None) for each block of the file."""
     text = path.read_text()
     for match in BLOCK.finditer(text):
-        yield text.count("\n", 0, match.start("code")) + 1, translation_unit(path, text, match)
+        output = OUTPUT.match(text, match.end()) if re.search(r"\bint\s+main\s*\(", match["code"]) else None
+        yield (text.count("\n", 0, match.start("code")) + 1, translation_unit(path, text, match),
+               output and output["output"])
 
 
 def translation_unit(path, text, match):
@@ -54,23 +58,32 @@ def main():
     options = parser.parse_args()
     root = options.repository
     documents = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    found = [(path, line, unit) for path in documents if path.is_file() for line, unit in blocks(path)]
+    found = [(path, *block) for path in documents if path.is_file() for block in blocks(path)]
 
-    def compile_one(item):
-        with tempfile.NamedTemporaryFile("w", suffix=".cpp") as file:
-            file.write(item[2])
-            file.flush()
-            return subprocess.run([options.compiler, *FLAGS, f"-I{root / 'include'}", file.name], capture_output=True,
-                                  text=True)
+    def fault_of(item):
+        _, _, unit, output = item
+        with tempfile.TemporaryDirectory() as folder:
+            source, program = Path(folder, "block.cpp"), Path(folder, "block")
+            source.write_text(unit)
+            command = [options.compiler, *FLAGS, f"-I{root / 'include'}", source]
+            command += ["-fsyntax-only"] if output is None else ["-pthread", "-o", program]
+            compiled = subprocess.run(command, capture_output=True, text=True)
+            if compiled.returncode:
+                return f"the block does not compile\n{compiled.stderr}"
+            if output is None:
+                return None
+            ran = subprocess.run([program], capture_output=True, text=True, timeout=120, cwd=folder)
+            if ran.returncode or ran.stdout != output:
+                return f"the program ended with {ran.returncode}, after\n{ran.stdout}{ran.stderr}expected 0, and\n{output}"
+            return None
 
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(compile_one, found))
-    failed = 0
-    for (path, line, _), result in zip(found, results):
-        if result.returncode:
-            failed += 1
-            print(f"{path.relative_to(root)}:{line}: the block does not compile\n{result.stderr}")
-    print(f"{len(found)} blocks, {failed} failed")
+        faults = list(pool.map(fault_of, found))
+    for (path, line, _, _), fault in zip(found, faults):
+        if fault:
+            print(f"{path.relative_to(root)}:{line}: {fault}")
+    failed = sum(fault is not None for fault in faults)
+    print(f"{len(found)} blocks, {sum(output is not None for *_, output in found)} of them run, {failed} failed")
     return 1 if failed else 0
 
 

@@ -20,6 +20,13 @@ CASES = [
     ("second of two", False, f"{FENCE}cpp\nint n = 1;\n{FENCE}\n\n{FENCE}cpp\nint m = missing;\n{FENCE}\n"),
 ]
 
+PROGRAM = f'{FENCE}cpp\n#include <cstdio>\nint main() {{ std::puts("two"); }}\n{FENCE}\n\n'
+CASES += [
+    ("a program that prints what it says", True, f"{PROGRAM}{FENCE}text\ntwo\n{FENCE}\n"),
+    ("a program that does not", False, f"{PROGRAM}{FENCE}text\nthree\n{FENCE}\n"),
+    ("a program that fails", False, f"{FENCE}cpp\n#include <vector>\nint main() {{ return 1; }}\n{FENCE}\n\n{FENCE}text\n{FENCE}\n"),
+]
+
 LINKS = [
     ("a file beside it", True, "[other](other.md), [its part](other.md#a-part-of-it), [here](#title), [far](https://nowhere.invalid)"),
     ("code is no link", True, f"`[a](b)`\n{FENCE}\n[a](b)\n{FENCE}\n"),
