@@ -40,7 +40,7 @@ for name, good, text in CASES:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "include" / "unisono").mkdir(parents=True)
-        (root / "include" / "unisono" / "unisono.hpp").write_text("namespace unisono { inline constexpr int one = 1; }\n")
+        (root / "include" / "unisono" / "unisono.hpp").write_text("#pragma once\nnamespace unisono { inline constexpr int one = 1; }\n")
         if text is not None:
             (root / "README.md").write_text(text)
         result = subprocess.run([sys.executable, str(CHECK), folder, "--compiler", sys.argv[1]], capture_output=True,
