@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Draws runs beside each other from their JSON lines (un::JsonLinesFile): a curve a file.
+"""Draws runs beside each other from their JSON lines (un::JsonLinesFile): a curve a file, or how they scale.
 
 plot_metrics.py run.jsonl [other.jsonl ...] [--name loss] [--against step|seconds] [--smooth 20] [--log] --output loss.png
+plot_metrics.py --scaling 1=one.jsonl 2=two.jsonl 4=four.jsonl --output scaling.png
+
+With --scaling each file is named with its number of ranks. Drawn is the median of samples_per_second, over the fewest ranks'; what that many
+ranks would give if nothing were lost; and printed, the efficiency.
 """
-import argparse, json, pathlib, sys
+import argparse, json, pathlib, re, statistics, sys
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-arguments.add_argument("files", nargs="+", type=pathlib.Path)
+arguments.add_argument("files", nargs="+", metavar="FILE or RANKS=FILE")
+arguments.add_argument("--scaling", action="store_true", help="throughput over ranks")
 arguments.add_argument("--name", default="loss", help="which number (loss); samples_per_second shows the throughput")
 arguments.add_argument("--against", choices=["step", "seconds"], default="step")
 arguments.add_argument("--smooth", type=int, default=1, metavar="N", help="mean of the last N values")
@@ -40,15 +45,42 @@ def curve(path):
     return found
 
 
+def draw_curves(axes):
+    for path in map(pathlib.Path, options.files):
+        points = curve(path)
+        ys = [y for _, y in points]
+        smooth = [sum(ys[max(0, i + 1 - options.smooth):i + 1]) / min(i + 1, options.smooth) for i in range(len(ys))]
+        axes.plot([x for x, _ in points], smooth, label=path.stem, linewidth=1)
+    axes.set_xlabel(options.against)
+    axes.set_ylabel(options.name.replace("_", " "))
+    axes.set_yscale("log" if options.log else "linear")
+
+
+def draw_scaling(axes):
+    options.name = "samples_per_second"
+    throughput = {}
+    for given in options.files:
+        parts = re.fullmatch(r"([1-9][0-9]*)=(.+)", given)
+        if not parts:
+            arguments.error(f"--scaling: found '{given}'; expected RANKS=FILE")
+        if int(parts[1]) in throughput:
+            arguments.error(f"--scaling: {parts[1]} ranks are given twice")
+        throughput[int(parts[1])] = statistics.median(y for _, y in curve(pathlib.Path(parts[2])))
+    fewest = min(throughput)
+    ranks = sorted(throughput)
+    axes.plot(ranks, [n / fewest for n in ranks], label="nothing lost", linewidth=1, linestyle="--", color="gray")
+    axes.plot(ranks, [throughput[n] / throughput[fewest] for n in ranks], label="measured", marker="o")
+    axes.set_xticks(ranks)
+    axes.set_xlabel("ranks")
+    axes.set_ylabel(f"samples a second, over {fewest} rank{'s' if fewest > 1 else ''}")
+    print("ranks  samples/s  times  efficiency")
+    for n in ranks:
+        times = throughput[n] / throughput[fewest]
+        print(f"{n:5}  {throughput[n]:9.0f}  {times:5.2f}  {100 * times * fewest / n:8.0f} %")
+
+
 figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-for path in options.files:
-    points = curve(path)
-    ys = [y for _, y in points]
-    smooth = [sum(ys[max(0, i + 1 - options.smooth):i + 1]) / min(i + 1, options.smooth) for i in range(len(ys))]
-    axes.plot([x for x, _ in points], smooth, label=path.stem, linewidth=1)
-axes.set_xlabel(options.against)
-axes.set_ylabel(options.name.replace("_", " "))
-axes.set_yscale("log" if options.log else "linear")
+draw_scaling(axes) if options.scaling else draw_curves(axes)
 axes.grid(alpha=0.3)
 axes.legend()
 figure.savefig(options.output, dpi=150)
