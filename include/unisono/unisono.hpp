@@ -22,6 +22,7 @@
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/memory.hpp"
+#include "unisono/core/outcome.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"

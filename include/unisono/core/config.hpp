@@ -12,7 +12,8 @@
 #error "Unisono needs C++20 (found an older -std); pass -std=c++20 or newer"
 #endif
 #ifndef __cpp_exceptions
-#error "Unisono tells of errors by exceptions: compile the files that include it without -fno-exceptions"
+#error \
+    "Unisono tells of errors by exceptions: compile the files that include it without -fno-exceptions (a program that has none keeps this to one file and takes errors as values: core/outcome.hpp)"
 #endif
 
 /// Opens `unisono` with its inline version namespace, so that two versions linked into one program do not mix.

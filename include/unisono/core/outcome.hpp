@@ -1,0 +1,38 @@
+#pragma once
+
+/// \file
+/// Errors as values: the edge between this library, which throws, and a program that is compiled without exceptions.
+///
+///     un::Fault fault = un::outcome_of([&] { un::run<un::InProcess>(4, train); });
+///     if (fault.code != un::ErrorCode::none) return report(fault.code, fault.rank, fault.message);
+///
+/// The file with this call is compiled with exceptions, as all that include the library; what calls it, and the model that it trains,
+/// need not be. examples/without_exceptions is such a program.
+
+#include "unisono/core/error.hpp"
+
+#include <exception>
+#include <new>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Runs `body()`, and returns what it threw: `ErrorCode::none` for nothing, the fault of an `error`, `refused` where memory ran out,
+/// `aborted` with its message for any other exception. Nothing leaves it.
+template <class Body>
+[[nodiscard]] Fault outcome_of(Body&& body) noexcept {
+    try {
+        std::forward<Body>(body)();
+        return {};
+    } catch (const error& failed) {
+        return failed.why();
+    } catch (const std::bad_alloc&) {
+        return {.code = ErrorCode::refused, .message = "out of memory"};
+    } catch (const std::exception& failed) {
+        return {.code = ErrorCode::aborted, .message = failed.what()};
+    } catch (...) {
+        return {.code = ErrorCode::aborted, .message = "an exception that tells nothing of itself"};
+    }
+}
+
+UNISONO_NAMESPACE_END

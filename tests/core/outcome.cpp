@@ -1,0 +1,27 @@
+#include "unisono/core/outcome.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <stdexcept>
+
+namespace un = unisono;
+
+BOOST_AUTO_TEST_SUITE(core_outcome)
+
+BOOST_AUTO_TEST_CASE(whatever_is_thrown_comes_back_as_a_fault) {
+    int calls = 0;
+    const un::Fault good = un::outcome_of([&] { ++calls; });
+    BOOST_TEST((good.code == un::ErrorCode::none && good.message.empty() && calls == 1));
+    const un::Fault lost = un::outcome_of(
+        [] { throw un::error(un::Fault{.code = un::ErrorCode::peer_lost, .rank = 2, .peer = 1, .message = "gone"}); });
+    BOOST_TEST((lost.code == un::ErrorCode::peer_lost && lost.rank == 2 && lost.peer == 1 && lost.message == "gone"));
+    const un::Fault memory = un::outcome_of([] { throw std::bad_alloc(); });
+    BOOST_TEST((memory.code == un::ErrorCode::refused && memory.message == "out of memory"));
+    const un::Fault other = un::outcome_of([] { throw std::logic_error("user's own"); });
+    BOOST_TEST((other.code == un::ErrorCode::aborted && other.message == "user's own"));
+    const un::Fault odd = un::outcome_of([] { throw 7; });
+    BOOST_TEST((odd.code == un::ErrorCode::aborted));
+    BOOST_TEST(noexcept(un::outcome_of([] { throw 7; })));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
