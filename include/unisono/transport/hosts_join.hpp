@@ -137,11 +137,17 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
     } catch (const error& refused) { // the other hosts' ranks gather as often as usual
         if (control.first_fault() != nullptr) throw;
         failed = refused.why().message;
+        const int who = refused.rank(); // of this host: it tells itself, by its number in the world
+        const std::string before = concat({"rank ", who, ": "});
+        if (who >= 0 && failed.starts_with(before)) failed.erase(0, before.size());
+        if (who >= 0 && who != places.local_rank(control.rank())) failed.clear();
         while (gathered < 2) static_cast<void>(gather({}));
     }
     const std::vector<std::string> failures = gather_texts(control, failed, deadline);
     for (std::size_t rank = 0; rank < failures.size(); ++rank)
         if (!failures[rank].empty()) refuse_join(rank, failures[rank]);
+    if (made == nullptr)
+        refuse_join(static_cast<std::size_t>(control.rank()), "has no memory in common with its host's ranks");
     return made;
 }
 
