@@ -152,6 +152,11 @@ public:
     /// Pulls a host's cable, and puts it in again.
     void cut(int host) const { must(switch_, "ip link set " + plug(host) + " down"); }
     void mend(int host) const { must(switch_, "ip link set " + plug(host) + " up"); }
+    /// What host `from` sends to host `to` gets nowhere: its system says so at once, or nobody ever does.
+    void refuse_way(int from, int to) const { must(from, "ip route add unreachable " + address(to) + "/32"); }
+    void swallow_way(int from, int to) const {
+        must(from, "ip neigh replace " + address(to) + " lladdr 02:00:00:00:00:fe dev eth0 nud permanent");
+    }
     /// So many kilobits a second each way.
     void slow_down(int host, int kilobits) const {
         const std::string shape = " root tbf rate " + std::to_string(kilobits) + "kbit burst 16kb latency 400ms";

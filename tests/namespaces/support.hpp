@@ -18,9 +18,9 @@ public:
     using Variables = std::map<std::string, std::string>;
 
     /// `host_of`: of each rank. The transport and its mode are the rank program's arguments.
+    /// `contained`: with process numbers of their own, so that ranks of other hosts cannot look for their processes.
     Job(const Lab& lab, const std::vector<int>& host_of, const std::vector<std::string>& arguments,
-        const Variables& more = {})
-        : host_of_(host_of) {
+        const Variables& more = {}, bool contained = false) {
         std::string names;
         for (const int host : host_of) names += (names.empty() ? "h" : ",h") + std::to_string(host);
         for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
@@ -31,6 +31,7 @@ public:
                                 {"MASTER_PORT", "29500"}};
             for (const auto& [name, value] : more) variables[name] = value;
             std::vector<std::string> line{UNISONO_HOST_RANK};
+            if (contained) line.insert(line.begin(), {"unshare", "--pid", "--fork", "--kill-child"});
             line.insert(line.end(), arguments.begin(), arguments.end());
             commands_.push_back(std::make_unique<Command>(lab.on(host_of[rank], line), variables));
         }
@@ -70,7 +71,6 @@ public:
     }
 
 private:
-    std::vector<int> host_of_;
     std::vector<std::unique_ptr<Command>> commands_;
 };
 

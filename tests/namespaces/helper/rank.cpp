@@ -90,8 +90,9 @@ int use(World& world, const std::string& mode, const std::vector<int>& numbers) 
 template <class Transport>
 int run(const std::string& mode, const std::vector<int>& numbers) {
     const char* const seconds = std::getenv("TEST_TIMEOUT_S");
-    const un::JoinOptions options{.timeout = std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 30),
-                                  .rendezvous = {.timeout = 30s, .linger = 10s}};
+    const auto timeout = std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 30);
+    const un::JoinOptions options{
+        .timeout = timeout, .rendezvous = {.timeout = std::max<std::chrono::nanoseconds>(timeout, 5s), .linger = 10s}};
     auto world = un::join<Transport>(options);
     return use(world, mode, numbers);
 }
