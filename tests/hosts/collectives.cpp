@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(all_collectives_wherever_the_ranks_are) {
         test::run(
             static_cast<int>(places.size()),
             [&](Group& group) {
-                for (const std::size_t count : {0u, 1u, 1000u, 40'000u}) check_all(group, findings, count);
+                for (const std::size_t count : {0u, 1u, 40'000u}) check_all(group, findings, count);
             },
             test::limit);
     }

@@ -1,4 +1,6 @@
-// Training on hosts of several ranks: the bits of one rank alone, however many ranks live wherever.
+// Training on hosts of several ranks: the bits of one rank alone, however many ranks live wherever. ThreadSanitizer sees trainers on
+// threads in tests/matrix, and this transport's threads in this room's other suites.
+#ifndef __SANITIZE_THREAD__
 #include "support.hpp"
 
 #include "support/digits_training.hpp"
@@ -6,11 +8,7 @@
 #include <unisono/reducer/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
 
-namespace {
-
 namespace un = unisono;
-
-} // namespace
 
 BOOST_AUTO_TEST_SUITE(hosts_training)
 
@@ -47,3 +45,4 @@ BOOST_AUTO_TEST_CASE(plain_sums_agree_on_all_ranks) { // which `trained` verifie
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+#endif
