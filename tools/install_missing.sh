@@ -24,6 +24,7 @@ is_present() {
         openmpi) command -v mpicxx.openmpi && command -v mpirun.openmpi ;;
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
         libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
+        iproute2) PATH=$PATH:/usr/sbin:/sbin command -v ip && PATH=$PATH:/usr/sbin:/sbin command -v tc ;;
         pkg_config) command -v pkg-config ;;
         eigen) [ -d /usr/include/eigen3 ] ;;
         dlib) have_header dlib/optimization.h && printf 'int main() {}' | c++ -x c++ - -lblas -o /dev/null ;;
@@ -51,6 +52,7 @@ packages_of() {
         openmpi) echo libopenmpi-dev openmpi-bin ;;
         mpich) echo libmpich-dev mpich ;;
         libfabric) echo libfabric-dev ;;
+        iproute2) echo iproute2 ;;
         pkg_config) echo pkg-config ;;
         eigen) echo libeigen3-dev ;;
         dlib) echo libdlib-dev libblas-dev ;;

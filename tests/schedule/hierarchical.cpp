@@ -3,6 +3,7 @@
 #include "trainer/outcomes.hpp"
 
 #include "unisono/collective/all_reduce.hpp"
+#include "unisono/schedule/verify.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -36,9 +37,68 @@ Crossing crossing(int world, int per_host, const Make& make) {
     return found;
 }
 
+/// Proves a collective on these hosts, from every root.
+template <un::Collective What>
+void prove(const un::HostMap& hosts) {
+    for (int root = 0; root < hosts.ranks(); ++root) {
+        for (const bool tree : {false, true}) {
+            const un::HierarchicalSchedule family{.tree_across = tree, .hosts = &hosts};
+            const auto report = un::schedule::verify(
+                hosts.ranks(), root,
+                [&](const un::schedule::Shape& shape) { return un::schedule::schedule_of<What>(family, shape); },
+                {.lanes = 2u});
+            for (const auto& violation : report.violations)
+                BOOST_TEST_ERROR(violation << " (" << un::name_of(What) << ", root " << root << ")");
+            BOOST_TEST(report.proven());
+        }
+    }
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(schedule_hierarchical)
+
+BOOST_AUTO_TEST_CASE(hosts_of_any_sizes_and_any_order) {
+    using List = std::vector<int>;
+    for (const List& host_of :
+         {List{0}, List{0, 0, 0}, List{0, 1, 2}, List{0, 0, 0, 1}, List{7, 3, 3, 3}, List{0, 0, 1, 2, 2, 2, 2, 3},
+          List{0, 1, 0, 1}, List{0, 1, 1, 0, 2}, List{2, 1, 0, 0, 1, 2, 2}, List{0, 1, 2, 0, 1, 2, 0, 0, 0}}) {
+        const un::HostMap hosts(host_of);
+        prove<un::Collective::all_reduce>(hosts);
+        prove<un::Collective::broadcast>(hosts);
+        prove<un::Collective::reduce>(hosts);
+        prove<un::Collective::barrier>(hosts);
+        const auto blocks = [&] {
+            prove<un::Collective::all_gather>(hosts);
+            prove<un::Collective::reduce_scatter>(hosts);
+            prove<un::Collective::gather>(hosts);
+            prove<un::Collective::scatter>(hosts);
+        };
+        if (hosts.in_rank_order()) blocks();
+        else BOOST_CHECK_THROW(blocks(), un::error);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_map_of_hosts) {
+    const std::vector<int> host_of{5, 2, 5, 9, 2, 5};
+    const un::HostMap map(host_of);
+    BOOST_TEST(map.ranks() == 6);
+    BOOST_TEST(map.hosts() == 3);
+    BOOST_TEST(map.largest() == 3);
+    BOOST_TEST((map.size(0) == 3 && map.size(1) == 2 && map.size(2) == 1));
+    BOOST_TEST((map.host_of(0) == 0 && map.host_of(4) == 1 && map.host_of(3) == 2));
+    BOOST_TEST((map.rank_at(0) == 0 && map.rank_at(2) == 5 && map.rank_at(3) == 1 && map.rank_at(5) == 3));
+    for (int rank = 0; rank < 6; ++rank) BOOST_TEST(map.rank_at(map.position(rank)) == rank);
+    BOOST_TEST(!map.in_rank_order());
+    BOOST_TEST(map.has_levels());
+    BOOST_TEST(!un::HostMap(std::vector<int>{0, 0}).has_levels());
+    BOOST_TEST(!un::HostMap(std::vector<int>{0, 1}).has_levels());
+    BOOST_TEST((map == un::HostMap(std::vector<int>{1, 0, 1, 3, 0, 1})));
+    BOOST_TEST(map.hash() == un::HostMap(std::vector<int>{1, 0, 1, 3, 0, 1}).hash());
+    BOOST_TEST(map.hash() != un::HostMap(std::vector<int>{1, 0, 1, 3, 0, 0}).hash());
+    const un::HierarchicalSchedule other{.hosts = &map};
+    BOOST_CHECK_THROW(static_cast<void>(other.all_reduce({5, 0, 0})), un::error);
+}
 
 BOOST_AUTO_TEST_CASE(two_hosts_of_two_send_what_a_ring_of_two_sends) {
     const auto hosts = crossing(4, 2, [](const auto& shape) { return unisono_test::OnHosts<2>{}.all_reduce(shape); });

@@ -60,7 +60,7 @@ void run_joined(int ranks, AllTold& told, Join join, Body body) {
                               std::vector<int> pids;
                               for (int rank = 0; rank < plane.size(); ++rank) pids.push_back(plane.pid_of(rank));
                               try {
-                                  Group world = join(std::move(plane));
+                                  auto world = join(std::move(plane));
                                   body(world, pids);
                                   mine.code = 0;
                               } catch (const unisono::error& failed) {

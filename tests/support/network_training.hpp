@@ -2,41 +2,15 @@
 // policy matrix. One suite for all networks; the room's support.hpp comes first.
 #pragma once
 
-#include "../../examples/digits/data.hpp"
-#include "../../examples/digits/network.hpp"
 #include "../matrix/matrix.hpp"
+#include "digits_training.hpp"
 
 #include <unisono/reproducible.hpp>
-
-namespace test {
-
-namespace un = unisono;
-
-template <class Transport, class... Policies>
-std::vector<float> trained(int ranks, const digits::Split& images, const Policies&... policies) {
-    std::vector<float> weights;
-    un::run<Transport>(ranks, [&](auto& world) {
-        digits::Network network({digits::pixels, 16, digits::kinds}, 5);
-        un::Trainer trainer{world,
-                            network,
-                            un::DistributedSampler{.shuffle = true, .seed = 5},
-                            un::BySamples{},
-                            un::Sgd{.learning_rate = 0.1, .momentum = 0.9},
-                            policies...};
-        trainer.fit(images.train.data(), {.epochs = 1, .batch_size = 16, .progress = false});
-        trainer.verify_replicas();
-        if (world.rank() != ranks - 1) return;
-        for (const auto span : network.parameters()) weights.insert(weights.end(), span.begin(), span.end());
-    });
-    return weights;
-}
-
-} // namespace test
 
 BOOST_AUTO_TEST_SUITE(training)
 
 BOOST_AUTO_TEST_CASE(the_bits_of_threads) {
-    const auto images = digits::split(digits::read(UNISONO_TEST_DATA "/../../examples/digits/data/digits.csv"), 357);
+    const auto images = test::images();
     for (const int ranks : {1, 2, 4}) {
         const unisono::RingReducer ring{.chunk_bytes = 4096};
         const auto threads = test::trained<unisono::InProcess>(ranks, images, ring);

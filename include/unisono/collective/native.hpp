@@ -13,7 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
 /// straight from the peers' buffers; elsewhere one exchange of everything for very small data where the transport has it so,
-/// halving and doubling for small data, a ring for large ones, and trees.
+/// halving and doubling for small data, a ring for large ones, and trees. Where the transport knows that ranks share hosts:
+/// HierarchicalSchedule.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 65536; ///< over messages: from this size on, all_reduce goes by the ring
@@ -31,6 +32,36 @@ auto schedule_of(const Family& family, const schedule::Shape& shape) {
         "found: a schedule family without this collective; required: a member function of the collective's name "
         "that takes a schedule::Shape and returns a schedule; schedule/families.hpp shows what each family offers");
     return schedule::schedule_of<What>(family, shape);
+}
+
+/// The native schedules over messages on hosts of several ranks. Defined in collective/native_on_hosts.hpp, which comes with the
+/// transports that know hosts.
+template <Collective What, transport Transport, class Use>
+auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
+                     Use use);
+
+/// The native schedules over messages, whoever the ranks are.
+template <Collective What, transport Transport, class Use>
+auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
+                      Use use) {
+    const schedule::Shape shape = group.shape(root);
+    if constexpr (What == Collective::all_reduce) {
+        if constexpr (requires {
+                          Transport::exchange_bytes;
+                      }) { // it says up to which size one round is faster than two
+            if (shape.world <= 4 &&
+                request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= Transport::exchange_bytes)
+                return use(schedule_of<What>(ExchangeSchedule{}, shape));
+        }
+        if (request.total_bytes >= family.ring_bytes) return use(schedule_of<What>(RingSchedule{}, shape));
+        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
+    } else if constexpr (What == Collective::reduce_scatter || What == Collective::all_gather) {
+        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
+    } else if constexpr (What == Collective::all_to_all) {
+        return use(schedule_of<What>(DirectSchedule{}, shape));
+    } else {
+        return use(schedule_of<What>(TreeSchedule{}, shape));
+    }
 }
 
 /// Calls `use(schedule)` with the schedule for this collective. It depends on what all ranks know alike.
@@ -60,22 +91,10 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
                 return use(schedule_of<What>(StagedSchedule{}, shape));
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));
-    } else if constexpr (What == Collective::all_reduce) {
-        if constexpr (requires {
-                          Transport::exchange_bytes;
-                      }) { // it says up to which size one round is faster than two
-            if (shape.world <= 4 &&
-                request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= Transport::exchange_bytes)
-                return use(schedule_of<What>(ExchangeSchedule{}, shape));
-        }
-        if (request.total_bytes >= family.ring_bytes) return use(schedule_of<What>(RingSchedule{}, shape));
-        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
-    } else if constexpr (What == Collective::reduce_scatter || What == Collective::all_gather) {
-        return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
-    } else if constexpr (What == Collective::all_to_all) {
-        return use(schedule_of<What>(DirectSchedule{}, shape));
+    } else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all) {
+        return choose_on_hosts<What>(group, family, request, root, use);
     } else {
-        return use(schedule_of<What>(TreeSchedule{}, shape));
+        return choose_on_equals<What>(group, family, request, root, use);
     }
 }
 

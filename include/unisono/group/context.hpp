@@ -6,6 +6,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/plan.hpp"
+#include "unisono/schedule/host_map.hpp"
 #include "unisono/transport/board.hpp"
 
 #include <bit>
@@ -32,6 +33,7 @@ struct GroupContext {
     int rank = 0;
     int ranks = 0;
     List<int> members;           ///< world ranks, by rank in the group; none: the world itself
+    HostMap hosts;               ///< where the transport knows them; else of no ranks
     List<std::ptrdiff_t> shifts; ///< what makes each rank's addresses ours, where memory is mapped
     std::uint64_t sequence = 0;
     std::uint64_t done = 0;         ///< all operations up to this are done on this rank

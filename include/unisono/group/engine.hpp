@@ -200,7 +200,7 @@ public:
         const Fault* fault = transport_.first_fault();
         if (fault == nullptr) return;
         transport_.abort(*fault); // nobody touches this rank's memory after this
-        throw error(*fault);
+        throw error(located(transport_, *fault));
     }
 
 private:

@@ -48,6 +48,9 @@ public:
     /// A rank's number in the world, for messages.
     [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
 
+    /// Which ranks of the group share a host; nullptr where the transport does not know. It lives as long as the group.
+    [[nodiscard]] const HostMap* hosts() const { return context_->hosts.ranks() != 0 ? &context_->hosts : nullptr; }
+
     /// How long a call may wait before it fails with `timeout` (10 minutes at first). Must be positive.
     void set_timeout(std::chrono::nanoseconds timeout) {
         if (timeout.count() <= 0) refuse_input({"a timeout must be positive, found ", timeout.count(), " ns"});
@@ -172,6 +175,11 @@ private:
         context_->done_ahead.reserve(16); // so that a step does not allocate when operations first end out of order
         if (context_->size() == 0) return;
         Transport& endpoint = engine_->endpoint();
+        if constexpr (knows_hosts<Transport>) {
+            detail::List<int> hosts;
+            for (int peer = 0; peer < ranks; ++peer) hosts.push_back(endpoint.host_of(world_rank(peer)));
+            context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
+        }
         if constexpr (requires { endpoint.announcements(id, 1); }) {
             context_->announcements = endpoint.announcements(id, context_->size());
         }

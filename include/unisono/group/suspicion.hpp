@@ -64,6 +64,21 @@ std::string whereabouts(const Transport& transport, int peer) {
     else return {};
 }
 
+/// A fault as this rank throws it: with where the rank that is blamed can be found, if the fault does not say so.
+template <class Transport>
+Fault located(const Transport& transport, const Fault& fault) {
+    Fault told = fault;
+    if constexpr (requires { transport.describe(0); }) {
+        const bool blames = fault.code == ErrorCode::timeout || fault.code == ErrorCode::peer_lost;
+        if (blames && fault.peer >= 0 && fault.peer < transport.size() && fault.peer != transport.rank()) {
+            const std::string where = transport.describe(fault.peer);
+            if (fault.message.find(where) == std::string::npos)
+                told.message += concat({"; from rank ", transport.rank(), ", rank ", fault.peer, " is [", where, "]"});
+        }
+    }
+    return told;
+}
+
 /// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first; of those
 /// that it waits for, where that is all that is known.
 template <class Transport>

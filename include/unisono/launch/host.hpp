@@ -28,19 +28,33 @@ inline std::string read_small_file(const std::string& path) {
     return text;
 }
 
-/// Equal for processes that see each other by their pids: one boot of one kernel, one pid name space.
-inline std::uint64_t host_number() {
-    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
-    char space[64];
-    if (const ssize_t length = ::readlink("/proc/self/ns/pid", space, sizeof space); length > 0) {
-        text.append(space, static_cast<std::size_t>(length));
-    }
-    char name[256] = {};
-    if (::gethostname(name, sizeof name - 1) == 0) text += name;
-    std::uint64_t number = 0xcbf29ce484222325u;
+/// A number for a text.
+inline std::uint64_t number_of(std::string_view text) {
+    std::uint64_t number = 0xcbf29ce484222325u; // FNV-1a
     for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     return number;
 }
+
+/// One boot of one kernel, and a name space of this process there: pid, net.
+inline std::string name_space(const char* kind) {
+    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
+    char space[64];
+    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0) {
+        text.append(space, static_cast<std::size_t>(length));
+    }
+    return text;
+}
+inline std::string host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+/// Equal for processes that see each other by their pids: one boot of one kernel, one pid name space.
+inline std::uint64_t host_number() { return number_of(name_space("pid") + host_name()); }
+/// Equal for processes that may see each other by their pids, whatever their hosts are called: for who looks closer.
+inline std::uint64_t process_space() { return number_of(name_space("pid")); }
+/// Equal for processes that reach each other by the loopback.
+inline std::uint64_t network_space() { return number_of(name_space("net") + host_name()); }
 
 /// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born); empty if there is none.
 inline std::string process_field(int pid, int field) {

@@ -20,15 +20,21 @@ struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
         hosts.tree_across = values.size_bytes() < ring_bytes;
         return unisono::start_all_reduce(group, values, Sum{}, hosts);
     }
+    template <transport Transport, class T>
+    Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
+        const bool in_rank_order = to_all.hosts == nullptr || to_all.hosts->in_rank_order();
+        if (in_rank_order) return ScheduledReduction::sum_slices(group, values, counts);
+        return ScheduledReduction<RingSchedule>{}.sum_slices(group, values, counts);
+    }
 };
 
 } // namespace detail
 
 /// Reduces within each host by a tree, between hosts by a ring of one rank a host (by a tree, where data are few or the sum has an
-/// owner), and broadcasts within: between hosts goes what one rank a host would send. `ranks_per_host` in rank order, as
-/// launchers number them. Not part of the umbrella. Source: as schedule/hierarchical.hpp.
+/// owner), and broadcasts within: between hosts goes what one rank a host would send. Which ranks share a host the transport says
+/// where it knows; else `ranks_per_host` in rank order, as launchers number them. Not part of the umbrella. Source: as schedule/hierarchical.hpp.
 struct HierarchicalReducer {
-    int ranks_per_host = 1;
+    int ranks_per_host = 0;                         ///< 0: as the transport knows; one, where it does not
     std::size_t ring_bytes = 65536;                 ///< from this size of a bucket on a ring goes between hosts
     std::size_t chunk_bytes = std::size_t{1} << 20; ///< the vector travels in pieces of about so many bytes
 
@@ -38,13 +44,18 @@ struct HierarchicalReducer {
     static constexpr bool reduces_to_owners = true;
     friend bool operator==(const HierarchicalReducer&, const HierarchicalReducer&) = default;
 
-    /// \throws error bad_input: ranks_per_host is less than 1, no chunk
+    /// \throws error bad_input: ranks_per_host is negative, no chunk
     template <class World>
-    [[nodiscard]] auto start(World&) const {
-        if (ranks_per_host < 1)
-            refuse_input({"HierarchicalReducer.ranks_per_host is ", ranks_per_host, "; expected at least 1"});
+    [[nodiscard]] auto start(World& world) const {
+        if (ranks_per_host < 0)
+            refuse_input({"HierarchicalReducer.ranks_per_host is ", ranks_per_host,
+                          "; expected at least 1, or 0: as the transport knows"});
         if (chunk_bytes == 0) refuse_input("HierarchicalReducer.chunk_bytes is 0; expected at least 1");
-        const HierarchicalSchedule hosts{.ranks_per_host = ranks_per_host, .chunk_bytes = chunk_bytes};
+        HierarchicalSchedule hosts{.ranks_per_host = ranks_per_host == 0 ? 1 : ranks_per_host,
+                                   .chunk_bytes = chunk_bytes};
+        if constexpr (requires { world.hosts(); }) {
+            if (ranks_per_host == 0) hosts.hosts = world.hosts();
+        }
         return detail::HierarchicalReduction{{hosts, hosts}, ring_bytes};
     }
 };

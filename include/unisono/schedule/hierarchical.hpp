@@ -6,7 +6,8 @@
 /// there is a root. For networks that are much slower than what the ranks of a host have in common. Not among families.hpp:
 /// include it where it is used.
 ///
-/// Hosts have `ranks_per_host` ranks each, in rank order; the last one may have fewer. One rank a host: a ring or tree of all ranks.
+/// Hosts have `ranks_per_host` ranks each, in rank order, and the last one may have fewer; or they are as a HostMap says, of any
+/// sizes and with ranks in any order (all_gather, reduce_scatter, gather and scatter: in rank order). One rank a host: a ring or tree of all ranks.
 /// One host: a tree. Each phase is a schedule of ring.hpp, tree.hpp or barrier.hpp on fewer ranks: what they combine, and in
 /// which order, is said there. Equal shapes and hosts give equal bits on all ranks.
 /// Source: N. T. Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
@@ -25,46 +26,57 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `HierarchicalSchedule{.ranks_per_host = 8}`; the same on all ranks, which compare it. \throws error bad_input, when it is used:
-/// ranks_per_host is not at least 1
+/// `HierarchicalSchedule{.ranks_per_host = 8}`, or `{.hosts = group.hosts()}` where the transport knows them; the same on all
+/// ranks, which compare it. \throws error bad_input, when it is used: ranks_per_host is not at least 1; hosts of another number of
+/// ranks; a collective of blocks on hosts whose ranks do not follow one another
 struct HierarchicalSchedule {
     static constexpr std::string_view name = "hierarchical";
     int ranks_per_host = 1;
     bool tree_across = false;    ///< all_reduce between hosts by a tree and not by a ring: fewer rounds, more bytes
     std::size_t chunk_bytes = 0; ///< of all_reduce, broadcast and reduce, which are pipelined with it
+    const HostMap* hosts =
+        nullptr; ///< which ranks share a host, instead of ranks_per_host; outlives the group's operations
 
     [[nodiscard]] constexpr schedule::HierarchicalAllReduce all_reduce(const schedule::Shape& shape) const {
-        return {shape, per_host(), tree_across};
+        return {shape, layout(shape), tree_across};
     }
     [[nodiscard]] constexpr schedule::HierarchicalReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, in_rank_order(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalAllGather all_gather(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, in_rank_order(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalBroadcast broadcast(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalReduce reduce(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalGather gather(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, in_rank_order(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalScatter scatter(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, in_rank_order(shape)};
     }
     [[nodiscard]] constexpr schedule::DirectAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::HierarchicalBarrier barrier(const schedule::Shape& shape) const {
-        return {shape, per_host()};
+        return {shape, layout(shape)};
     }
     friend bool operator==(const HierarchicalSchedule&, const HierarchicalSchedule&) = default;
 
 private:
-    [[nodiscard]] constexpr int per_host() const {
-        if (ranks_per_host < 1)
+    [[nodiscard]] constexpr schedule::HostLayout layout(const schedule::Shape& shape) const {
+        if (hosts == nullptr && ranks_per_host < 1)
             refuse_input({"HierarchicalSchedule.ranks_per_host is ", ranks_per_host, "; expected at least 1"});
-        return ranks_per_host;
+        if (hosts != nullptr && hosts->ranks() != shape.world)
+            refuse_input({"HierarchicalSchedule.hosts has ", hosts->ranks(), " ranks, the group ", shape.world});
+        return hosts != nullptr ? schedule::HostLayout{.map = hosts} : schedule::HostLayout{.per_host = ranks_per_host};
+    }
+    [[nodiscard]] constexpr schedule::HostLayout in_rank_order(const schedule::Shape& shape) const {
+        if (hosts != nullptr && !hosts->in_rank_order())
+            refuse_input("HierarchicalSchedule moves blocks between hosts only where the ranks of each host follow one "
+                         "another; here they do not");
+        return layout(shape);
     }
 };
 static_assert(schedule_family<HierarchicalSchedule>);

@@ -22,7 +22,7 @@ struct HierarchicalAllGather {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return up() + others() + at().levels_within(); }
@@ -62,11 +62,11 @@ struct HierarchicalAllGather {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalAllGather&, const HierarchicalAllGather&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t up() const { return std::max(1u, at().levels_within()); }
     [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
 };
@@ -81,7 +81,7 @@ struct HierarchicalReduceScatter {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -136,15 +136,15 @@ struct HierarchicalReduceScatter {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalReduceScatter&, const HierarchicalReduceScatter&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
     /// Slots at a head: of its host's sums, and of the sum of another host's blocks that passes through.
     [[nodiscard]] constexpr std::uint32_t sums() const { return at().size() == 1 ? 0 : blocks(); }
-    [[nodiscard]] constexpr std::uint32_t partial() const { return static_cast<std::uint32_t>(at().size(0)); }
+    [[nodiscard]] constexpr std::uint32_t partial() const { return static_cast<std::uint32_t>(at().largest()); }
 };
 static_assert(collective_schedule<HierarchicalReduceScatter>);
 
@@ -195,7 +195,7 @@ struct HierarchicalGather {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -226,11 +226,11 @@ struct HierarchicalGather {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalGather&, const HierarchicalGather&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalGather>);
 
@@ -242,7 +242,7 @@ struct HierarchicalScatter {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -270,11 +270,11 @@ struct HierarchicalScatter {
         detail::round_within(here, TreeScatter{here.within()}, r - across, own, visit);
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalScatter&, const HierarchicalScatter&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalScatter>);
 

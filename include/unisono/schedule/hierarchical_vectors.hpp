@@ -21,7 +21,7 @@ struct HierarchicalAllReduce {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
     bool tree_across = false;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return tree_across ? 1 : hosts(); }
@@ -59,13 +59,11 @@ struct HierarchicalAllReduce {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const {
-        return 2 * static_cast<std::uint32_t>(per_host) + (tree_across ? 1 : 0);
-    }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return 2 * layout.variant() + (tree_across ? 1 : 0); }
     friend constexpr bool operator==(const HierarchicalAllReduce&, const HierarchicalAllReduce&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t hosts() const { return static_cast<std::uint32_t>(at().hosts()); }
     [[nodiscard]] constexpr std::uint32_t rounds_across() const {
         return 2 * (tree_across ? at().levels_across() : hosts() - 1);
@@ -82,7 +80,7 @@ struct HierarchicalBroadcast {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = true;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return at().levels_across() + at().levels_within(); }
@@ -102,11 +100,11 @@ struct HierarchicalBroadcast {
         else detail::round_within(here, TreeBroadcast{here.within()}, r - across, same, visit);
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalBroadcast&, const HierarchicalBroadcast&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalBroadcast>);
 
@@ -118,7 +116,7 @@ struct HierarchicalReduce {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = true;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -152,11 +150,11 @@ struct HierarchicalReduce {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalReduce&, const HierarchicalReduce&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalReduce>);
 
@@ -168,7 +166,7 @@ struct HierarchicalBarrier {
     static constexpr bool mapped = false;
     static constexpr bool single_blocks = true;
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 2 * at().levels_within() + at().levels_across(); }
@@ -195,11 +193,11 @@ struct HierarchicalBarrier {
         else detail::round_within(here, TreeBroadcast{here.within()}, r - up - across, same, empty);
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return static_cast<std::uint32_t>(per_host); }
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
     friend constexpr bool operator==(const HierarchicalBarrier&, const HierarchicalBarrier&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, per_host}; }
+    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
 };
 static_assert(collective_schedule<HierarchicalBarrier>);
 

@@ -4,6 +4,7 @@
 /// Ranks on hosts, as the hierarchical schedules see them, and how a schedule for fewer ranks becomes one phase of another.
 
 #include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/host_map.hpp"
 
 #include <algorithm>
 
@@ -12,38 +13,55 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Hosts of `per_host` ranks each in rank order; the last one may have fewer. One rank of each host is its *head*, which alone
-/// speaks with other hosts: the root on its own host, elsewhere the first.
+/// Hosts as a layout says. One rank of each host is its *head*, which alone speaks with other hosts: the root on its own host,
+/// elsewhere the first.
 struct Hosts {
     Shape shape;
-    int per_host = 1;
+    HostLayout layout = {};
 
-    [[nodiscard]] constexpr int hosts() const { return (shape.world - 1) / per_host + 1; }
-    [[nodiscard]] constexpr int host_of(int rank) const { return rank / per_host; }
+    [[nodiscard]] constexpr int hosts() const {
+        return layout.map != nullptr ? layout.map->hosts() : (shape.world - 1) / layout.per_host + 1;
+    }
+    [[nodiscard]] constexpr int host_of(int rank) const {
+        return layout.map != nullptr ? layout.map->host_of(rank) : rank / layout.per_host;
+    }
     [[nodiscard]] constexpr int host() const { return host_of(shape.rank); }
-    /// First rank of a host, and the end of the last one.
+    /// Where a rank is if the ranks of each host follow those of the host before; and who is there.
+    [[nodiscard]] constexpr int position(int rank) const {
+        return layout.map != nullptr ? layout.map->position(rank) : rank;
+    }
+    [[nodiscard]] constexpr int rank_at(int position) const {
+        return layout.map != nullptr ? layout.map->rank_at(position) : position;
+    }
+    /// Position of a host's first rank, and the end of the last one.
     [[nodiscard]] constexpr int first(int host) const {
-        return host >= hosts() ? shape.world : host * per_host; // so that nothing overflows
+        if (layout.map != nullptr) return layout.map->first(host);
+        return host >= hosts() ? shape.world : host * layout.per_host; // so that nothing overflows
     }
     [[nodiscard]] constexpr int size(int host) const { return first(host + 1) - first(host); }
     [[nodiscard]] constexpr int size() const { return size(host()); }
-    [[nodiscard]] constexpr int head(int host) const { return host == host_of(shape.root) ? shape.root : first(host); }
+    [[nodiscard]] constexpr int largest() const { return layout.map != nullptr ? layout.map->largest() : size(0); }
+    [[nodiscard]] constexpr int head(int host) const {
+        return host == host_of(shape.root) ? shape.root : rank_at(first(host));
+    }
     [[nodiscard]] constexpr bool is_head() const { return head(host()) == shape.rank; }
     [[nodiscard]] constexpr bool is_root() const { return shape.rank == shape.root; }
 
     /// This rank among those of its host, with the head as root; and its host among the hosts.
     [[nodiscard]] constexpr Shape within() const {
-        return {size(), shape.rank - first(host()), head(host()) - first(host())};
+        return {size(), position(shape.rank) - first(host()), position(head(host())) - first(host())};
     }
     [[nodiscard]] constexpr Shape across() const { return {hosts(), host(), host_of(shape.root)}; }
 
     /// Rounds of a tree within the largest host, and of one across.
     [[nodiscard]] constexpr std::uint32_t levels_within() const {
-        return ceil_log2(static_cast<std::uint32_t>(size(0)));
+        return ceil_log2(static_cast<std::uint32_t>(largest()));
     }
     [[nodiscard]] constexpr std::uint32_t levels_across() const {
         return ceil_log2(static_cast<std::uint32_t>(hosts()));
     }
+
+    // Blocks that belong to ranks: of hosts whose ranks follow one another.
 
     /// Blocks of ranks before a host; of `count` hosts from one on, around the circle.
     [[nodiscard]] constexpr std::uint32_t block(std::uint32_t host) const {
@@ -87,7 +105,7 @@ template <class Schedule, class Place, class Visit>
 constexpr void round_within(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
     if (r >= schedule.rounds()) return;
     const int first = at.first(at.host());
-    schedule.round(r, renaming([first](int peer) { return first + peer; }, place, visit));
+    schedule.round(r, renaming([&at, first](int peer) { return at.rank_at(first + peer); }, place, visit));
 }
 
 /// The same among the heads of all hosts.

@@ -49,6 +49,7 @@ public:
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return world_->size(); }
     [[nodiscard]] nanoseconds now() const { return steady_now(); }
+    [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
 
     /// True if the wire is done with the memory; then no token is reported.
     bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {

@@ -98,13 +98,22 @@ public:
     [[nodiscard]] const std::vector<std::byte>& address() const { return address_; }
     /// Of an address, of this rank or of another with the same provider.
     [[nodiscard]] std::string text_of(const std::vector<std::byte>& address) const {
-        if (av_ == nullptr || address.empty()) return "?";
+        if (av_ == nullptr) return socket_text(address); // closed after a fault
+        if (address.empty()) return "?";
         char text[256] = {};
         std::size_t length = sizeof text - 1;
         fi_av_straddr(av_.get(), address.data(), text, &length);
         const std::string found = text;
         const std::size_t scheme = found.find("://");
         return scheme == std::string::npos ? found : found.substr(scheme + 3);
+    }
+    /// The same of a socket's address, without libfabric.
+    static std::string socket_text(const std::vector<std::byte>& address) {
+        SocketAddress socket;
+        if (address.size() < sizeof(sockaddr_in) || address.size() > sizeof socket.storage) return "?";
+        std::memcpy(&socket.storage, address.data(), address.size());
+        const bool known = socket.storage.ss_family == AF_INET || socket.storage.ss_family == AF_INET6;
+        return known ? concat({host_text(socket), ":", port_of(socket)}) : std::string("?");
     }
     /// FI_ADDR_NOTAVAIL if libfabric does not take it.
     [[nodiscard]] fi_addr_t insert(const std::vector<std::byte>& address) {

@@ -110,11 +110,37 @@ public:
     bool begin_touching() { return world_->begin_touching(rank_); }
     void end_touching() { world_->end_touching(rank_); }
 
+    // --- for transports that have this one within a host: it has boards elsewhere, which say more -----------------------
+
+    /// Whether this rank has a message under way from or to it.
+    [[nodiscard]] bool has_under_way(int peer) const {
+        const MemoryChannel* const out = peers_[static_cast<std::size_t>(peer)].out;
+        return is_backlogged(peer) ||
+               std::any_of(posted_.begin(), posted_.end(), [&](const Posted& one) { return one.peer == peer; }) ||
+               std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& one) { return one.channel == out; });
+    }
+    /// The signature of a message that came of a peer's operation and that nobody waits for; nullptr if there is none.
+    [[nodiscard]] const Signature* unasked_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
+        Peer& from = incoming(peer);
+        while (const Slot* const slot = arrived(*from.in)) {
+            keep(from, *slot);
+            from.in->taken.store(++from.in->received, std::memory_order_release);
+        }
+        for (const Early& early : from.early) {
+            if (early.envelope.tag.context == context && early.envelope.tag.position >> 32 == sequence)
+                return &early.envelope.signature;
+        }
+        return nullptr;
+    }
+
 protected:
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
 
 private:
+    using Channel = MemoryChannel;
+    using Slot = MemoryChannel::Slot;
+
     /// Room from the beginning, so that a training step does not allocate when messages first come in an unusual order.
     static constexpr std::size_t usual_in_flight = 64;
     static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank
@@ -180,7 +206,6 @@ private:
         MemoryChannel*& known = peers_[static_cast<std::size_t>(peer)].out;
         if (known == nullptr) known = &world_->channel(rank_, peer);
         MemoryChannel& channel = *known;
-        using Channel = MemoryChannel;
         const std::uint64_t in_flight = channel.sent - channel.known_taken;
         if (in_flight >= Channel::depth - 2) { // before the ring is full, so that nothing waits for the line
             channel.known_taken = channel.taken.load(std::memory_order_acquire);
@@ -232,36 +257,56 @@ private:
                 return true;
             }
         }
-        if (from.in == nullptr) {
-            from.in = &world_->channel(posted.peer, rank_);
-            from.early.reserve(usual_early);
-        }
+        incoming(posted.peer);
         auto& channel = *from.in;
-        using Channel = MemoryChannel;
-        for (;;) {
-            auto& slot = channel.slots[channel.received % Channel::depth];
-            __builtin_prefetch(slot.eager); // on its way together with the line of the turn
-            if (slot.turn.load(std::memory_order_acquire) != static_cast<std::uint32_t>(channel.received + 1))
-                return false;
-            Channel::Outside outside;
-            const std::byte* inside = slot.inside <= Channel::tiny_bytes ? slot.tiny : slot.eager;
-            if (slot.inside >= Channel::outside) std::memcpy(&outside, slot.tiny, sizeof outside);
-            else outside.bytes = slot.inside;
-            const Envelope envelope{slot.tag, slot.signature, outside.bytes};
-            const bool match = slot.tag == posted.tag;
+        while (const Slot* const slot = arrived(channel)) {
+            const bool match = slot->tag == posted.tag;
             if (match) {
-                deliver(posted, envelope, outside.data, inside, outside.consumed, slot.inside, sink);
+                Channel::Outside outside;
+                const Envelope envelope = read(*slot, outside);
+                deliver(posted, envelope, outside.data, inside_of(*slot), outside.consumed, slot->inside, sink);
             } else {
-                Early& early = from.early.emplace_back();
-                early.envelope = envelope;
-                early.data = outside.data;
-                early.consumed = outside.consumed;
-                early.use = slot.inside;
-                if (outside.consumed == nullptr) std::memcpy(early.eager, inside, envelope.bytes);
+                keep(from, *slot);
             }
             channel.taken.store(++channel.received, std::memory_order_release);
             if (match) return true;
         }
+        return false;
+    }
+
+    /// What a peer's messages come by.
+    Peer& incoming(int peer) {
+        Peer& from = peers_[static_cast<std::size_t>(peer)];
+        if (from.in == nullptr) {
+            from.in = &world_->channel(peer, rank_);
+            from.early.reserve(usual_early);
+        }
+        return from;
+    }
+    /// The next message, nullptr if there is none.
+    static const Slot* arrived(const Channel& channel) {
+        const Slot& slot = channel.slots[channel.received % Channel::depth];
+        __builtin_prefetch(slot.eager); // on its way together with the line of the turn
+        const bool came = slot.turn.load(std::memory_order_acquire) == static_cast<std::uint32_t>(channel.received + 1);
+        return came ? &slot : nullptr;
+    }
+    static const std::byte* inside_of(const Slot& slot) {
+        return slot.inside <= Channel::tiny_bytes ? slot.tiny : slot.eager;
+    }
+    static Envelope read(const Slot& slot, Channel::Outside& outside) {
+        if (slot.inside >= Channel::outside) std::memcpy(&outside, slot.tiny, sizeof outside);
+        else outside.bytes = slot.inside;
+        return {slot.tag, slot.signature, outside.bytes};
+    }
+    /// For whom asks for it later.
+    static void keep(Peer& from, const Slot& slot) {
+        Channel::Outside outside;
+        Early& early = from.early.emplace_back();
+        early.envelope = read(slot, outside);
+        early.data = outside.data;
+        early.consumed = outside.consumed;
+        early.use = slot.inside;
+        if (outside.consumed == nullptr) std::memcpy(early.eager, inside_of(slot), early.envelope.bytes);
     }
 
     template <class Sink>

@@ -30,18 +30,14 @@ struct NetworkCard {
     cpu_set_t cores = {};
 };
 
-/// Whether the job has ranks on several hosts.
+/// Whether some ranks do not reach the others by the loopback: those of other hosts, or of other network name spaces. Collective.
 template <control_plane Control>
 bool has_other_hosts(Control& control, nanoseconds deadline) {
-    if constexpr (requires { control.placement().hosts; }) {
-        return control.placement().hosts > 1;
-    } else {
-        const std::uint64_t mine = host_number();
-        const std::vector<Blob> all = control.all_gather(std::as_bytes(std::span(&mine, 1)), deadline);
-        return std::any_of(all.begin(), all.end(), [&](const Blob& one) {
-            return one.size() != sizeof mine || std::memcmp(one.data(), &mine, sizeof mine) != 0;
-        });
-    }
+    const std::uint64_t mine = network_space();
+    const std::vector<Blob> all = control.all_gather(std::as_bytes(std::span(&mine, 1)), deadline);
+    return std::any_of(all.begin(), all.end(), [&](const Blob& one) {
+        return one.size() != sizeof mine || std::memcmp(one.data(), &mine, sizeof mine) != 0;
+    });
 }
 
 /// `open(other_hosts)` makes this rank reachable and returns its address, for the other ranks' wires. Collective.

@@ -35,6 +35,9 @@
 /// - A transport may say by `exchange_bytes` up to how many bytes a rank of two to four sends everything to everybody, since one
 ///   round is faster than two there; and by `chunk_bytes` into what parts large data are cut where the program says nothing.
 ///
+/// - A transport may know which ranks share a host, `host_of(rank)`, by any numbers that are equal on one host: then groups have
+///   `hosts()`, and native schedules send between hosts what one rank a host would send.
+///
 /// - A transport that has a limited number of boards for groups lets its rank `offer_board()` (-1: none) before a group is made;
 ///   one of the ranks `give_board(ranks)`s, the board is part of the group's number (`with_board`), and each rank of the group
 ///   calls `drop_board(number)` in the end.
@@ -46,6 +49,7 @@
 ///   (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
 /// - libfabric: the same over whatever network libfabric has a provider for; needs that library.
 /// - mpi: ranks of an MPI communicator, over its point-to-point messages.
+/// - hosts: shared memory between the ranks of a host, and one of these networks between hosts.
 /// - simulated: virtual time, one rank at a time.
 /// - any: one of those that map peers, chosen at run time.
 
@@ -114,6 +118,12 @@ concept transport = requires(T& t, const T& c, int peer, const Envelope& envelop
     { c.first_fault() } -> std::same_as<const Fault*>; ///< nullptr while all is well; cheap
     { T::maps_peers } -> std::convertible_to<bool>;    ///< peers' addresses can be read and written (mapped steps)
     { T::name } -> std::convertible_to<std::string_view>;
+};
+
+/// A transport that knows which ranks share a host.
+template <class T>
+concept knows_hosts = transport<T> && requires(const T& constant, int rank) {
+    { constant.host_of(rank) } -> std::same_as<int>;
 };
 
 UNISONO_NAMESPACE_END

@@ -1,0 +1,27 @@
+#pragma once
+
+/// \file
+/// The native schedules of transports that know which ranks share a host: hierarchical ones. Apart from native.hpp, so that only
+/// programs with such a transport compile them.
+
+#include "unisono/collective/native.hpp"
+#include "unisono/schedule/hierarchical.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// One rank a host, or all on one: as if nobody knew. Blocks of ranks that do not follow one another on their hosts: likewise.
+template <Collective What, transport Transport, class Use>
+auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
+                     Use use) {
+    constexpr bool of_blocks = What == Collective::all_gather || What == Collective::reduce_scatter ||
+                               What == Collective::gather || What == Collective::scatter;
+    const HostMap& hosts = *group.hosts();
+    if (!hosts.has_levels() || (of_blocks && !hosts.in_rank_order()))
+        return choose_on_equals<What>(group, family, request, root, use);
+    const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.ring_bytes, .hosts = &hosts};
+    return use(schedule_of<What>(levels, group.shape(root)));
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

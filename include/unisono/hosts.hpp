@@ -1,0 +1,15 @@
+#pragma once
+
+/// \file
+/// Ranks on several hosts, over shared memory within a host and a network between hosts: `join<Hosts<Tcp>>()` where a launcher has
+/// started processes; for `Hosts<Libfabric>` include unisono/libfabric.hpp as well. Not part of the umbrella.
+
+#include "unisono/collective/native_on_hosts.hpp"
+#include "unisono/tcp.hpp"
+#include "unisono/transport/hosts_join.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+static_assert(knows_hosts<Hosts<Tcp>>);
+
+UNISONO_NAMESPACE_END

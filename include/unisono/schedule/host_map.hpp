@@ -1,0 +1,96 @@
+#pragma once
+
+/// \file
+/// Which ranks of a group share a host, whatever the hosts' sizes and the order of ranks.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Hosts are numbered in the order of their first ranks. Ranks have *positions*: one host's after the other's, on each in rank
+/// order. A plain value; equal on all ranks of a group.
+class HostMap {
+public:
+    HostMap() = default;
+    /// The host of each rank, by any numbers: equal ones are one host.
+    explicit HostMap(std::span<const int> host_of_rank) {
+        const std::size_t ranks = host_of_rank.size();
+        detail::List<int> seen; // by host: the number that it was given by
+        for (const int number : host_of_rank) {
+            std::size_t host = 0;
+            while (host < seen.size() && seen[host] != number) ++host;
+            if (host == seen.size()) seen.push_back(number);
+            host_of_.push_back(static_cast<int>(host));
+        }
+        positions_.resize(ranks);
+        first_.push_back(0);
+        for (std::size_t host = 0; host < seen.size(); ++host) {
+            for (std::size_t rank = 0; rank < ranks; ++rank) {
+                if (host_of_[rank] != static_cast<int>(host)) continue;
+                positions_[rank] = static_cast<int>(ranks_.size());
+                in_rank_order_ = in_rank_order_ && ranks_.size() == rank;
+                ranks_.push_back(static_cast<int>(rank));
+            }
+            const int size = static_cast<int>(ranks_.size()) - first_.back();
+            first_.push_back(static_cast<int>(ranks_.size()));
+            if (size > largest_) largest_ = size;
+        }
+        for (const int host : host_of_) hash_ = (hash_ ^ static_cast<std::uint32_t>(host + 1)) * 16777619u;
+    }
+
+    [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
+    [[nodiscard]] int hosts() const { return static_cast<int>(first_.size()) - 1; }
+    [[nodiscard]] int host_of(int rank) const { return host_of_[static_cast<std::size_t>(rank)]; }
+    /// The position of a host's first rank; of the host behind the last one, the number of ranks.
+    [[nodiscard]] int first(int host) const { return first_[static_cast<std::size_t>(host)]; }
+    [[nodiscard]] int size(int host) const { return first(host + 1) - first(host); }
+    /// Ranks of the host that has most of them.
+    [[nodiscard]] int largest() const { return largest_; }
+    [[nodiscard]] int position(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
+    [[nodiscard]] int rank_at(int position) const { return ranks_[static_cast<std::size_t>(position)]; }
+    /// Whether each rank is at its own position: each host's ranks follow one another.
+    [[nodiscard]] bool in_rank_order() const { return in_rank_order_; }
+    /// Whether there are several hosts, and one of them has several ranks: two levels.
+    [[nodiscard]] bool has_levels() const { return hosts() > 1 && largest() > 1; }
+    /// For comparing between ranks.
+    [[nodiscard]] std::uint32_t hash() const { return hash_; }
+
+    friend bool operator==(const HostMap& a, const HostMap& b) {
+        bool same = a.ranks() == b.ranks();
+        for (int rank = 0; same && rank < a.ranks(); ++rank) same = a.host_of(rank) == b.host_of(rank);
+        return same;
+    }
+
+private:
+    detail::List<int> host_of_;   ///< by rank
+    detail::List<int> positions_; ///< by rank
+    detail::List<int> ranks_;     ///< by position
+    detail::List<int> first_;     ///< by host, and one more
+    int largest_ = 0;
+    bool in_rank_order_ = true;
+    std::uint32_t hash_ = 2166136261u; // FNV-1a
+};
+
+namespace schedule {
+
+/// The hosts of a hierarchical schedule: of so many ranks each in rank order, of which the last may have fewer; or as a map says.
+struct HostLayout {
+    int per_host = 1;
+    const HostMap* map = nullptr; ///< outlives the schedule
+
+    /// For comparing between ranks.
+    [[nodiscard]] constexpr std::uint32_t variant() const {
+        return map != nullptr ? map->hash() : static_cast<std::uint32_t>(per_host);
+    }
+    friend constexpr bool operator==(const HostLayout&, const HostLayout&) = default;
+};
+
+} // namespace schedule
+
+UNISONO_NAMESPACE_END

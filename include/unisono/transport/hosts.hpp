@@ -1,0 +1,172 @@
+#pragma once
+
+/// \file
+/// Ranks on several hosts, several of them on each: shared memory between the ranks of a host, a network between hosts, chosen for each
+/// pair of ranks. `Hosts<Tcp>`, `Hosts<Libfabric>`. Include unisono/hosts.hpp: native schedules come with it.
+///
+/// Groups know their hosts (`group.hosts()`), and the native schedules and reducers are hierarchical by themselves: between hosts goes
+/// what one rank a host would send.
+///
+/// Which ranks share a host is found out when they meet: those that have really mapped one another's memory do, whatever names,
+/// containers and network name spaces say. UNISONO_HOSTS=a,a,b,b (a name a rank) or the program may part them further.
+
+#include "unisono/transport/hosts_world.hpp"
+#include "unisono/transport/shared_memory.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A transport that Hosts can have between hosts: an endpoint over a wire, in a NetworkWorld.
+template <class T>
+concept network_between_hosts = transport<T> && !T::maps_peers &&
+                                requires(T& network, const T& constant, std::uint64_t context, nanoseconds until) {
+                                    typename T::Options;
+                                    requires std::same_as<typename T::World, detail::NetworkWorld>;
+                                    {
+                                        constant.shared_world()
+                                    } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
+                                    { constant.awaits(0) } -> std::same_as<bool>;
+                                    { network.has_left(0) } -> std::same_as<bool>;
+                                    { constant.has_died(0) } -> std::same_as<bool>;
+                                    { constant.describe(0) } -> std::same_as<std::string>;
+                                    { constant.early_signature(0, context, 0u) } -> std::same_as<const Signature*>;
+                                    { network.post_send(0, Envelope{}, nullptr, Token{}) } -> std::same_as<bool>;
+                                };
+
+/// The transport of one rank on one of several hosts: made by `join<Hosts<Tcp>>` (join.hpp) where a launcher has started processes, or
+/// by `run<Hosts<Tcp>>` (group/run.hpp) for threads of this process, which are of one host unless UNISONO_HOSTS says otherwise.
+///
+/// Memory from `group.allocate<T>(n)` is what the ranks of the host see: their large messages are read in place. From elsewhere they are
+/// copied once; over the network they are sent from where they are.
+///
+/// Errors: those of SharedMemory and of the network, each with where the peer is: `shared memory of this host`, or its address,
+/// interface and connection.
+template <network_between_hosts Network>
+class Hosts {
+public:
+    static constexpr std::string_view name = "hosts";
+    static constexpr bool maps_peers = false;
+    using World = detail::HostsWorld;
+    using Options = HostsOptions<Network>;
+    static constexpr std::size_t exchange_bytes = Network::exchange_bytes;
+    static constexpr std::size_t chunk_bytes = Network::chunk_bytes;
+
+    Hosts() : Hosts(std::make_shared<World>(1, std::vector<std::string>()), 0) {}
+    /// A rank of a world of threads. Errors: refused, bad_input.
+    Hosts(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
+        : Hosts(shared->places(), SharedMemory(shared->memory_of(rank), shared->places().local_rank(rank)),
+                Network(shared->network(), rank, options.network)) {}
+    /// A rank that has both halves.
+    Hosts(detail::HostPlaces places, SharedMemory memory, Network network)
+        : places_(std::move(places)), memory_(std::move(memory)), network_(std::move(network)) {
+        const int here = places_.host_of(rank());
+        for (int peer = 0; peer < size(); ++peer)
+            local_.push_back(places_.host_of(peer) == here ? places_.local_rank(peer) : elsewhere);
+    }
+
+    [[nodiscard]] int rank() const { return network_.rank(); }
+    [[nodiscard]] int size() const { return network_.size(); }
+    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+
+    /// Equal for ranks that share a host: 0 to hosts() - 1, in the order of the hosts' first ranks.
+    [[nodiscard]] int host_of(int peer) const { return places_.host_of(peer); }
+    [[nodiscard]] int hosts() const { return places_.hosts(); }
+    /// What this rank has sent to other hosts, in messages; without what the network adds.
+    [[nodiscard]] std::uint64_t bytes_to_other_hosts() const { return bytes_to_other_hosts_; }
+
+    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        if (const int local = local_of(peer); local != elsewhere)
+            return memory_.post_send(local, envelope, data, token);
+        bytes_to_other_hosts_ += envelope.bytes;
+        return network_.post_send(peer, envelope, data, token);
+    }
+    void post_receive(int peer, const Tag& tag, Token token) {
+        if (const int local = local_of(peer); local != elsewhere) memory_.post_receive(local, tag, token);
+        else network_.post_receive(peer, tag, token);
+    }
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        network_.progress(sink);
+        if (first_fault() == nullptr) memory_.progress(sink);
+    }
+
+    /// Nobody tells of messages in memory: who sleeps for the network looks there now and then.
+    void idle(std::uint32_t attempt, nanoseconds until) {
+        const bool alone = places_.ranks_of(host_of(rank())).size() == 1;
+        if (!alone && attempt >= few_attempts) until = std::min<nanoseconds>(until, now() + longest_sleep);
+        network_.idle(attempt, until);
+    }
+
+    /// Both halves: nobody touches memory that this rank posted.
+    void abort(const Fault& fault) {
+        network_.abort(fault);
+        const Fault* const first = first_fault();
+        memory_.abort(first != nullptr ? *first : fault);
+    }
+    [[nodiscard]] const Fault* first_fault() const { return network_.first_fault(); }
+
+    void waits(const Wait& wait) { network_.waits(wait); }
+    void waits_no_more() { network_.waits_no_more(); }
+
+    // --- memory ----------------------------------------------------------------------------------------------------------
+
+    /// Whether the ranks of this host see these bytes.
+    [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return memory_.reaches(data, bytes); }
+    /// Memory that the ranks of this host see, as long as the owner lives; not cleared. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return memory_.allocate(bytes); }
+
+    // --- for who looks for a culprit: rarely -----------------------------------------------------------------------------
+
+    [[nodiscard]] bool awaits(int peer) const {
+        const int local = local_of(peer);
+        return local != elsewhere ? memory_.has_under_way(local) : network_.awaits(peer);
+    }
+    [[nodiscard]] bool has_left(int peer) {
+        const int local = local_of(peer);
+        return local != elsewhere ? memory_.has_left(local) : network_.has_left(peer);
+    }
+    [[nodiscard]] bool has_died(int peer) {
+        const int local = local_of(peer);
+        return local != elsewhere ? memory_.has_died(local) : network_.has_died(peer);
+    }
+    [[nodiscard]] std::string describe(int peer) const {
+        return local_of(peer) != elsewhere ? "shared memory of this host" : network_.describe(peer);
+    }
+    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
+        const int local = local_of(peer);
+        return local != elsewhere ? memory_.unasked_signature(local, context, sequence)
+                                  : network_.early_signature(peer, context, sequence);
+    }
+
+    /// The two halves, for what they alone can tell.
+    [[nodiscard]] const SharedMemory& memory() const { return memory_; }
+    [[nodiscard]] const Network& network() const { return network_; }
+
+    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on all
+    /// ranks: those of the network's `join`, and of `join_shared_memory`. Defined in hosts_join.hpp.
+    template <control_plane Control>
+    [[nodiscard]] static Hosts join(Control control, nanoseconds deadline, const Options& options);
+
+private:
+    static constexpr int elsewhere = -1;
+    static constexpr std::uint32_t few_attempts = 6000; ///< before the network sleeps
+    static constexpr nanoseconds longest_sleep = 50'000;
+
+    [[nodiscard]] int local_of(int peer) const { return local_[static_cast<std::size_t>(peer)]; }
+
+    detail::HostPlaces places_;
+    detail::List<int> local_; ///< a rank's number on this host, or elsewhere
+    SharedMemory memory_;
+    Network network_; ///< ends first: it tells why
+    std::uint64_t bytes_to_other_hosts_ = 0;
+};
+
+UNISONO_NAMESPACE_END

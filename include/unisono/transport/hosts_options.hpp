@@ -1,0 +1,56 @@
+#pragma once
+
+/// \file
+/// Which ranks a program or its environment pretends to be of different hosts.
+
+#include "unisono/core/text.hpp"
+#include "unisono/launch/environment.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// "a,a,b": a name a rank; nothing: no names. Errors: bad_input, where there are not as many as ranks, or one is empty.
+inline std::vector<std::string> parse_host_names(std::string_view text, int ranks) {
+    std::vector<std::string> names;
+    if (text.empty()) return names;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find(',', at), text.size());
+        names.emplace_back(text.substr(at, end - at));
+        if (names.back().empty())
+            refuse_input({"UNISONO_HOSTS must be a name a rank, as in a,a,b; found ", quoted(text)});
+        at = end + 1;
+    }
+    if (names.size() != static_cast<std::size_t>(ranks))
+        refuse_input({"UNISONO_HOSTS has ", names.size(), " names for ", ranks, " ranks: ", quoted(text)});
+    return names;
+}
+
+} // namespace detail
+
+/// Of `Hosts<Network>`: what its network may be told, and more.
+template <class Network>
+struct HostsOptions {
+    typename Network::Options network = {};
+    /// A name a rank, the same on all ranks: ranks of different names exchange messages over the network though they might share
+    /// memory. Names only part: equal ones share a host where memory can really be shared. None: as UNISONO_HOSTS says (a,a,b,b), else
+    /// whoever can share memory does.
+    std::vector<std::string> hosts = {};
+    std::size_t arena_bytes = 0; ///< the most that a rank may allocate; 0: what the machine has
+
+    friend bool operator==(const HostsOptions&, const HostsOptions&) = default;
+
+    /// Errors: bad_input.
+    [[nodiscard]] std::vector<std::string> names(const Environment& environment, int ranks) const {
+        if (!hosts.empty() && hosts.size() != static_cast<std::size_t>(ranks))
+            refuse_input({"HostsOptions::hosts has ", hosts.size(), " names for ", ranks, " ranks"});
+        const std::string* const said = environment.find("UNISONO_HOSTS");
+        return !hosts.empty() || said == nullptr ? hosts : detail::parse_host_names(*said, ranks);
+    }
+};
+
+UNISONO_NAMESPACE_END

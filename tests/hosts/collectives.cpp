@@ -1,0 +1,228 @@
+// Collectives on hosts of several ranks, whatever their sizes and the order of ranks: right results, known hosts, and no byte more
+// between them than one rank a host would send.
+#include "support.hpp"
+
+#include <unisono/reducer/hierarchical.hpp>
+
+#include <atomic>
+#include <numeric>
+
+namespace un = unisono;
+using test::check_all_reduce;
+using test::Findings;
+using test::Group;
+
+namespace {
+
+using Places = std::vector<int>; ///< the host of each rank
+
+/// For the time of a test.
+class Pretend {
+public:
+    explicit Pretend(Places places) {
+        test::pretended_host = [all = std::move(places)](int rank, int) {
+            return all.at(static_cast<std::size_t>(rank));
+        };
+    }
+    Pretend(const Pretend&) = delete;
+    Pretend& operator=(const Pretend&) = delete;
+    ~Pretend() {
+        test::pretended_host = [](int rank, int) { return rank % 2; };
+    }
+};
+
+/// Every collective, on any group, against what it must give.
+void check_all(Group& group, Findings& findings, std::size_t count) {
+    const int ranks = group.size();
+    const auto p = static_cast<std::size_t>(ranks);
+    const std::string where = " of " + std::to_string(count) + " on " + std::to_string(ranks) + ", hosts of " +
+                              std::to_string(group.hosts()->hosts());
+    check_all_reduce(group, findings, count, un::NativeSchedule{});
+    check_all_reduce(group, findings, count, un::RingSchedule{.chunk_bytes = 4096});
+    check_all_reduce(group, findings, count,
+                     un::HierarchicalSchedule{.tree_across = true, .chunk_bytes = 4096, .hosts = group.hosts()});
+    const auto mine = oracle::contribution<int>(group.rank(), count);
+    std::vector<int> all(p * count), expected, part(count);
+    for (int peer = 0; peer < ranks; ++peer) {
+        const auto theirs = oracle::contribution<int>(peer, count);
+        expected.insert(expected.end(), theirs.begin(), theirs.end());
+    }
+    un::all_gather(group, mine, all);
+    findings.expect(all == expected, "all_gather" + where);
+    un::reduce_scatter(group, expected, part);
+    std::vector<int> sums = mine;
+    for (int& sum : sums) sum *= ranks;
+    findings.expect(part == sums, "reduce_scatter" + where);
+    for (int root = 0; root < ranks; ++root) {
+        un::scatter(group, group.rank() == root ? expected : std::vector<int>(), part, root);
+        findings.expect(part == mine, "scatter" + where);
+        std::fill(all.begin(), all.end(), 0);
+        un::gather(group, mine, all, root);
+        findings.expect(group.rank() != root || all == expected, "gather" + where);
+        std::vector<int> from_root = mine;
+        un::broadcast(group, from_root, root);
+        findings.expect(from_root == oracle::contribution<int>(root, count), "broadcast" + where);
+        std::vector<int> total(count);
+        un::reduce(group, mine, total, root);
+        findings.expect(group.rank() != root || oracle::equal(total, oracle::reduced<int>(ranks, count, un::Sum{})),
+                        "reduce" + where);
+    }
+    std::vector<int> send(p * count), received(p * count);
+    for (std::size_t peer = 0; peer < p; ++peer)
+        std::fill_n(send.begin() + static_cast<std::ptrdiff_t>(peer * count), count,
+                    10 * group.rank() + static_cast<int>(peer));
+    un::all_to_all(group, send, received);
+    for (std::size_t peer = 0; peer < p; ++peer)
+        findings.expect(count == 0 || received[peer * count] == 10 * static_cast<int>(peer) + group.rank(),
+                        "all_to_all" + where);
+    un::barrier(group);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(hosts_collectives)
+
+BOOST_AUTO_TEST_CASE(all_collectives_wherever_the_ranks_are) {
+    for (const Places& places : {Places{0}, Places{0, 0}, Places{0, 1}, Places{0, 0, 0, 1}, Places{0, 1, 1, 1},
+                                 Places{0, 0, 1, 1}, Places{0, 1, 0, 1}, Places{0, 1, 2, 3}, Places{0, 1, 1, 0, 2}}) {
+        const Pretend pretend(places);
+        Findings findings;
+        test::run(
+            static_cast<int>(places.size()),
+            [&](Group& group) {
+                for (const std::size_t count : {0u, 1u, 40'000u}) check_all(group, findings, count);
+            },
+            test::limit);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(groups_know_their_hosts) {
+    const Pretend pretend({0, 0, 1, 1, 0});
+    Findings findings;
+    test::run(
+        5,
+        [&](Group& group) {
+            findings.expect(*group.hosts() == un::HostMap(std::vector<int>{0, 0, 1, 1, 0}), "of the world");
+            findings.expect(group.endpoint().hosts() == 2 && group.endpoint().host_of(4) == 0, "of the transport");
+            Group others = group.split(group.rank() == 1 ? un::no_colour : 0, -group.rank()); // 4 3 2 0
+            if (group.rank() == 1) return findings.expect(others.hosts() == nullptr, "of the empty group");
+            findings.expect(*others.hosts() == un::HostMap(std::vector<int>{0, 1, 1, 0}), "of a group");
+            check_all(others, findings, 1000);
+            Group here = others.split(others.hosts()->host_of(others.rank()), others.rank());
+            findings.expect(here.hosts()->hosts() == 1 && here.size() == 2, "of a host");
+            const std::uint64_t before = group.endpoint().bytes_to_other_hosts();
+            check_all(here, findings, 1000);
+            findings.expect(group.endpoint().bytes_to_other_hosts() == before, "a host's ranks need no network");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(several_in_flight_in_several_groups) {
+    Findings findings;
+    test::run(
+        4,
+        [&](Group& group) {
+            Group half = group.split(group.rank() / 2, group.rank()); // each over both hosts
+            std::vector<std::vector<float>> data;
+            for (std::size_t i = 0; i < 30; ++i)
+                data.push_back(oracle::contribution<float>(i % 2 == 0 ? group.rank() : half.rank(), 10 + i * 3000));
+            std::vector<un::Operation> pending;
+            for (std::size_t i = 0; i < data.size(); ++i)
+                pending.push_back(un::start_all_reduce(i % 2 == 0 ? group : half, data[i]));
+            for (std::size_t i = 0; i < pending.size(); ++i)
+                pending[group.rank() == 1 ? pending.size() - 1 - i : i].wait();
+            for (std::size_t i = 0; i < data.size(); ++i)
+                findings.expect(
+                    oracle::equal(data[i], oracle::reduced<float>(i % 2 == 0 ? 4 : 2, data[i].size(), un::Sum{})),
+                    "operation " + std::to_string(i));
+        },
+        test::limit);
+}
+
+/// Bytes that all ranks have sent to other hosts in `body`.
+template <class Body>
+std::uint64_t crossing(int ranks, Body body) {
+    Findings findings;
+    std::atomic<std::uint64_t> crossed = 0;
+    test::run(
+        ranks,
+        [&](Group& group) {
+            const std::uint64_t before = group.endpoint().bytes_to_other_hosts();
+            body(group);
+            crossed += group.endpoint().bytes_to_other_hosts() - before;
+        },
+        test::limit);
+    return crossed;
+}
+
+BOOST_AUTO_TEST_CASE(two_hosts_of_two_send_what_a_ring_of_two_sends) {
+    for (const Places& places : {Places{0, 0, 1, 1}, Places{0, 1, 0, 1}, Places{0, 0, 0, 1}}) {
+        const Pretend pretend(places);
+        for (const std::size_t count : {1000u, 100'000u}) {
+            const std::uint64_t ring = 2 * count * sizeof(float); // of two ranks: each sends as many bytes as there are
+            const auto sum = [&](const auto&... family) {
+                return crossing(4, [&](Group& group) {
+                    std::vector<float> own(count, 1.0f);
+                    auto shared = group.allocate<float>(count);
+                    std::fill(shared.begin(), shared.end(), 1.0f);
+                    un::all_reduce(group, own, un::Sum{}, family...);
+                    un::all_reduce(group, shared, un::Sum{}, family...);
+                    if (own[count - 1] != 4.0f || shared[0] != 4.0f) throw std::runtime_error("wrong sum");
+                });
+            };
+            BOOST_TEST(sum(un::NativeSchedule{}) == 2 * ring); // two calls
+            BOOST_TEST(sum(un::RingSchedule{}) > 2 * ring);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_hierarchical_reducer_needs_not_be_told) {
+    for (const Places& places : {Places{0, 0, 1, 1}, Places{0, 1, 0, 1}}) {
+        const Pretend pretend(places);
+        const auto bytes = [&](const auto& reducer) {
+            return crossing(4, [&](Group& group) {
+                const auto run = reducer.start(group);
+                std::vector<float> values(50'000, 1.0f);
+                run.sum(group, std::span<float>(values)).wait();
+                if (values.front() != 4.0f) throw std::runtime_error("wrong sum");
+                const std::vector<std::size_t> counts{20'000, 10'000, 0, 20'000};
+                run.sum_slices(group, std::span<float>(values), counts).wait();
+                const std::size_t first = group.rank() == 0 ? 0 : group.rank() == 1 ? 20'000 : 30'000;
+                if (group.rank() != 2 && values[first] != 16.0f) throw std::runtime_error("wrong slice");
+            });
+        };
+        const std::uint64_t told = bytes(un::HierarchicalReducer{});
+        BOOST_TEST(told < bytes(un::RingReducer{}));
+        BOOST_TEST(told <
+                   2 * 2 * 200'000u + (places[1] == 0 ? 1u : 400'000u)); // slices of ranks in any order go by a ring
+        BOOST_TEST(bytes(un::NativeReducer{}) <= told);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(names_of_hosts) {
+    const un::Environment environment{{"UNISONO_HOSTS", "a,b,a"}};
+    using Options = un::HostsOptions<un::Tcp>;
+    using Names = std::vector<std::string>;
+    BOOST_TEST(Options{}.names({}, 3).empty());
+    BOOST_TEST(Options{}.names(environment, 3) == (Names{"a", "b", "a"}));
+    BOOST_TEST((Options{.hosts = {"x", "y", "y"}}.names(environment, 3)) == (Names{"x", "y", "y"}));
+    const auto refused = [](const char* text, std::vector<std::string> words) {
+        return [text, words](const un::error& e) {
+            return e.code() == un::ErrorCode::bad_input && test::mentions(e.what(), words) && text != nullptr;
+        };
+    };
+    for (const char* const wrong : {"a", "a,b,c,d", "a,,b", ",a,b", "a,b,"})
+        BOOST_CHECK_EXCEPTION(static_cast<void>(Options{}.names({{"UNISONO_HOSTS", wrong}}, 3)), un::error,
+                              refused(wrong, {"UNISONO_HOSTS", wrong}));
+    BOOST_CHECK_EXCEPTION(static_cast<void>(Options{.hosts = {"a"}}.names({}, 3)), un::error,
+                          refused("", {"1 names for 3 ranks"}));
+    const test::Variable said("UNISONO_HOSTS", "a,b,a");
+    std::atomic<int> good = 0;
+    un::run<un::Hosts<un::Tcp>>(3, [&](auto& world) {
+        un::barrier(world);
+        good += *world.hosts() == un::HostMap(std::vector<int>{0, 1, 0}) ? 1 : 0;
+    });
+    BOOST_TEST(good == 3);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

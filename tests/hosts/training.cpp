@@ -1,0 +1,48 @@
+// Training on hosts of several ranks: the bits of one rank alone, however many ranks live wherever. ThreadSanitizer sees trainers on
+// threads in tests/matrix, and this transport's threads in this room's other suites.
+#ifndef __SANITIZE_THREAD__
+#include "support.hpp"
+
+#include "support/digits_training.hpp"
+
+#include <unisono/reducer/hierarchical.hpp>
+#include <unisono/reproducible.hpp>
+
+namespace un = unisono;
+
+BOOST_AUTO_TEST_SUITE(hosts_training)
+
+BOOST_AUTO_TEST_CASE(the_bits_of_one_rank_alone) {
+    const auto images = test::images();
+    const un::Replicas replicas{.count = 4};
+    const auto alone = test::trained<un::InProcess>(1, images, un::NativeReducer{}, replicas, un::Reproducible{});
+    BOOST_TEST(alone.size() > 1000u);
+    for (const int ranks : {2, 3, 4}) {
+        for (const int per_host : {1, 2, 3}) { // in rank order; and in turns
+            test::pretended_host = [=](int rank, int) { return per_host == 1 ? rank % 2 : rank / per_host; };
+            const auto native =
+                test::trained<test::PretendedHosts>(ranks, images, un::NativeReducer{}, replicas, un::Reproducible{});
+            BOOST_TEST((native == alone), ranks << " ranks, " << per_host << " a host");
+            const auto sharded =
+                test::trained<test::PretendedHosts>(ranks, images, un::HierarchicalReducer{.chunk_bytes = 4096},
+                                                    replicas, un::StateSharding{}, un::Reproducible{});
+            BOOST_TEST((sharded == alone), ranks << " ranks, " << per_host << " a host, sharded");
+        }
+    }
+    test::pretended_host = [](int rank, int) { return rank % 2; };
+}
+
+BOOST_AUTO_TEST_CASE(plain_sums_agree_on_all_ranks) { // which `trained` verifies
+    const auto images = test::images();
+    const auto ranks = test::trained<test::PretendedHosts>(4, images, un::NativeReducer{}, un::Accumulate{.steps = 2},
+                                                           un::ClipByNorm{.max_norm = 1.0});
+    const auto alone = test::trained<un::InProcess>(4, images, un::NativeReducer{}, un::Accumulate{.steps = 2},
+                                                    un::ClipByNorm{.max_norm = 1.0});
+    BOOST_TEST(ranks.size() == alone.size());
+    float most = 0;
+    for (std::size_t i = 0; i < ranks.size(); ++i) most = std::max(most, std::abs(ranks[i] - alone[i]));
+    BOOST_TEST(most < 1e-3f);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+#endif

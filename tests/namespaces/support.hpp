@@ -1,0 +1,92 @@
+// Ranks on hosts that are name spaces: started by hand, each on its host, by MASTER_ADDR.
+#pragma once
+
+#include "../launch/command.hpp"
+#include "lab.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace test {
+
+/// A job of ranks, started in the name spaces of a lab.
+class Job {
+public:
+    using Variables = std::map<std::string, std::string>;
+
+    /// `host_of`: of each rank. The transport and its mode are the rank program's arguments.
+    /// `contained`: with process numbers of their own, so that ranks of other hosts cannot look for their processes.
+    Job(const Lab& lab, const std::vector<int>& host_of, const std::vector<std::string>& arguments,
+        const Variables& more = {}, bool contained = false) {
+        std::string names;
+        for (const int host : host_of) names += (names.empty() ? "h" : ",h") + std::to_string(host);
+        for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
+            Variables variables{{"UNISONO_RANK", std::to_string(rank)},
+                                {"UNISONO_WORLD_SIZE", std::to_string(host_of.size())},
+                                {"UNISONO_HOSTS", names}, // this machine's name spaces could share memory
+                                {"MASTER_ADDR", Lab::address(host_of[0])},
+                                {"MASTER_PORT", "29500"}};
+            for (const auto& [name, value] : more) variables[name] = value;
+            std::vector<std::string> line{UNISONO_HOST_RANK};
+            if (contained) line.insert(line.begin(), {"unshare", "--pid", "--fork", "--kill-child"});
+            line.insert(line.end(), arguments.begin(), arguments.end());
+            commands_.push_back(std::make_unique<Command>(lab.on(host_of[rank], line), variables));
+        }
+    }
+
+    [[nodiscard]] int ranks() const { return static_cast<int>(commands_.size()); }
+    [[nodiscard]] const Command& rank(int number) const { return *commands_[static_cast<std::size_t>(number)]; }
+    [[nodiscard]] Command& rank(int number) { return *commands_[static_cast<std::size_t>(number)]; }
+
+    /// Until all have said so.
+    void wait_for(const std::string& text, std::chrono::nanoseconds limit = 50s) {
+        for (const auto& each : commands_) BOOST_TEST_REQUIRE(each->says(text, limit), "no '" << text << "'");
+    }
+
+    /// All ranks' ends, by rank; those in `stopped` are killed when the others have ended.
+    std::vector<Result> end(const std::vector<int>& stopped = {}, std::chrono::nanoseconds limit = 50s) {
+        std::vector<Result> results(commands_.size());
+        const auto is_stopped = [&](std::size_t rank) {
+            return std::find(stopped.begin(), stopped.end(), static_cast<int>(rank)) != stopped.end();
+        };
+        for (std::size_t rank = 0; rank < commands_.size(); ++rank)
+            if (!is_stopped(rank)) results[rank] = commands_[rank]->end(limit);
+        for (std::size_t rank = 0; rank < commands_.size(); ++rank)
+            if (is_stopped(rank)) results[rank] = commands_[rank]->end(0s);
+        for (const auto& each : commands_) BOOST_TEST(each->left_behind() == 0);
+        return results;
+    }
+
+    /// All end well and say the same, which it returns.
+    std::string agree() {
+        const auto results = end();
+        for (const Result& one : results) {
+            BOOST_TEST(one.status == 0, one.all());
+            BOOST_TEST(one.out == results[0].out, one.all());
+        }
+        return results[0].out;
+    }
+
+private:
+    std::vector<std::unique_ptr<Command>> commands_;
+};
+
+/// Says why, and true, where there can be no labs: then ctest shows the room as skipped.
+inline bool skipped() {
+    static const std::string why = Lab::why_not();
+    if (!why.empty()) std::printf("skipped: hosts that are name spaces: %s\n", why.c_str());
+    return !why.empty();
+}
+
+inline std::vector<std::string> transports() {
+    std::vector<std::string> all{"tcp", "hosts"};
+#ifdef UNISONO_TEST_LIBFABRIC
+    all.insert(all.end(), {"libfabric", "hosts_libfabric"});
+#endif
+    return all;
+}
+
+} // namespace test

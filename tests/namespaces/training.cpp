@@ -1,0 +1,74 @@
+// Several hosts, each a name space with an interface of its own: results, bits, and what goes through the cables.
+#include "support.hpp"
+
+using test::Job;
+using test::Lab;
+
+namespace {
+
+/// The bits of a rank alone.
+std::string bits_alone() {
+    static const std::string bits = test::run_command({UNISONO_HOST_RANK, "alone", "train"}).out;
+    BOOST_TEST_REQUIRE(bits.starts_with("bits "));
+    return bits;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(namespaces_training)
+
+BOOST_AUTO_TEST_CASE(two_hosts_have_the_bits_of_one_rank) {
+    if (test::skipped()) return;
+    const Lab lab(2);
+    for (const std::string& transport : test::transports())
+        BOOST_TEST(Job(lab, {0, 0, 1, 1}, {transport, "train"}).agree() == bits_alone(), transport);
+    BOOST_TEST(Job(lab, {1, 0, 1}, {"hosts", "train"}).agree() == bits_alone()); // rank 0, where all meet, is elsewhere
+}
+
+BOOST_AUTO_TEST_CASE(four_hosts_have_the_bits_of_one_rank) {
+    if (test::skipped()) return;
+    const Lab lab(4);
+    BOOST_TEST(Job(lab, {0, 1, 2, 3}, {"tcp", "train"}).agree() == bits_alone());
+    BOOST_TEST(Job(lab, {0, 1, 1, 2, 3, 0}, {"hosts", "hosts"}).agree() == "hosts 0 1 1 2 3 0\n");
+}
+
+BOOST_AUTO_TEST_CASE(a_long_bad_cable) { // 10 ms, 1 % is lost, 100 Mbit/s
+    if (test::skipped()) return;
+    std::unique_ptr<Lab> lab;
+    try {
+        lab = std::make_unique<Lab>(2, test::far);
+    } catch (const std::exception& failed) {
+        std::printf("left out: delay and loss: neither netem nor a relay: %s\n", failed.what());
+        return;
+    }
+    for (const std::string& transport : test::transports())
+        BOOST_TEST(Job(*lab, {0, 1}, {transport, "sum", "100000", "5"}).agree() == "summed\n", transport);
+    BOOST_TEST(Job(*lab, {0, 0, 1, 1}, {"hosts", "train"}).agree() == bits_alone());
+}
+
+BOOST_AUTO_TEST_CASE(the_cable_carries_what_a_ring_of_two_sends) {
+    if (test::skipped()) return;
+    const Lab lab(2);
+    constexpr std::uint64_t payload = 4 * 250'000 * 20; // bytes of each host's part in 20 sums
+    const auto sent_by = [&](const std::string& transport) {
+        const std::uint64_t before = lab.bytes_sent(0);
+        BOOST_TEST(Job(lab, {0, 0, 1, 1}, {transport, "sum", "250000", "20"}).agree() == "summed\n");
+        return lab.bytes_sent(0) - before;
+    };
+    const std::uint64_t hosts = sent_by("hosts");
+    BOOST_TEST(hosts >= payload);
+    BOOST_TEST(hosts < payload + payload / 10);         // headers, acknowledgements, the rendezvous
+    BOOST_TEST(sent_by("tcp") > payload + payload / 3); // a ring of four sends half as much again
+}
+
+BOOST_AUTO_TEST_CASE(who_shares_memory_is_found_out) {
+    if (test::skipped()) return;
+    const Lab lab(2);
+    const Job::Variables unsaid{{"UNISONO_HOSTS", ""}};
+    // Name spaces of the network do not keep processes from sharing memory,
+    BOOST_TEST(Job(lab, {0, 1, 1}, {"hosts", "hosts"}, unsaid).agree() == "hosts 0 0 0\n");
+    // those of process numbers do, as in containers.
+    BOOST_TEST(Job(lab, {0, 1}, {"hosts", "hosts"}, unsaid, true).agree() == "hosts 0 1\n");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
