@@ -249,6 +249,11 @@ private:
     static void on_ready(void* self, std::size_t parameter) { static_cast<Exchange*>(self)->ready(parameter); }
 
     void ready(std::size_t parameter) {
+        if (parameter != Pass::no_parameter) note_ready(parameter);
+        if (next_bucket_ != 0) world_->progress(); // what is under way needs this rank, too: to pass on, to add
+    }
+
+    void note_ready(std::size_t parameter) {
         const std::size_t bucket = readiness_.note(parameter);
         if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
         if (!gradient_.held()) {
