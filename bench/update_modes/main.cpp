@@ -1,14 +1,18 @@
-// How soon four ranks behind slow links learn the digits, by update mode: 100 Mbit/s and 20 ms between any two, in virtual time. Where
+// How soon four ranks behind slow links learn the digits, by update mode and wire format: 100 Mbit/s and 20 ms between any two, in virtual time. Where
 // servers make the updates, one more rank is the server. What is printed depends on nothing but the seed: the simulator decides when messages arrive, and a micro-batch takes the time that is
-// stated. No clock is read.
+// stated. No clock is read. Then what an update of a network of 4 million parameters sends by each wire format.
 
 #include "support/report.hpp"
 
 #include "../../examples/digits/data.hpp"
 #include "../../examples/digits/network.hpp"
 
+#include <unisono/compression/adasum.hpp>
 #include <unisono/compression/cast.hpp>
+#include <unisono/compression/fp8.hpp>
 #include <unisono/compression/int8.hpp>
+#include <unisono/compression/one_bit.hpp>
+#include <unisono/compression/power_sgd.hpp>
 #include <unisono/compression/top_k.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>
@@ -67,7 +71,9 @@ private:
 };
 
 constexpr un::Sgd momentum = {.learning_rate = 0.05, .momentum = 0.9};
-constexpr un::Sgd less_momentum = {.learning_rate = 0.05, .momentum = 0.6}; ///< which stale gradients bear
+constexpr un::Sgd less_momentum = {.learning_rate = 0.05, .momentum = 0.6}; ///< which stale gradients and signs bear
+
+constexpr un::Sgd third_of_the_rate = {.learning_rate = 0.05 / 3, .momentum = 0.9}; ///< orthogonal gradients add
 
 /// Rank 0 looks at its model after each `look` updates of its own: where ranks go their own ways, just after they have met. Looking takes
 /// no time. `servers` are more ranks.
@@ -111,16 +117,18 @@ Course serve(const digits::Split& images, std::int64_t epochs, const un::Sgd& sg
 class Table {
 public:
     explicit Table(bench::Report& report, std::string kind = "") : report_(report), kind_(std::move(kind)) {
-        report_.header(
-            {"mode", "accuracy", "best", "to 95 %, s", "sooner", "bytes/sample", "updates/s", "stale: mean", "most"});
+        report_.header({"mode", "accuracy", "to the first", "best", "to 95 %, s", "sooner", "bytes/sample", "updates/s",
+                        "stale: mean", "most"});
     }
     void add(const std::string& name, const Course& course) {
         if (std::isnan(first_)) first_ = course.reached_s;
+        if (std::isnan(first_accuracy_)) first_accuracy_ = course.last;
         const double rate = static_cast<double>(course.updates) / course.virtual_s;
-        report_.row({name, bench::format("%.1f %%", 100 * course.last), bench::format("%.1f %%", 100 * course.best),
-                     bench::format("%.2f", course.reached_s), bench::format("%.1f x", first_ / course.reached_s),
-                     bench::format("%.0f", course.bytes_a_sample), bench::format("%.1f", rate),
-                     bench::format("%.1f", course.staleness.mean),
+        report_.row({name, bench::format("%.1f %%", 100 * course.last),
+                     bench::format("%+.1f", 100 * (course.last - first_accuracy_)),
+                     bench::format("%.1f %%", 100 * course.best), bench::format("%.2f", course.reached_s),
+                     bench::format("%.1f x", first_ / course.reached_s), bench::format("%.0f", course.bytes_a_sample),
+                     bench::format("%.1f", rate), bench::format("%.1f", course.staleness.mean),
                      bench::format("%.0f", static_cast<double>(course.staleness.most))});
         nlohmann::json entry = {{"case", name + kind_},
                                 {"accuracy", course.last},
@@ -137,8 +145,81 @@ public:
 private:
     bench::Report& report_;
     std::string kind_;
-    double first_ = NAN;
+    double first_ = NAN, first_accuracy_ = NAN;
 };
+
+/// Parameters in the shapes of a network of 64 inputs, two hidden layers and 10 outputs, and gradients of no meaning.
+class Shapes {
+public:
+    static constexpr un::GradientKind gradient_kind = un::GradientKind::sum;
+    explicit Shapes(std::size_t hidden)
+        : shapes_{{64, hidden}, {hidden}, {hidden, hidden}, {hidden}, {hidden, 10}, {10}} {
+        for (const auto& shape : shapes_) count_ += shape[0] * (shape.size() == 2 ? shape[1] : 1);
+        values_.resize(count_);
+        gradient_.resize(count_);
+        std::size_t at = 0;
+        for (const auto& shape : shapes_) {
+            const std::size_t size = shape[0] * (shape.size() == 2 ? shape[1] : 1);
+            parameters_.push_back(std::span(values_).subspan(at, size));
+            gradients_.push_back(std::span(gradient_).subspan(at, size));
+            at += size;
+        }
+    }
+    Shapes(const Shapes&) = delete;
+    Shapes& operator=(const Shapes&) = delete;
+    std::span<const std::span<float>> parameters() { return parameters_; }
+    std::span<const std::span<float>> gradients() { return gradients_; }
+    [[nodiscard]] const std::vector<std::vector<std::size_t>>& parameter_shapes() const { return shapes_; }
+    [[nodiscard]] std::size_t count() const { return count_; }
+    double operator()(std::uint32_t seed, un::Pass&) {
+        for (float& x : gradient_)
+            x += static_cast<float>((seed = seed * 1664525u + 1013904223u) >> 8) * 0x1p-24f - 0.5f;
+        return 0;
+    }
+
+private:
+    std::vector<std::vector<std::size_t>> shapes_;
+    std::size_t count_ = 0;
+    std::vector<float> values_, gradient_;
+    std::vector<std::span<float>> parameters_, gradients_;
+};
+
+/// Bytes of all ranks for an update, beyond the few that make a trainer.
+template <class... Policies>
+double bytes_of_update(std::size_t hidden, const Policies&... policies) {
+    const auto bytes = [&](int updates) {
+        const auto report = un::simulate(ranks, {.seed = 1}, [&](auto& world) {
+            Shapes model(hidden);
+            un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.01}, policies...};
+            for (int i = 0; i < updates; ++i) trainer.step(static_cast<std::uint32_t>(world.rank() + ranks * i));
+        });
+        return static_cast<double>(report.bytes);
+    };
+    return bytes(2) - bytes(1);
+}
+
+void count_bytes(bench::Report& report, std::size_t hidden) {
+    std::printf("\nAn update of %d parameters, %d ranks: bytes counted where they are sent\n",
+                static_cast<int>(Shapes(hidden).count()), ranks);
+    report.header({"wire format", "MB an update", "less"});
+    double plain = 0;
+    const auto add = [&](const std::string& name, double bytes) {
+        if (plain == 0) plain = bytes;
+        report.row({name, bench::format("%.2f", bytes * 1e-6), bench::format("%.1f x", plain / bytes)});
+        report.add(
+            {{"case", name + "; bytes of an update"}, {"bytes_an_update", bytes}, {"times_less", plain / bytes}});
+    };
+    add("none", bytes_of_update(hidden));
+    add("fp16 wire", bytes_of_update(hidden, un::Fp16Wire{}));
+    add("bf16 wire", bytes_of_update(hidden, un::Bf16Wire{}));
+    add("int8 wire", bytes_of_update(hidden, un::Int8Wire{}));
+    add("fp8 wire", bytes_of_update(hidden, un::Fp8Wire{}));
+    add("1 bit", bytes_of_update(hidden, un::OneBit{}));
+    add("top-k, 1 %", bytes_of_update(hidden, un::TopK{}));
+    add("PowerSGD, rank 4", bytes_of_update(hidden, un::PowerSgd{}));
+    add("PowerSGD, rank 1", bytes_of_update(hidden, un::PowerSgd{.rank = 1}));
+    add("Adasum", bytes_of_update(hidden, un::Adasum{}));
+}
 
 } // namespace
 
@@ -157,7 +238,15 @@ int main(int argc, char** argv) {
     table.add("  bf16, by a ring", train(images, epochs, 10, un::Bf16Wire{}, un::RingReducer{}));
     table.add("  fp16 wire", train(images, epochs, 10, un::Fp16Wire{}));
     table.add("  int8 wire", train(images, epochs, 10, un::Int8Wire{}));
+    table.add("  fp8 wire, e4m3", train(images, epochs, 10, un::Fp8Wire{}));
+    table.add("  fp8 wire, e5m2", train(images, epochs, 10, un::Fp8Wire{.format = un::Fp8Format::e5m2}));
+    table.add("  1 bit, momentum 0.6", train(images, epochs, 10, 0, less_momentum, un::OneBit{.warm_up = 50}));
+    table.add("  1 bit, momentum 0.9", train(images, epochs, 10, un::OneBit{.warm_up = 50}));
     table.add("  top-k, 1 %", train(images, epochs, 10, un::TopK{}));
+    table.add("  PowerSGD, rank 4", train(images, epochs, 10, un::PowerSgd{}));
+    table.add("  PowerSGD, rank 1", train(images, epochs, 10, un::PowerSgd{.rank = 1}));
+    table.add("  Adasum", train(images, epochs, 10, un::Adasum{}));
+    table.add("  Adasum, a third of the rate", train(images, epochs, 10, 0, third_of_the_rate, un::Adasum{}));
     table.add("local steps, 8", train(images, epochs, 8, un::LocalSteps{.steps = 8}));
     table.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
     table.add("Diloco, 32", train(images, epochs, 32, un::Diloco<>{.steps = 32}));
@@ -167,6 +256,7 @@ int main(int argc, char** argv) {
     table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));
     table.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
     table.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
+    count_bytes(report, options.quick ? 256 : 2048);
     straggler_ns = 100'000'000;
     std::printf("\nOne of the four takes %.0f ms a micro-batch\n", static_cast<double>(straggler_ns) * 1e-6);
     Table uneven(report, "; a straggler");

@@ -74,14 +74,15 @@ public:
         gradient_.resize(count);
         un::Mt19937 random(seed);
         for (std::size_t l = 1, at = 0; l < widths_.size(); ++l) {
-            const auto add = [&](const char* what, std::size_t size) {
+            const auto add = [&](const char* what, std::size_t size, std::vector<std::size_t> shape) {
                 parameters_.push_back(std::span(values_).subspan(at, size));
                 gradients_.push_back(std::span(gradient_).subspan(at, size));
                 names_.push_back("layer " + std::to_string(l) + " " + what);
+                shapes_.push_back(std::move(shape));
                 at += size;
             };
-            add("weights", widths_[l - 1] * widths_[l]);
-            add("biases", widths_[l]);
+            add("weights", widths_[l - 1] * widths_[l], {widths_[l - 1], widths_[l]});
+            add("biases", widths_[l], {widths_[l]});
             const float bound = std::sqrt(6.0f / static_cast<float>(widths_[l - 1]));
             un::torch_rand(random, weights(l));
             for (float& weight : weights(l)) weight = bound * (2 * weight - 1);
@@ -105,6 +106,7 @@ public:
     std::span<const std::span<float>> parameters() { return parameters_; }
     std::span<const std::span<float>> gradients() { return gradients_; }
     [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
+    [[nodiscard]] const std::vector<std::vector<std::size_t>>& parameter_shapes() const { return shapes_; }
     [[nodiscard]] std::span<const float> values() const { return values_; } ///< all parameters, one after another
     [[nodiscard]] std::size_t classes() const { return widths_.back(); }
 
@@ -202,6 +204,7 @@ private:
     un::Memory<float> shared_gradient_; // in place of gradient_
     std::vector<std::span<float>> parameters_, gradients_;
     std::vector<std::string> names_;
+    std::vector<std::vector<std::size_t>> shapes_;
     std::vector<std::vector<float>> activations_, activation_gradients_; // by layer; the first layer's are not used
     std::vector<float> output_gradients_;
 };

@@ -1,7 +1,9 @@
 // Policies that do not go together are refused with what was found, what is required, and why.
 #include "unisono/accumulation/tokens.hpp"
+#include "unisono/compression/adasum.hpp"
 #include "unisono/compression/cast.hpp"
 #include "unisono/compression/int8.hpp"
+#include "unisono/compression/power_sgd.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/clip_by_value.hpp"
 #include "unisono/guard/none.hpp"
@@ -284,6 +286,18 @@ int main() {
 // expect: found a reducer, with a compression that declares `own_exchange`
 #ifdef CASE_compression_ignores_reducer
     train(model, un::Int8Wire{}, un::RingReducer{});
+#endif
+
+// case: adasum_ignores_reducer
+// expect: found a reducer, with a compression that declares `own_exchange`
+#ifdef CASE_adasum_ignores_reducer
+    train(model, un::Adasum{}, un::RingReducer{});
+#endif
+
+// case: power_sgd_with_owners
+// expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+#ifdef CASE_power_sgd_with_owners
+    train(model, un::PowerSgd{}, un::ParameterServerReducer{});
 #endif
 
 // case: two_compressions

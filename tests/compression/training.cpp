@@ -3,8 +3,12 @@
 #include "../trainer/outcomes.hpp"
 
 #include "unisono/accumulation/steps.hpp"
+#include "unisono/compression/adasum.hpp"
 #include "unisono/compression/cast.hpp"
+#include "unisono/compression/fp8.hpp"
 #include "unisono/compression/int8.hpp"
+#include "unisono/compression/one_bit.hpp"
+#include "unisono/compression/power_sgd.hpp"
 #include "unisono/compression/top_k.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
 #include "unisono/guard/finite.hpp"
@@ -70,7 +74,11 @@ BOOST_AUTO_TEST_CASE(
         check_answer(ranks, 1e-6, un::Bf16Wire{});
         check_answer(ranks, 1e-6, un::Fp16Wire{}, un::RingReducer{});
         check_answer(ranks, 1e-6, un::Int8Wire{.block = 4});
+        check_answer(ranks, 1e-6, un::Fp8Wire{.block = 4});
+        check_answer(ranks, 1e-3, un::OneBit{.warm_up = 20, .block = 4});
         check_answer(ranks, 1e-3, un::TopK{.fraction = 0.3});
+        check_answer(ranks, 1e-6, un::PowerSgd{.rank = 1}); // vectors, which travel as they are
+        check_answer(ranks, 1e-6, un::Adasum{});
     }
 }
 
@@ -103,6 +111,8 @@ BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_nothing_behind) {
     train(un::Bf16Wire{});
     train(un::Int8Wire{});
     train(un::TopK{.fraction = 0.2});
+    train(un::OneBit{});
+    train(un::PowerSgd{.rank = 1});
 }
 
 BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {
@@ -111,6 +121,9 @@ BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {
              un::Trainer trainer{world, model, un::Int8Wire{.block = 64}};
              if (trainer.describe().find("int8 wire(64, true)") == std::string::npos)
                  throw std::runtime_error(trainer.describe());
+             un::Trainer other{world, model, un::Fp8Wire{.format = un::Fp8Format::e5m2, .block = 64}};
+             if (other.describe().find("fp8 wire(1, 64, true)") == std::string::npos)
+                 throw std::runtime_error(other.describe());
          }))
         BOOST_TEST(!one.failed, one.what);
 }

@@ -1,8 +1,12 @@
 // Compressions are certified, and mutants of them reported.
 #include "support.hpp"
 
+#include "unisono/compression/adasum.hpp"
 #include "unisono/compression/cast.hpp"
+#include "unisono/compression/fp8.hpp"
 #include "unisono/compression/int8.hpp"
+#include "unisono/compression/one_bit.hpp"
+#include "unisono/compression/power_sgd.hpp"
 #include "unisono/compression/top_k.hpp"
 #include "unisono/testing/compression_laws.hpp"
 
@@ -19,7 +23,14 @@ BOOST_AUTO_TEST_CASE(the_librarys_own) {
     expect_lawful(compression_laws(un::Fp16Wire{}, {.tolerance = 1.5 * 0x1p-11}));
     expect_lawful(compression_laws(un::Int8Wire{}));
     expect_lawful(compression_laws(un::Int8Wire{.block = 3}));
+    expect_lawful(compression_laws(un::Fp8Wire{}));
+    expect_lawful(compression_laws(un::Fp8Wire{.format = un::Fp8Format::e5m2, .block = 7}));
+    // Signs say slowly what is small: a thousandth after so many updates.
+    expect_lawful(compression_laws(un::OneBit{.block = 16}, {.updates_until_all = 300, .tolerance = 1e-3}));
     expect_lawful(compression_laws(un::TopK{.fraction = 0.05}));
+    expect_lawful(compression_laws(un::PowerSgd{.rank = 2}));
+    expect_lawful(compression_laws(un::PowerSgd{.rank = 1, .warm_up = 2}));
+    expect_lawful(compression_laws(un::Adasum{}, {.loses_nothing = false}));
     expect_lawful(compression_laws(un::Int8Wire{.error_feedback = false}, {.loses_nothing = false}));
 }
 

@@ -79,6 +79,7 @@ public:
         for (std::size_t at = 0, b = trial.counts.size(); b-- > 0; at += trial.counts[b])
             buckets_.insert(buckets_.begin(), {at, trial.counts[b]}); // the last elements are the first bucket
         count_ = buckets_.front().end();
+        for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) parameters_.push_back({*bucket});
     }
 
     void run() {
@@ -141,7 +142,7 @@ private:
 
     template <class T>
     void laws(Group<InProcess>& world) {
-        auto wire = policy_.template start<T>(world, std::span<const Slice>(buckets_));
+        auto wire = unisono::detail::start_compression<T>(policy_, world, buckets_, parameters_);
         expect_zeros(exchange<T>(world, wire, -1), world, "of zeros");
         std::vector<double> total(count_), exact(count_);
         double largest = 0;
@@ -171,7 +172,8 @@ private:
         static_cast<void>(exchange<T>(world, wire, 5));
         wire.forget();
         expect_zeros(exchange<T>(world, wire, -1), world, "of zeros, after forget,");
-        auto again = policy_.template start<T>(world, std::span<const Slice>(buckets_));
+        auto again = unisono::detail::start_compression<T>(policy_, world, buckets_, parameters_);
+        static_cast<void>(exchange<T>(world, again, -1));
         if (exchange<T>(world, again, 0) != first) add("the same gradients give other bits in another run");
     }
 
@@ -180,6 +182,7 @@ private:
     int ranks_;
     Violations& found_;
     std::vector<Slice> buckets_;
+    std::vector<ParameterMatrix> parameters_; ///< one a bucket, of which nobody says what matrix it is
     std::size_t count_ = 0;
     std::vector<std::vector<double>> images_;
     std::mutex mutex_;

@@ -103,6 +103,7 @@ private:
     }
     static void on_ready(void* self, std::size_t parameter) {
         auto& me = *static_cast<ModelUnderTrial*>(self);
+        if (parameter == Pass::no_parameter) return;
         if (parameter >= me.ready_.size()) {
             ++me.strangers_;
             return;

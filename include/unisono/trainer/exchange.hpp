@@ -3,6 +3,7 @@
 /// \file
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 
+#include "unisono/compression/compression.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
@@ -15,6 +16,7 @@
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/loss_scale_run.hpp"
 #include "unisono/trainer/offence.hpp"
+#include "unisono/trainer/parameter_matrices.hpp"
 #include "unisono/trainer/publication.hpp"
 #include "unisono/trainer/readiness.hpp"
 #include "unisono/trainer/shares.hpp"
@@ -47,8 +49,9 @@ public:
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
         : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_, policies_.summation),
           kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)),
-          wire_(policies_.compression.template start<T>(world, flat_.buckets())), extents_(world.rank(), world.size()),
-          loss_scale_(policies_.scaling), readiness_(flat_.layout()) {
+          wire_(start_compression<T>(policies_.compression, world, flat_.buckets(),
+                                     parameter_matrices(model, flat_.layout()))),
+          extents_(world.rank(), world.size()), loss_scale_(policies_.scaling), readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
@@ -246,6 +249,11 @@ private:
     static void on_ready(void* self, std::size_t parameter) { static_cast<Exchange*>(self)->ready(parameter); }
 
     void ready(std::size_t parameter) {
+        if (parameter != Pass::no_parameter) note_ready(parameter);
+        if (next_bucket_ != 0) world_->progress(); // what is under way needs this rank, too: to pass on, to add
+    }
+
+    void note_ready(std::size_t parameter) {
         const std::size_t bucket = readiness_.note(parameter);
         if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
         if (!gradient_.held()) {
@@ -345,8 +353,9 @@ private:
     }
 
     static constexpr bool compresses = Context::Compression::compresses;
-    using Wire = decltype(std::declval<const typename Context::Compression&>().template start<T>(
-        std::declval<World&>(), std::span<const Slice>()));
+    using Wire =
+        decltype(start_compression<T>(std::declval<const typename Context::Compression&>(), std::declval<World&>(),
+                                      std::span<const Slice>(), std::span<const ParameterMatrix>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
     using Gradients = typename Context::Summation::template Gradients<World, T>;

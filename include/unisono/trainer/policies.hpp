@@ -236,6 +236,26 @@ struct CompatiblePolicies {
     static constexpr bool good = Rules::good;
 };
 
+/// What a compression asks of the others; `ReducerGiven`: by the user, and not by default.
+template <class Compression, class Reducer, bool ReducerGiven, class Update, class Sharding, class Summation>
+struct CompressionRules {
+    static constexpr bool compresses = Compression::compresses;
+    static constexpr bool nobody_owns = !compresses || !(gives_owners<Reducer> || may_give_owners<Sharding>);
+    static constexpr bool sums_are_plain = !compresses || !Summation::reproducible;
+    static constexpr bool update_agrees = !compresses || agrees<Update>;
+    static constexpr bool sums_all = nobody_owns && sums_are_plain && update_agrees;
+    static constexpr bool has_its_way = !Compression::own_exchange || !ReducerGiven;
+    static constexpr bool good = sums_all && has_its_way;
+
+    /// The first rule that is broken; empty if none is.
+    static constexpr std::string_view refusal =
+        !nobody_owns      ? "a compression forms the sum for all ranks, and owners share it out"
+        : !sums_are_plain ? "a compression rounds, and the sums are reproducible"
+        : !update_agrees  ? "a compression sums the gradients of all, and the update is each rank's own or has servers"
+        : !has_its_way    ? "the compression has an exchange of its own and would not use the reducer"
+                          : "";
+};
+
 /// The given value of that type, or a default one. Where a policy was given twice (refused above) the first one.
 template <class Wanted>
 Wanted take() {

@@ -79,17 +79,16 @@ struct TrainerPolicies {
                   "unisono::Trainer: found a clipping policy that declares `needs_agreement`, with an update that does "
                   "not declare `agrees`. Required: an update that does, for instance Synchronous. "
                   "Why: the norm is of all ranks' gradient, so all must form it together.");
-    static constexpr bool compression_sums_all =
-        !Compression::compresses ||
-        (agrees<Update> && !Summation::reproducible && !gives_owners<Reducer> && !may_give_owners<Sharding>);
+    using Compressing =
+        CompressionRules<Compression, Reducer, given_of<Family::reducer, Given...> != 0, Update, Sharding, Summation>;
+    static constexpr bool compression_sums_all = Compressing::sums_all;
     static_assert(
         compression_sums_all,
         "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
         "`gives_owners` or `reproducible`, or an update that does not declare `agrees`. Required: every rank owns "
         "everything, plain sums, and Synchronous or the like. "
         "Why: a compression forms the sum of all ranks' gradients, for all ranks, and rounds.");
-    static constexpr bool compression_has_its_way =
-        !Compression::own_exchange || given_of<Family::reducer, Given...> == 0;
+    static constexpr bool compression_has_its_way = Compressing::has_its_way;
     static_assert(
         compression_has_its_way,
         "unisono::Trainer: found a reducer, with a compression that declares `own_exchange`. Required: no reducer. "

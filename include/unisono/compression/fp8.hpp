@@ -1,0 +1,128 @@
+#pragma once
+
+/// \file
+/// Gradients travel as floating numbers of 8 bits, with a scale for each block.
+
+#include "unisono/arithmetic/scan.hpp"
+#include "unisono/compression/block_wire.hpp"
+#include "unisono/compression/compression.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Bits of the exponent and of the mantissa.
+enum class Fp8Format : std::uint8_t {
+    e4m3, ///< 4 significant bits, over a range of 2^18
+    e5m2  ///< 3 significant bits, over a range of 2^32
+};
+
+namespace detail {
+
+/// A block on the wire: its scale, a float, and a byte for each element: a sign and the number, which times the scale is the element; the
+/// block's largest magnitude becomes the format's. Rounded to nearest, ties away from zero. The formats are those of Micikevicius et
+/// al. 2022; there is no NaN among the bytes: the scale is NaN instead.
+struct Fp8Codec {
+    int mantissa; ///< bits
+    int bias;
+    int largest; ///< the code of the largest number
+
+    [[nodiscard]] static Fp8Codec of(Fp8Format format) {
+        return format == Fp8Format::e4m3 ? Fp8Codec{3, 7, 0x7e} : Fp8Codec{2, 15, 0x7b};
+    }
+    [[nodiscard]] static std::size_t bytes(std::size_t count) { return sizeof(float) + count; }
+
+    [[nodiscard]] float number(int code) const {
+        const int exponent = code >> mantissa;
+        const int digits = (code & ((1 << mantissa) - 1)) + (exponent == 0 ? 0 : 1 << mantissa);
+        return static_cast<float>(digits) * power_of_two(std::max(exponent, 1) - bias - mantissa);
+    }
+    /// Of a magnitude.
+    [[nodiscard]] int code(float x) const {
+        const int exponent = std::max(static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127, 1 - bias);
+        const auto digits =
+            static_cast<int>(x * power_of_two(mantissa - exponent) + 0.5f); // 2^mantissa and more, if normal
+        return std::min(((exponent + bias - 1) << mantissa) + digits, largest);
+    }
+
+    template <class T>
+    void encode(const T* values, T* left, std::size_t count, std::byte* wire) const {
+        float most = 0;
+        bool finite = true;
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto x = static_cast<float>(left == nullptr ? values[i] : values[i] + left[i]);
+            most = std::max(most, std::abs(x));
+            finite = finite && is_finite(x);
+        }
+        if (most < smallest_scaled) most = 0; // its inverse might overflow
+        const float top = number(largest);
+        const float scale = finite ? most / top : std::bit_cast<float>(0x7fc00000u);
+        const float inverse = most > 0 && finite ? top / most : 0;
+        std::memcpy(wire, &scale, sizeof scale);
+        std::byte* const to = wire + sizeof scale;
+        for (std::size_t i = 0; i < count; ++i) {
+            const T wanted = left == nullptr ? values[i] : values[i] + left[i];
+            const float x = finite ? static_cast<float>(wanted) * inverse : 0;
+            const int found = code(std::abs(x));
+            to[i] = static_cast<std::byte>(found | (x < 0 ? 0x80 : 0));
+            const float sent = x < 0 ? -number(found) : number(found);
+            if (left != nullptr) left[i] = finite ? wanted - static_cast<T>(sent * scale) : T{};
+        }
+    }
+    template <bool Adds, class T>
+    void decode(const std::byte* wire, std::size_t count, T* values) const {
+        float scale = 0;
+        std::memcpy(&scale, wire, sizeof scale);
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto byte = std::to_integer<int>(wire[sizeof scale + i]);
+            const float x = number(byte & 0x7f);
+            const auto sent = static_cast<T>((byte > 0x7f ? -x : x) * scale);
+            if constexpr (Adds) values[i] += sent;
+            else values[i] = sent;
+        }
+    }
+
+private:
+    static float power_of_two(int exponent) { // -126 to 127
+        return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23);
+    }
+};
+
+} // namespace detail
+
+/// As Int8Wire, in floating numbers: small elements of a block keep their significant bits, large ones have fewer (an element is off by
+/// at most 1/16 of itself in e4m3, 1/8 in e5m2, where Int8Wire's is off by 1/254 of the block's largest). Bytes, messages, memory and
+/// who sums: as Int8Wire. Cost: some four times Int8Wire's passes. Source: as Int8Wire, with the formats of Micikevicius et al. 2022 (FP8
+/// formats for deep learning) and a scale a block, as in FP8-LM (Peng et al. 2023), which has one a tensor.
+struct Fp8Wire {
+    Fp8Format format = Fp8Format::e4m3;
+    std::size_t block = 256;
+    bool error_feedback = true;
+
+    static constexpr std::string_view name = "fp8 wire";
+    static constexpr Family family = Family::compression;
+    static constexpr bool compresses = true;
+    static constexpr bool own_exchange = true;
+    friend bool operator==(const Fp8Wire&, const Fp8Wire&) = default;
+    void check() const { detail::check_block(name, block); }
+    [[nodiscard]] detail::Fp8Codec codec() const { return detail::Fp8Codec::of(format); }
+
+    template <class World, class T>
+    using Run = detail::BlockRun<World, T, Fp8Wire>;
+    template <class T, class World>
+    [[nodiscard]] Run<World, T> start(World& world, std::span<const Slice> buckets) const {
+        return {world, buckets, *this};
+    }
+};
+static_assert(compression_policy<Fp8Wire>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,48 @@
+#pragma once
+
+/// \file
+/// What a model says of its parameters' shapes, for who compresses them as matrices.
+
+#include "unisono/compression/compression.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/layout/layout.hpp"
+#include "unisono/model/model.hpp"
+
+#include <cstddef>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// In flat order. \throws error bad_input: `parameter_shapes()` are not as many as the parameters, or not of as many elements
+template <class M>
+List<ParameterMatrix> parameter_matrices(M& model, const Layout& layout) {
+    List<ParameterMatrix> all;
+    for (std::size_t p = 0; p < layout.parameters(); ++p)
+        all.push_back({{layout.start_of(p), layout.shapes()[p].count}, 0});
+    if constexpr (requires { std::begin(*std::begin(model.parameter_shapes())); }) {
+        std::size_t p = 0;
+        auto&& shapes = model.parameter_shapes();
+        for (const auto& shape : shapes) {
+            if (p == all.size())
+                refuse_input({"the model has more parameter_shapes than parameters, of which there are ", p});
+            std::size_t rows = 1, columns = 1, dimensions = 0;
+            bool fits = true; // without overflow
+            for (const auto dimension : shape) {
+                const auto size = static_cast<std::size_t>(dimension);
+                std::size_t& to = dimensions++ == 0 ? rows : columns;
+                fits = fits && size <= all[p].slice.count && !__builtin_mul_overflow(to, size, &to);
+            }
+            std::size_t count = 0;
+            if (!fits || __builtin_mul_overflow(rows, columns, &count) || count != all[p].slice.count)
+                refuse_input({"the shape of ", parameter_label(model, p), " is not one of its ", all[p].slice.count,
+                              " elements"});
+            all[p++].columns = dimensions < 2 ? count : columns;
+        }
+        if (p != all.size()) refuse_input({"the model has ", p, " parameter_shapes for ", all.size(), " parameters"});
+    }
+    return all;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

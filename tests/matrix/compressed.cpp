@@ -1,0 +1,144 @@
+// Forms in which gradients travel, with policies of the other families: they come close to what plain sums come to, and to the same bits
+// on all ranks. A form that may not go with a policy is counted, with the reason.
+#include "matrix.hpp"
+
+#include "unisono/compression/adasum.hpp"
+#include "unisono/compression/cast.hpp"
+#include "unisono/compression/fp8.hpp"
+#include "unisono/compression/int8.hpp"
+#include "unisono/compression/one_bit.hpp"
+#include "unisono/compression/power_sgd.hpp"
+#include "unisono/compression/top_k.hpp"
+#include "unisono/trainer/reproducible.hpp"
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/bounded_staleness.hpp"
+#include "unisono/update/delay_compensated.hpp"
+
+namespace unisono_matrix {
+namespace {
+
+constexpr un::Sgd momentum = {.learning_rate = 0.1, .momentum = 0.8};
+
+/// `within`: how far from the serial loop's a weight may be, as a part of the largest; what compression leaves over is still to come.
+template <class Wire, class Sampler, class Accumulation, class Weighing, class Optimizer, class Clipping,
+          class... Others>
+void check_wire(double within, const Wire& wire, const Sampler& sampler, const Accumulation& accumulation,
+                const Weighing& weighing, const Optimizer& optimizer, const Clipping& clipping,
+                const Others&... others) {
+    ++counts().ran;
+    for (const World& tried : worlds()) {
+        const int ranks = tried.ranks;
+        test::any_on_processes = tried.processes;
+        struct Result { // of processes, maybe
+            std::array<double, columns> weights;
+            std::uint64_t updates;
+        };
+        const test::Shared<std::array<Result, 5>> results;
+        const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
+            Model model;
+            un::RowData<double, double> data{inputs(), columns, targets()};
+            un::Trainer trainer{world,        model,    wire,      sampler,
+                                accumulation, weighing, optimizer, un::Buckets{.first_bytes = 1, .bytes = 24},
+                                clipping,     others...};
+            trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
+            Result& mine = results->at(static_cast<std::size_t>(world.rank()));
+            const std::vector<double> values = model.values();
+            std::copy(values.begin(), values.end(), mine.weights.begin());
+            mine.updates = trainer.updates();
+        });
+        BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Wire::name << ", "
+                                 << Optimizer::name << ", " << Sampler::name << ", " << Accumulation::name) {
+            for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
+            const std::uint64_t updates = results->at(0).updates;
+            BOOST_TEST(updates > 0u);
+            const auto expected = serial(ranks, un::Synchronous{}, sampler, accumulation, weighing, optimizer,
+                                         un::ConstantRate{}, clipping, updates);
+            double largest = 0, off = 0;
+            for (std::size_t j = 0; j < columns; ++j) {
+                largest = std::max(largest, std::abs(expected[j]));
+                off = std::max(off, std::abs(results->at(0).weights[j] - expected[j]));
+            }
+            BOOST_TEST(off <= (ranks == 1 ? 1e-11 : within) * largest,
+                       "a weight is off by " << off << " of " << largest);
+            for (int rank = 0; rank < ranks; ++rank)
+                BOOST_TEST(results->at(static_cast<std::size_t>(rank)).weights == results->at(0).weights,
+                           boost::test_tools::per_element());
+        }
+    }
+}
+
+template <class Wire, class Reducer, bool ReducerGiven, class Update, class Sharding, class Summation = un::PlainSums>
+void count_if_refused() {
+    using Rules = un::detail::CompressionRules<Wire, Reducer, ReducerGiven, Update, Sharding, Summation>;
+    if constexpr (!Rules::good) ++counts().refused[std::string(Rules::refusal)];
+}
+
+/// What each form may not go with; what it may go with and is not tried above is the reducer's and update's own affair.
+template <class Wire>
+void count_refused() {
+    const int before = counts().ran;
+    const auto with_update = [&]<class Update>(const Update&) {
+        count_if_refused<Wire, un::NativeReducer, false, Update, un::Replicated>();
+    };
+    with_update(un::LocalSteps{});
+    with_update(un::Diloco<>{});
+    with_update(un::Asynchronous{});
+    with_update(un::BoundedStaleness{});
+    with_update(un::DelayCompensated{});
+    const auto with_sharding = [&]<class Sharding>(const Sharding&) {
+        count_if_refused<Wire, un::NativeReducer, false, un::Synchronous, Sharding>();
+    };
+    with_sharding(EqualShards{});
+    with_sharding(un::StateSharding{});
+    with_sharding(un::AutomaticSharding{});
+    with_sharding(un::GradientSharding{});
+    with_sharding(un::ParameterSharding{});
+    const auto with_reducer = [&]<class Reducer>(const Reducer&) {
+        count_if_refused<Wire, Reducer, true, un::Synchronous, un::Replicated>();
+    };
+    with_reducer(un::RingReducer{});
+    with_reducer(un::TreeReducer{});
+    with_reducer(un::HalvingDoublingReducer{});
+    with_reducer(un::AutomaticReducer{});
+    with_reducer(un::ParameterServerReducer{});
+    count_if_refused<Wire, un::NativeReducer, false, un::Synchronous, un::Replicated, un::Reproducible>();
+    BOOST_TEST(counts().ran == before);
+}
+
+} // namespace
+} // namespace unisono_matrix
+
+BOOST_AUTO_TEST_CASE(compressed) {
+    using namespace unisono_matrix;
+    const un::DistributedSampler shuffled{.seed = 4};
+    const un::InterleavedSampler interleaved{.replicas = 2, .seed = 7};
+    const un::SequentialSampler in_order{};
+    const un::ScatterSampler scattered{.seed = 8};
+    check_wire(0.02, un::Bf16Wire{}, shuffled, un::NoAccumulation{}, un::BySamples{}, momentum, un::NoClipping{},
+               un::RingReducer{.chunk_bytes = 16});
+    check_wire(0.005, un::Fp16Wire{}, interleaved, un::Accumulate{.steps = 2}, un::ByTokens{}, momentum,
+               un::ClipByValue{.limit = 0.1}, un::TreeReducer{}, un::NoGuard{});
+    check_wire(0.02, un::Int8Wire{.block = 4}, in_order, un::AccumulateSamples{.samples = 7}, un::ReplicasAlike{},
+               un::RmsProp{.learning_rate = 0.01}, un::NoClipping{});
+    check_wire(0.05, un::Fp8Wire{.block = 4}, scattered, un::NoAccumulation{}, un::BySamples{},
+               un::Adam{.learning_rate = 0.02}, un::ClipByNorm{.max_norm = 0.3});
+    check_wire(0.3, un::OneBit{.warm_up = 4}, shuffled, un::AccumulateTokens{.tokens = 20}, un::ByTokens{}, momentum,
+               un::NoClipping{});
+    check_wire(0.5, un::TopK{.fraction = 0.4}, interleaved, un::NoAccumulation{}, un::BySamples{}, momentum,
+               un::NoClipping{}, AgreeFirst{});
+    check_wire(1e-11, un::PowerSgd{.rank = 1}, scattered, un::Accumulate{.steps = 3}, un::ReplicasAlike{},
+               un::Adagrad{.learning_rate = 0.05}, un::NoClipping{}, un::HalvingDoublingReducer{}); // of vectors
+    check_wire(0.5, un::Adasum{}, in_order, un::Accumulate{.steps = 2}, un::BySamples{}, momentum, un::NoClipping{});
+}
+
+BOOST_AUTO_TEST_CASE(compressions_that_are_refused) {
+    using namespace unisono_matrix;
+    count_refused<un::Bf16Wire>();
+    count_refused<un::Fp16Wire>();
+    count_refused<un::Int8Wire>();
+    count_refused<un::Fp8Wire>();
+    count_refused<un::OneBit>();
+    count_refused<un::TopK>();
+    count_refused<un::PowerSgd>();
+    count_refused<un::Adasum>();
+}
