@@ -1,6 +1,6 @@
 // Named axes over a world: who is where, which groups there are, and what is refused.
-#include "../collective/findings.hpp"
 #include "../trainer/models.hpp"
+#include "network.hpp"
 
 #include <unisono/parallel/mesh.hpp>
 
@@ -114,22 +114,30 @@ BOOST_AUTO_TEST_CASE(a_rank_with_other_axes_is_named_on_all) {
 
 BOOST_AUTO_TEST_CASE(a_trainer_along_an_axis) {
     const std::vector<float> values = un::torch_rand(0, 24 * 5);
-    std::vector<float> plain;
-    un::run<un::InProcess>(2, [&](auto& world) {
+    using Weights = std::array<float, 5>;
+    const auto train = [&](Group& world, Weights& found) {
         unisono_test::SumOfOutputs<float> model(5);
         un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.01}};
         trainer.fit(un::RowData<float>(values, 5), {.epochs = 1, .batch_size = 4, .progress = false});
-        if (world.rank() == 0) plain = model.weights;
-    });
+        std::copy(model.weights.begin(), model.weights.end(), found.begin());
+    };
+    Weights plain = {};
+    test::run(
+        2,
+        [&](Group& world) {
+            Weights found = {};
+            train(world, found);
+            if (world.rank() == 0) plain = found;
+        },
+        test::limit);
     test::Findings findings;
     test::run(
         4,
         [&](Group& world) {
             un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
-            unisono_test::SumOfOutputs<float> model(5);
-            un::Trainer trainer{mesh.axis("data"), model, un::Sgd{.learning_rate = 0.01}};
-            trainer.fit(un::RowData<float>(values, 5), {.epochs = 1, .batch_size = 4, .progress = false});
-            findings.expect(model.weights == plain, "other weights than those of two ranks");
+            Weights found = {};
+            train(mesh.axis("data"), found);
+            findings.expect(found == plain, "other weights than those of two ranks");
         },
         test::limit);
 }

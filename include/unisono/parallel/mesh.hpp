@@ -10,9 +10,9 @@
 /// The last axis varies fastest: its ranks have neighbouring numbers, and launchers give those to one host. So name the axis with
 /// the most traffic last, or say the traffic, and the mesh puts it there.
 
-#include "unisono/collective/exchange.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/parallel/agreement.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -158,25 +158,9 @@ public:
 private:
     /// Ranks with other axes would wait for one another in groups that do not match.
     void agree() {
-        if (world_->size() == 1) return;
-        std::uint64_t hash = 14695981039346656037u;
-        const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211u; };
-        for (const MeshAxis& one : shape_.axes()) {
-            for (const char c : one.name) mix(static_cast<unsigned char>(c));
-            mix(0x100u + static_cast<std::uint64_t>(one.size));
-        }
-        std::vector<std::uint64_t> all(static_cast<std::size_t>(world_->size()));
-        all_gather(*world_, std::vector<std::uint64_t>{hash}, all);
-        for (std::size_t rank = 1; rank < all.size(); ++rank) {
-            if (all[rank] == all[0]) continue;
-            throw error(Fault{.code = ErrorCode::mismatch,
-                              .rank = static_cast<int>(rank),
-                              .peer = 0,
-                              .operation = "Mesh",
-                              .sequence = 0,
-                              .message = concat({"rank ", rank, " has other axes than rank 0 (here: ", describe(),
-                                                 "); expected the same names, sizes and order on all ranks"})});
-        }
+        detail::Fingerprint mine;
+        for (const MeshAxis& one : shape_.axes()) mine.add(one.name).add(static_cast<std::uint64_t>(one.size));
+        detail::agree_on_fingerprint(*world_, "Mesh", mine, describe(), "the same axes in the same order");
     }
 
     World* world_;

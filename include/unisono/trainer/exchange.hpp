@@ -15,6 +15,7 @@
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/loss_scale_run.hpp"
 #include "unisono/trainer/offence.hpp"
+#include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/publication.hpp"
 #include "unisono/trainer/readiness.hpp"
 #include "unisono/trainer/shares.hpp"
@@ -22,6 +23,7 @@
 #include "unisono/update/update.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +50,7 @@ public:
         : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_, policies_.summation),
           kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)),
           wire_(policies_.compression.template start<T>(world, flat_.buckets())), extents_(world.rank(), world.size()),
-          loss_scale_(policies_.scaling), readiness_(flat_.layout()) {
+          parts_(model), loss_scale_(policies_.scaling), readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
@@ -134,8 +136,12 @@ public:
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
         if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_);
         if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
-        if (sums_.offenders > 0) {
-            if (!offence_.loss) loss_scale_.back_off();
+        const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
+        const auto [offenders, in_gradients] =
+            parts_.sum(std::array{static_cast<double>(sums_.offenders), in_gradient ? 1.0 : 0.0});
+        if (offenders > 0) {
+            if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
+            if (in_gradients > 0) loss_scale_.back_off();
             return Verdict::skip;
         }
         if (sums_.micro_batches == 0) return Verdict::empty;
@@ -320,7 +326,7 @@ private:
             });
         }
         if (extents_.cut()) squares.agree(*world_);
-        return std::sqrt(squares.value()) * scale;
+        return std::sqrt(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 
     /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
@@ -369,6 +375,7 @@ private:
     ReducerRun run_;
     Wire wire_;
     Extents extents_;
+    Parts parts_;
     OptimizerState<T> state_;
     std::vector<Operation> operations_;
 
