@@ -116,6 +116,8 @@ public:
     [[nodiscard]] std::string describe() const {
         return detail::pipeline_text(layers_, options_, Schedule::name, stages());
     }
+    /// What a sample takes of this rank's first part.
+    [[nodiscard]] std::size_t part_inputs() const { return chunks_[0].inputs(); }
     /// For inference (stream.hpp): this rank's layers, of a pipeline with one part a stage; the outputs stay until the next call.
     [[nodiscard]] std::span<const T> forward_part(std::span<const T> input, std::size_t samples) {
         if (chunks_.size() != 1) refuse_input({"forward_part: found ", chunks_.size(), " chunks a stage, expected 1"});
