@@ -38,10 +38,9 @@ struct Whole {
         for (std::size_t l = 0; l < all.size(); ++l) {
             std::vector<float> kept(samples * all[l].kept);
             next.resize(samples * all[l].outputs);
-            un::LayerForward<float> call{samples, std::span<const float>(parameters).subspan(at[l], all[l].parameters),
-                                         now,     next,
-                                         kept,    nullptr,
-                                         0};
+            un::LayerForward<float> call{
+                samples, std::span<const float>(parameters).subspan(at[l], all[l].parameters), now, next, kept, nullptr,
+                0};
             all[l].forward(call);
             now.swap(next);
         }
@@ -84,7 +83,8 @@ void check_stages(int ranks, const un::StreamOptions& options, bool pauses) {
                                     un::PipelineOptions{.placement = even_placement(static_cast<std::size_t>(ranks))}};
             if (world.rank() != 0) {
                 un::serve(
-                    model, [](std::vector<float>&) { return un::Request::last; }, [](std::span<const float>) {}, options);
+                    model, [](std::vector<float>&) { return un::Request::last; }, [](std::span<const float>) {},
+                    options);
                 return;
             }
             Client client(findings, pauses);
@@ -122,7 +122,8 @@ BOOST_AUTO_TEST_CASE(by_replicas_in_order) {
                 }
                 Client client(findings, true);
                 un::serve_replicas<float>(
-                    world, width, results, std::ref(whole), [&](std::vector<float>& request) { return client(request); },
+                    world, width, results, std::ref(whole),
+                    [&](std::vector<float>& request) { return client(request); },
                     [&](std::span<const float> outputs) { client.take(outputs); });
             },
             test::limit);
@@ -135,15 +136,15 @@ BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
         2,
         [&](Group& world) {
             un::PipelineModel model{world, layers<float>(false), Distance<float>{results}};
-            // Nothing for one and a half times as long as any rank would wait for anything else.
-            world.set_timeout(std::chrono::seconds(4));
+            // Nothing for longer than any rank would wait for anything else.
+            world.set_timeout(std::chrono::seconds(5));
             const auto begin = std::chrono::steady_clock::now();
             std::size_t answered = 0;
             un::serve(
                 model,
                 [&](std::vector<float>& request) {
                     if (answered == 1) return un::Request::last;
-                    if (std::chrono::steady_clock::now() - begin < std::chrono::seconds(6)) return un::Request::none;
+                    if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(6500)) return un::Request::none;
                     if (!request.empty()) return un::Request::none;
                     request = request_of(3);
                     ++answered;

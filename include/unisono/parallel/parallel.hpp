@@ -12,6 +12,7 @@
 /// | pipeline_model.hpp | such a model on the ranks of a group: trained by any `Trainer`, by any schedule |
 /// | branches.hpp | a layer of independent branches, some on each rank |
 /// | tensor.hpp | linear layers split by columns or rows, around the user's own matrix product |
+/// | stream.hpp | inference: requests through the stages of a split model, or to replicas of a small one |
 /// | padding.hpp | widths that devices do not like |
 
 #include "unisono/parallel/branches.hpp"
@@ -21,4 +22,5 @@
 #include "unisono/parallel/one_forward_one_backward.hpp"
 #include "unisono/parallel/pipeline.hpp"
 #include "unisono/parallel/pipeline_model.hpp"
+#include "unisono/parallel/stream.hpp"
 #include "unisono/parallel/tensor.hpp"

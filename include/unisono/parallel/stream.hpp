@@ -117,8 +117,7 @@ void answer_requests(World& world, std::size_t inputs, int from, int to, bool pa
 template <class T, class World, class Source, class Sink, class Submit, class From>
 void stream_requests(World& world, std::size_t inputs, std::size_t outputs, const StreamOptions& options,
                      std::span<const int> told, Source& source, Sink& sink, const Submit& submit, const From& from) {
-    const std::size_t places =
-        options.in_flight != 0 ? options.in_flight : 2 * static_cast<std::size_t>(world.size());
+    const std::size_t places = options.in_flight != 0 ? options.in_flight : 2 * static_cast<std::size_t>(world.size());
     struct Pending {
         std::uint64_t number;
         std::vector<T> result;
