@@ -28,14 +28,15 @@ struct Options {
 template <class World>
 void train(World& world, const Options& options, const digits::Split& images) {
     un::Mesh mesh{world, {{"data", options.data}, {"pipeline", options.pipeline}}};
-    un::PipelineModel model{mesh.axis("pipeline"), parallel_digits::layers(options.hidden, options.depth),
-                            parallel_digits::CrossEntropy{}, un::OneForwardOneBackward{},
-                            un::PipelineOptions{.micro_batches = options.micro_batches, .recompute = options.recompute}};
+    un::PipelineModel model{
+        mesh.axis("pipeline"), parallel_digits::layers(options.hidden, options.depth), parallel_digits::CrossEntropy{},
+        un::OneForwardOneBackward{},
+        un::PipelineOptions{.micro_batches = options.micro_batches, .recompute = options.recompute}};
     const bool speaks = world.rank() == 0;
     if (speaks) std::printf("%s\n%s", mesh.describe().c_str(), model.describe().c_str());
     const auto data = images.train.data(), test = images.test.data();
-    un::Trainer trainer{mesh.axis("data"), model, un::StateSharding{}, un::DistributedSampler{.shuffle = true, .seed = 1},
-                        un::Adam{.learning_rate = 0.003}};
+    un::Trainer trainer{mesh.axis("data"), model, un::StateSharding{},
+                        un::DistributedSampler{.shuffle = true, .seed = 1}, un::Adam{.learning_rate = 0.003}};
     trainer.fit(data, {.epochs = options.epochs, .global_batch_size = 32, .progress = false});
     const auto [accuracy] = trainer.evaluate(
         test, {.batch_size = 60},

@@ -144,7 +144,8 @@ BOOST_AUTO_TEST_CASE(nobody_gives_up_while_there_is_nothing_to_do) {
                 model,
                 [&](std::vector<float>& request) {
                     if (answered == 1) return un::Request::last;
-                    if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(6500)) return un::Request::none;
+                    if (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(6500))
+                        return un::Request::none;
                     if (!request.empty()) return un::Request::none;
                     request = request_of(3);
                     ++answered;
