@@ -27,6 +27,9 @@ struct Model {
     std::span<float> gradients() { return {&gradient, 1}; }
     double operator()(int, un::Pass&) { return 0; }
 };
+struct PartOfModel : Model {
+    void sum_over_parts(std::span<double>) {}
+};
 struct NoModel {};
 struct Stranger {};
 
@@ -317,5 +320,13 @@ int main() {
 // expect: the guard lacks what guard/guard.hpp asks of one
 #ifdef CASE_half_a_guard
     train(model, HalfAGuard{});
+#endif
+
+// case: part_of_a_model_on_grids
+// expect: found a model of which each rank has a part
+// expect: Why: grids are widened, and servers answer, group by group
+#ifdef CASE_part_of_a_model_on_grids
+    PartOfModel part;
+    train(part, un::Reproducible{});
 #endif
 }

@@ -35,7 +35,7 @@ MAY_INCLUDE = {
     "update": ["core", "arithmetic", "layout", "collective", "optimizer"],
     "sharding": ["core", "layout", "collective"],
     "optimizer": ["core", "arithmetic"],
-    "parallel": ["core", "group", "collective"],
+    "parallel": ["collective", *COLLECTIVE, "model", "observe", "trainer:concept"],
     "model": ["core"],
     "checkpoint": ["core", "layout", "collective", "model", "sampler:concept", "trainer"],
     "observe": ["core"],
@@ -45,10 +45,11 @@ MAY_INCLUDE = {
 }
 
 # Rooms that nobody includes but these: what is built on a trainer is no part of it.
-ONLY_FROM = {"checkpoint": ["", "testing"]}
+ONLY_FROM = {"checkpoint": ["", "testing"], "parallel": ["", "testing"]}
 
 # Headers that belong to their room's concept though they do not open the room -> why.
 CONCEPT_HEADERS = {
+    "trainer/failure.hpp": "how a rank tells the others that it failed: for whoever runs a model of the user's",
     "transport/board.hpp": "what ranks with common memory share, whatever the transport: part of the contract",
 }
 

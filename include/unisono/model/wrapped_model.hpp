@@ -6,6 +6,7 @@
 #include "unisono/model/model.hpp"
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,12 @@ public:
         requires requires(M& m) { m.buffers(); }
     {
         return model_->buffers();
+    }
+    /// Of a part of a model (parallel/).
+    void sum_over_parts(std::span<double> values)
+        requires requires(M& m) { m.sum_over_parts(values); }
+    {
+        model_->sum_over_parts(values);
     }
     [[nodiscard]] M& wrapped() { return *model_; }
 

@@ -17,6 +17,7 @@
 #include "unisono/trainer/loss_scale_run.hpp"
 #include "unisono/trainer/offence.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
+#include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/publication.hpp"
 #include "unisono/trainer/readiness.hpp"
 #include "unisono/trainer/shares.hpp"
@@ -24,6 +25,7 @@
 #include "unisono/update/update.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -51,7 +53,8 @@ public:
           kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)),
           wire_(start_compression<T>(policies_.compression, world, flat_.buckets(),
                                      parameter_matrices(model, flat_.layout()))),
-          extents_(world.rank(), world.size()), loss_scale_(policies_.scaling), readiness_(flat_.layout()) {
+          extents_(world.rank(), world.size()), parts_(model), loss_scale_(policies_.scaling),
+          readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
             const Slice bucket = flat_.bucket(b);
             const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
@@ -95,13 +98,13 @@ public:
         const double loss = call(model, batch, pass);
         loss_scale_.check(pass);
         micro.tokens = pass.tokens();
-        const Share share = share_of(micro);
+        const Share share = checked_share(policies_.weighing, micro);
         totals_.add(sums_, share, loss);
         sums_.micro_batches += 1;
         sums_.samples += samples;
         sums_.tokens += micro.tokens;
         if constexpr (Context::Guard::inspects) {
-            if (!std::isfinite(loss)) note({world_->rank(), 0, true});
+            if (!std::isfinite(loss)) offence_.note({world_->rank(), 0, true});
         }
         if (!gradient_.held()) gradient_.hold(share.multiplier);
         if (last) return;
@@ -132,13 +135,17 @@ public:
     Verdict agree() {
         if constexpr (on_grid) {
             const std::size_t found = gradient_.first_not_finite();
-            if (found != no_offender) note({world_->rank(), found, false});
+            if (found != no_offender) offence_.note({world_->rank(), found, false});
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
         if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_);
         if (sums_.offenders > 0 && !alone_) agree_on_offence(*world_, offence_);
-        if (sums_.offenders > 0) {
-            if (!offence_.loss) loss_scale_.back_off();
+        const bool in_gradient = sums_.offenders > 0 && !offence_.loss;
+        const auto [offenders, in_gradients] =
+            parts_.sum(std::array{static_cast<double>(sums_.offenders), in_gradient ? 1.0 : 0.0});
+        if (offenders > 0) {
+            if (offence_.rank < 0) offence_ = {.rank = 0, .parameter = 0, .loss = true, .elsewhere = true};
+            if (in_gradients > 0) loss_scale_.back_off();
             return Verdict::skip;
         }
         if (sums_.micro_batches == 0) return Verdict::empty;
@@ -229,8 +236,6 @@ private:
         return static_cast<double>(model(batch, pass));
     }
 
-    Share share_of(const MicroBatchFacts& micro) const { return checked_share(policies_.weighing, micro); }
-
     template <class E>
     Operation sum(std::span<E> values, int owner) {
         if constexpr (Context::owned) {
@@ -258,7 +263,7 @@ private:
         if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
         if (!gradient_.held()) {
             micro_->tokens = pass_->tokens();
-            gradient_.hold(share_of(*micro_).multiplier);
+            gradient_.hold(checked_share(policies_.weighing, *micro_).multiplier);
         }
         while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
     }
@@ -305,11 +310,7 @@ private:
         const std::size_t found = policies_.guard.first_offender(std::span<const T>(stretch.gradients, stretch.count));
         if (found == no_offender) [[likely]]
             return;
-        note({world_->rank(), flat_.layout().element_at(stretch.flat + found).parameter, false});
-    }
-    void note(const Offence& found) {
-        if (offence_.rank < 0 || (!found.loss && (offence_.loss || found.parameter < offence_.parameter)))
-            offence_ = found;
+        offence_.note({world_->rank(), flat_.layout().element_at(stretch.flat + found).parameter, false});
     }
 
     /// The same bits on all ranks; sums on a grid become numbers on the way, so that they are read once more and no oftener.
@@ -328,7 +329,7 @@ private:
             });
         }
         if (extents_.cut()) squares.agree(*world_);
-        return std::sqrt(squares.value()) * scale;
+        return std::sqrt(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 
     /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
@@ -378,6 +379,7 @@ private:
     ReducerRun run_;
     Wire wire_;
     Extents extents_;
+    Parts parts_;
     OptimizerState<T> state_;
     std::vector<Operation> operations_;
 

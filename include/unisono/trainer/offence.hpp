@@ -19,7 +19,13 @@ namespace detail {
 struct Offence {
     int rank = -1;
     std::size_t parameter = 0;
-    bool loss = false; ///< the loss, not a parameter
+    bool loss = false;      ///< the loss, not a parameter
+    bool elsewhere = false; ///< in another part of the model, on ranks of another group
+
+    /// Of several on one rank the first parameter counts, before the loss.
+    void note(const Offence& found) {
+        if (rank < 0 || (!found.loss && (loss || found.parameter < parameter))) *this = found;
+    }
 };
 
 /// All ranks' offences (rank below 0: none) become that of the lowest rank that has one. Collective.
@@ -34,7 +40,7 @@ void agree_on_offence(World& world, Offence& offence) {
     gather_words(world, mine, all);
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank] == nothing) continue;
-        offence = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code};
+        offence = {static_cast<int>(rank), static_cast<std::size_t>(all[rank]), all[rank] == loss_code, false};
         return;
     }
 }

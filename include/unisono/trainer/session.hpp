@@ -200,7 +200,7 @@ public:
         report.loss = sums.divisor > 0 ? sums.loss / sums.divisor : 0;
         report.learning_rate = rate;
         report.loss_scale = loss_scale;
-        if (const Offence& found = exchange_->offence(); !report.committed && found.rank >= 0) {
+        if (const Offence& found = exchange_->offence(); !report.committed && found.rank >= 0 && !found.elsewhere) {
             report.offender_rank = found.rank;
             if (!found.loss) report.offender_parameter = static_cast<std::int64_t>(found.parameter);
         }
@@ -245,6 +245,17 @@ public:
             if (report.committed || exchange_->offence().rank < 0) return;
             if (skips()) return;
             const Offence& offence = exchange_->offence();
+            if (offence.elsewhere)
+                throw Refusal(Fault{
+                    .code = ErrorCode::not_finite,
+                    .rank = -1,
+                    .peer = -1,
+                    .operation = std::string(operation),
+                    .sequence = 0,
+                    .message = concat({"a gradient of another part of the model, on ranks of another group, is NaN or "
+                                       "infinite, in update ",
+                                       exchange_->applied() + 1,
+                                       "; the parameters are as they were before it, on all ranks"})});
             throw Refusal(Fault{
                 .code = ErrorCode::not_finite,
                 .rank = offence.rank,

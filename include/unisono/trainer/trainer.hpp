@@ -29,6 +29,7 @@
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/policy_set.hpp"
 #include "unisono/trainer/session.hpp"
 
@@ -66,6 +67,12 @@ public:
         "unisono::Trainer: found a model in units, with a sharding that does not declare `shards_gradients`. Required: "
         "GradientSharding or ParameterSharding, or the model as ResidentUnits. "
         "Why: somebody must hold the model's parameters and gradients.");
+
+    static_assert(
+        !model_part<Model> || !(Policies::Summation::reproducible || detail::served_update<typename Policies::Update>),
+        "unisono::Trainer: found a model of which each rank has a part (it has `sum_over_parts`), with Reproducible or "
+        "an update that servers make. Required: PlainSums, and an update of the workers. Why: grids are widened, and "
+        "servers answer, group by group, but an update happens on all parts of a model or on none.");
 
     using Element = parameter_element_t<Model>;
     /// No rank holds all parameters.

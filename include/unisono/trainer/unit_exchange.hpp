@@ -98,7 +98,7 @@ public:
         sums_.samples += samples;
         sums_.tokens += micro.tokens;
         if constexpr (Context::Guard::inspects) {
-            if (!std::isfinite(loss)) note({world_->rank(), 0, true});
+            if (!std::isfinite(loss)) offence_.note({world_->rank(), 0, true});
         }
     }
     /// All ranks have had as many passes; before they talk of anything else.
@@ -135,7 +135,7 @@ public:
     Verdict agree() {
         if constexpr (on_grid) {
             const std::size_t found = gradients_.sums().first_not_finite();
-            if (found != no_offender) note({world_->rank(), found, false});
+            if (found != no_offender) offence_.note({world_->rank(), found, false});
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
         totals_.agree(*world_, sums_);
@@ -271,7 +271,7 @@ private:
             multiplier_ = multiplier;
             if constexpr (inspects) {
                 const std::size_t found = policies_.guard.first_offender(std::span<const T>(values));
-                if (found != no_offender) note({world_->rank(), unit, false});
+                if (found != no_offender) offence_.note({world_->rank(), unit, false});
             }
         }
         gradients_.start(unit, run_, multiplier, pass_ != nullptr);
@@ -327,10 +327,6 @@ private:
             each_chunk(u, [&](std::size_t, std::size_t n, T* values) { squares.add(std::span<const T>(values, n)); });
         if (slices_.extents().cut()) squares.agree(*world_);
         return std::sqrt(squares.value()) * scale;
-    }
-    void note(const Offence& found) {
-        if (offence_.rank < 0 || (!found.loss && (offence_.loss || found.parameter < offence_.parameter)))
-            offence_ = found;
     }
 
     World* world_;

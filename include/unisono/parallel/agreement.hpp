@@ -1,0 +1,56 @@
+#pragma once
+
+/// \file
+/// What the ranks of a group must have in common, compared as one number.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/group/group.hpp"
+#include "unisono/trainer/failure.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// FNV-1a over numbers and texts, whose ends count.
+class Fingerprint {
+public:
+    Fingerprint& add(std::uint64_t value) {
+        hash_ = (hash_ ^ value) * 1099511628211u;
+        return *this;
+    }
+    Fingerprint& add(std::string_view text) {
+        for (const char c : text) add(std::uint64_t{static_cast<unsigned char>(c)});
+        return add(std::uint64_t{256} + text.size());
+    }
+    [[nodiscard]] std::uint64_t value() const { return hash_; }
+
+private:
+    std::uint64_t hash_ = 14695981039346656037u;
+};
+
+/// The group can be used further. \throws error mismatch, on all ranks: a rank has another number than rank 0; `here` and `expected` are for people
+template <class World>
+void agree_on_fingerprint(World& world, std::string_view operation, const Fingerprint& mine, const std::string& here,
+                          std::string_view expected) {
+    if (world.size() == 1) return;
+    std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+    all_gather(world, std::vector<std::uint64_t>{mine.value()}, all);
+    for (std::size_t rank = 1; rank < all.size(); ++rank) {
+        if (all[rank] == all[0]) continue;
+        throw agreed_error(Fault{.code = ErrorCode::mismatch,
+                                 .rank = static_cast<int>(rank),
+                                 .peer = 0,
+                                 .operation = std::string(operation),
+                                 .sequence = 0,
+                                 .message = concat({"rank ", rank, " differs from rank 0 (here: ", here, "); expected ",
+                                                    expected, " on all ranks"})});
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

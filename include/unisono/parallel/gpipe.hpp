@@ -1,0 +1,27 @@
+#pragma once
+
+/// \file
+/// All micro-batches forward, then all backward. (Huang et al. 2019, GPipe, section 2.3)
+
+#include "unisono/parallel/pipeline.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Bubble (p - 1) / (m + p - 1). Holds all m micro-batches' activations; recomputation (PipelineOptions) makes that bearable.
+/// The backward pass takes the micro-batches in order, too, so that gradients are summed as one rank does.
+struct GPipe {
+    static constexpr std::string_view name = "GPipe";
+    static constexpr std::uint32_t chunks = 1;
+
+    template <class Visit>
+    static constexpr void work(const PipelineShape& shape, Visit&& visit) {
+        for (const PipelinePhase phase : {PipelinePhase::forward, PipelinePhase::backward})
+            for (std::uint32_t i = 0; i < shape.micro_batches; ++i) visit(PipelineWork{phase, i, 0});
+    }
+    [[nodiscard]] static constexpr std::size_t in_flight(const PipelineShape& shape) { return shape.micro_batches; }
+
+    friend bool operator==(const GPipe&, const GPipe&) = default;
+};
+static_assert(pipeline_schedule<GPipe>);
+
+UNISONO_NAMESPACE_END

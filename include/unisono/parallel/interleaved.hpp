@@ -1,0 +1,52 @@
+#pragma once
+
+/// \file
+/// Interleaved 1F1B: each stage has several chunks of the model, and micro-batches go round the stages once for each.
+/// (Narayanan et al. 2021, section 2.2.2)
+
+#include "unisono/parallel/pipeline.hpp"
+
+#include <algorithm>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Bubble (p - 1) / (v m + p - 1) where p divides m: v times smaller than of 1F1B, for v times the messages, and activations of
+/// up to (v + 1) p - 2 s - 1 chunks. Micro-batches go in groups of p through chunk after chunk. A last group that is not full takes
+/// its places in the order of a full one, which cannot block what a full one does not; its bubble is larger.
+struct Interleaved {
+    static constexpr std::string_view name = "interleaved 1F1B";
+    std::uint32_t chunks = 2;
+
+    template <class Visit>
+    constexpr void work(const PipelineShape& shape, Visit&& visit) const {
+        const auto p = static_cast<std::uint32_t>(shape.stages);
+        const std::uint32_t group = p * shape.chunks;
+        const std::uint32_t all = (shape.micro_batches + p - 1) / p * group;
+        const std::uint32_t ahead = std::min(all, rounds_ahead(shape));
+        const auto see = [&](PipelinePhase phase, std::uint32_t k) {
+            const std::uint32_t micro_batch = k / group * p + k % p, chunk = k % group / p;
+            if (micro_batch >= shape.micro_batches) return;
+            visit(PipelineWork{phase, micro_batch, phase == PipelinePhase::forward ? chunk : shape.chunks - 1 - chunk});
+        };
+        for (std::uint32_t k = 0; k < ahead; ++k) see(PipelinePhase::forward, k);
+        for (std::uint32_t k = 0; k < all; ++k) {
+            if (ahead + k < all) see(PipelinePhase::forward, ahead + k);
+            see(PipelinePhase::backward, k);
+        }
+    }
+    [[nodiscard]] static constexpr std::size_t in_flight(const PipelineShape& shape) {
+        return std::min<std::size_t>(std::size_t{shape.micro_batches} * shape.chunks, rounds_ahead(shape) + 1);
+    }
+
+    friend bool operator==(const Interleaved&, const Interleaved&) = default;
+
+private:
+    /// Forward before the first backward: until this stage's last chunk is reached, and for the way to the last stage and back.
+    static constexpr std::uint32_t rounds_ahead(const PipelineShape& shape) {
+        return 2 * static_cast<std::uint32_t>(shape.stages - shape.stage - 1) +
+               (shape.chunks - 1) * static_cast<std::uint32_t>(shape.stages);
+    }
+};
+static_assert(pipeline_schedule<Interleaved>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,156 @@
+#pragma once
+
+/// \file
+/// A layer: a piece of a model that is given its memory, parameters and activations, so that it may be on any rank.
+///
+/// | member | meaning |
+/// |---|---|
+/// | `inputs()`, `outputs()` | elements a sample |
+/// | `forward(LayerForward<T>&)` | writes `output` from `input` and `parameters` |
+/// | `backward(LayerBackward<T>&)` | from `output_gradient`: adds to `gradient`, writes `input_gradient` (empty where nobody needs it) |
+/// | `parameters()` (optional) | how many; none without it |
+/// | `initialise(std::span<T>)` (with parameters) | their first values |
+/// | `kept()` (optional) | elements a sample that forward leaves in `kept` for backward, beside input and output |
+///
+/// Laws: a layer holds no memory that grows with the model; forward and backward read nothing but what they are given; `initialise`
+/// depends on the layer alone (no random numbers of a common state), so that a layer begins alike wherever it is. Forward may be
+/// called again before backward, with the same input: then it writes the same.
+///
+/// Deliberately absent: layers (your own loops, or your library's, are one), but those that need collectives: branches.hpp, tensor.hpp.
+
+#include "unisono/core/element.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/random.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/model/pass.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// One layer's forward pass over a micro-batch. Spans lie sample after sample.
+template <class T>
+struct LayerForward {
+    std::size_t samples = 0;
+    std::span<const T> parameters = {};
+    std::span<const T> input = {};
+    std::span<T> output = {};
+    std::span<T> kept = {};
+    const Pass* pass = nullptr;   ///< while training; nullptr while predicting
+    std::size_t first_sample = 0; ///< of the micro-batch, in the batch
+
+    [[nodiscard]] bool training() const { return pass != nullptr; }
+    /// While training: random numbers of one sample in one use, as `Pass::random(row, use)`: the same however batches are cut.
+    [[nodiscard]] CounterRandom random(std::size_t sample, std::uint32_t use = 0) const {
+        if (pass == nullptr) refuse_input("LayerForward::random: found no training; ask training() before");
+        return pass->random(first_sample + sample, use);
+    }
+};
+
+/// And its backward pass.
+template <class T>
+struct LayerBackward {
+    std::size_t samples = 0;
+    std::span<const T> parameters = {};
+    std::span<const T> input = {};
+    std::span<const T> output = {};
+    std::span<const T> kept = {};
+    std::span<const T> output_gradient = {};
+    std::span<T> input_gradient = {}; ///< written; empty where nobody needs it
+    std::span<T> gradient = {};       ///< of the parameters: added to
+};
+
+template <class L, class T>
+concept layer_of =
+    std::movable<L> && requires(L& layer, LayerForward<T>& ahead, LayerBackward<T>& back, std::span<T> values) {
+        { layer.inputs() } -> std::convertible_to<std::size_t>;
+        { layer.outputs() } -> std::convertible_to<std::size_t>;
+        layer.forward(ahead);
+        layer.backward(back);
+        requires !requires { layer.parameters(); } || requires { layer.initialise(values); };
+    };
+
+namespace detail {
+
+template <class T>
+class AnyLayer {
+public:
+    virtual ~AnyLayer() = default;
+    virtual void initialise(std::span<T> values) = 0;
+    virtual void forward(LayerForward<T>& call) = 0;
+    virtual void backward(LayerBackward<T>& call) = 0;
+
+    std::size_t inputs = 0, outputs = 0, parameters = 0, kept = 0;
+};
+
+template <class T, layer_of<T> L>
+class OneLayer final : public AnyLayer<T> {
+public:
+    explicit OneLayer(L layer) : layer_(std::move(layer)) {
+        this->inputs = static_cast<std::size_t>(layer_.inputs());
+        this->outputs = static_cast<std::size_t>(layer_.outputs());
+        if constexpr (requires { layer_.parameters(); })
+            this->parameters = static_cast<std::size_t>(layer_.parameters());
+        if constexpr (requires { layer_.kept(); }) this->kept = static_cast<std::size_t>(layer_.kept());
+    }
+    void initialise(std::span<T> values) override {
+        if constexpr (requires { layer_.initialise(values); }) layer_.initialise(values);
+    }
+    void forward(LayerForward<T>& call) override { layer_.forward(call); }
+    void backward(LayerBackward<T>& call) override { layer_.backward(call); }
+
+private:
+    L layer_;
+};
+
+} // namespace detail
+
+/// A model as a sequence of layers, of any types. Move-only.
+template <floating_element T>
+class Layers {
+public:
+    using Element = T;
+
+    Layers() = default;
+    /// `Layers<float> layers{Dense{784, 100}, Relu{100}, Dense{100, 10}};`
+    template <layer_of<T>... L>
+        requires(sizeof...(L) > 0)
+    explicit Layers(L... layers) {
+        (add(std::move(layers)), ...);
+    }
+
+    /// \throws error bad_input: no inputs or outputs, or other inputs than the last layer's outputs
+    template <layer_of<T> L>
+    Layers& add(L layer) {
+        auto made = std::make_unique<detail::OneLayer<T, L>>(std::move(layer));
+        const std::size_t number = layers_.size();
+        if (made->inputs == 0 || made->outputs == 0)
+            refuse_input({"Layers: layer ", number, " has ", made->inputs, " inputs and ", made->outputs,
+                          " outputs; expected 1 or more"});
+        if (number != 0 && layers_.back()->outputs != made->inputs)
+            refuse_input({"Layers: layer ", number, " has ", made->inputs, " inputs, but layer ", number - 1, " has ",
+                          layers_.back()->outputs, " outputs; expected as many"});
+        layers_.push_back(std::move(made));
+        return *this;
+    }
+
+    [[nodiscard]] std::size_t size() const { return layers_.size(); }
+    [[nodiscard]] detail::AnyLayer<T>& operator[](std::size_t i) const { return *layers_[i]; }
+    /// Elements of all layers.
+    [[nodiscard]] std::size_t parameters() const {
+        std::size_t all = 0;
+        for (const auto& one : layers_) all += one->parameters;
+        return all;
+    }
+
+private:
+    std::vector<std::unique_ptr<detail::AnyLayer<T>>> layers_;
+};
+
+UNISONO_NAMESPACE_END

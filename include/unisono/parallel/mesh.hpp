@@ -1,0 +1,171 @@
+#pragma once
+
+/// \file
+/// A mesh: the ranks of a world as places in a box with named axes, and a group along each axis.
+///
+///     un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};                     // 4 ranks
+///     un::PipelineModel model{mesh.axis("pipeline"), layers, loss};             // the layers of this rank
+///     un::Trainer trainer{mesh.axis("data"), model, un::Sgd{}};                 // and their replicas
+///
+/// The last axis varies fastest: its ranks have neighbouring numbers, and launchers give those to one host. So name the axis with
+/// the most traffic last, or say the traffic, and the mesh puts it there.
+
+#include "unisono/core/text.hpp"
+#include "unisono/group/group.hpp"
+#include "unisono/parallel/agreement.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct MeshAxis {
+    std::string name;
+    int size = 1;       ///< ranks along it; 0, for one axis at most: as many as are left
+    double traffic = 0; ///< bytes an update and rank, or any measure of it; axes with more vary faster
+    friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+
+/// A mesh's axes without a world: which rank is where. The axes are in the order of their strides, the last has stride 1.
+class MeshShape {
+public:
+    /// \throws error bad_input: no axis, a name twice or empty, a size below 0, more than one 0, or sizes that do not make up `ranks`
+    MeshShape(int ranks, std::vector<MeshAxis> axes) : axes_(std::move(axes)), ranks_(ranks) {
+        if (axes_.empty()) refuse_input("Mesh: found no axis, expected one at least");
+        std::stable_sort(axes_.begin(), axes_.end(),
+                         [](const MeshAxis& a, const MeshAxis& b) { return a.traffic < b.traffic; });
+        MeshAxis* rest = nullptr;
+        std::int64_t places = 1;
+        for (std::size_t i = 0; i < axes_.size(); ++i) {
+            MeshAxis& one = axes_[i];
+            if (one.name.empty()) refuse_input("Mesh: found an axis without a name");
+            for (std::size_t j = 0; j < i; ++j)
+                if (axes_[j].name == one.name) refuse_input({"Mesh: found two axes \"", one.name, "\""});
+            if (!(one.traffic >= 0)) refuse_input({"Mesh: axis \"", one.name, "\" has a traffic of ", one.traffic});
+            if (one.size < 0) refuse_input({"Mesh: axis \"", one.name, "\" has ", one.size, " ranks"});
+            if (one.size == 0) {
+                if (rest != nullptr)
+                    refuse_input({"Mesh: axes \"", rest->name, "\" and \"", one.name,
+                                  "\" have size 0; expected one at most that takes what is left"});
+                rest = &one;
+            } else {
+                places *= one.size;
+                if (places > ranks) break; // before it overflows
+            }
+        }
+        if (rest != nullptr && places <= ranks && ranks % places == 0) {
+            rest->size = static_cast<int>(ranks / places);
+            places = ranks;
+        }
+        if (places != ranks) {
+            std::string text;
+            for (const MeshAxis& one : axes_) text += concat({text.empty() ? "" : " x ", one.name, " ", one.size});
+            refuse_input({"Mesh: the axes ", text, " do not make up the world of ", ranks, " ranks"});
+        }
+    }
+
+    [[nodiscard]] int ranks() const { return ranks_; }
+    [[nodiscard]] const std::vector<MeshAxis>& axes() const { return axes_; }
+    /// Which of `axes()` has this name. \throws error bad_input: none; the message says which there are
+    [[nodiscard]] std::size_t index(std::string_view name) const {
+        std::string known;
+        for (std::size_t i = 0; i < axes_.size(); ++i) {
+            if (axes_[i].name == name) return i;
+            known += concat({known.empty() ? "" : ", ", axes_[i].name});
+        }
+        refuse_input({"Mesh: found no axis \"", name, "\"; there are: ", known});
+    }
+    [[nodiscard]] int size(std::string_view name) const { return axes_[index(name)].size; }
+    /// From a rank to the next along an axis.
+    [[nodiscard]] int stride(std::string_view name) const {
+        int stride = 1;
+        for (std::size_t i = axes_.size(); i-- > index(name) + 1;) stride *= axes_[i].size;
+        return stride;
+    }
+    /// Where along the axis a rank of the world is.
+    [[nodiscard]] int coordinate(int rank, std::string_view name) const { return rank / stride(name) % size(name); }
+    /// The place along several axes together, the last of `axes()` fastest: the rank in `Mesh::group`.
+    [[nodiscard]] int place(int rank, const std::vector<std::string_view>& names) const {
+        int place = 0;
+        for (const MeshAxis& one : axes_)
+            if (std::find(names.begin(), names.end(), one.name) != names.end())
+                place = place * one.size + coordinate(rank, one.name);
+        return place;
+    }
+    /// Whether the ranks of every group along this axis share a host, where each host has so many consecutive ranks.
+    [[nodiscard]] bool within_hosts(std::string_view name, int ranks_per_host) const {
+        if (ranks_per_host < 1) refuse_input({"Mesh: found ", ranks_per_host, " ranks a host, expected 1 or more"});
+        const int step = stride(name), span = step * (size(name) - 1);
+        for (int rank = 0; rank < ranks_; ++rank)
+            if (coordinate(rank, name) == 0 && rank / ranks_per_host != (rank + span) / ranks_per_host) return false;
+        return true;
+    }
+    /// "data 2 (ranks 4 apart) x pipeline 4 (neighbours)"; with the ranks of a host also which axes stay within one.
+    [[nodiscard]] std::string describe(int ranks_per_host = 0) const {
+        std::string text;
+        for (const MeshAxis& one : axes_) {
+            const int step = stride(one.name);
+            text += concat({text.empty() ? "mesh: " : " x ", one.name, " ", one.size, " ("});
+            text += step == 1 ? std::string("neighbours") : concat({"ranks ", step, " apart"});
+            if (ranks_per_host > 0)
+                text += within_hosts(one.name, ranks_per_host) ? ", within a host" : ", across hosts";
+            text += ")";
+        }
+        return text;
+    }
+    friend bool operator==(const MeshShape&, const MeshShape&) = default;
+
+private:
+    std::vector<MeshAxis> axes_;
+    int ranks_;
+};
+
+/// The mesh of a world's ranks, and this rank's group along each axis. Groups are splits of the world, whose timeout they have;
+/// the mesh must outlive who uses them. Constructing is collective. Cost: one all_gather of 8 bytes a rank, and a split an axis.
+/// Errors: bad_input as `MeshShape`; mismatch, on all ranks, where a rank has other axes.
+template <class World>
+class Mesh {
+public:
+    Mesh(World& world, std::vector<MeshAxis> axes) : world_(&world), shape_(world.size(), std::move(axes)) {
+        agree();
+        groups_.reserve(shape_.axes().size());
+        for (const MeshAxis& one : shape_.axes()) groups_.push_back(group({one.name}));
+    }
+    Mesh(const Mesh&) = delete;
+    Mesh& operator=(const Mesh&) = delete;
+
+    [[nodiscard]] const MeshShape& shape() const { return shape_; }
+    [[nodiscard]] World& world() { return *world_; }
+    /// The ranks that differ from this one along this axis alone, in its order.
+    [[nodiscard]] World& axis(std::string_view name) { return groups_[shape_.index(name)]; }
+    [[nodiscard]] int size(std::string_view name) const { return shape_.size(name); }
+    [[nodiscard]] int coordinate(std::string_view name) const { return shape_.coordinate(world_->rank(), name); }
+    /// A new group: the ranks that differ from this one along these axes alone. Collective.
+    [[nodiscard]] World group(const std::vector<std::string_view>& names) {
+        for (const std::string_view name : names) static_cast<void>(shape_.index(name));
+        std::vector<std::string_view> others;
+        for (const MeshAxis& one : shape_.axes())
+            if (std::find(names.begin(), names.end(), one.name) == names.end()) others.push_back(one.name);
+        return world_->split(shape_.place(world_->rank(), others), shape_.place(world_->rank(), names));
+    }
+    [[nodiscard]] std::string describe(int ranks_per_host = 0) const { return shape_.describe(ranks_per_host); }
+
+private:
+    /// Ranks with other axes would wait for one another in groups that do not match.
+    void agree() {
+        detail::Fingerprint mine;
+        for (const MeshAxis& one : shape_.axes()) mine.add(one.name).add(static_cast<std::uint64_t>(one.size));
+        detail::agree_on_fingerprint(*world_, "Mesh", mine, describe(), "the same axes in the same order");
+    }
+
+    World* world_;
+    MeshShape shape_;
+    std::vector<World> groups_;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,143 @@
+#pragma once
+
+/// \file
+/// A pipeline schedule: in which order a stage computes micro-batches forward and backward, as a pure function of its place. The same
+/// order is executed (pipeline_model.hpp), proven (pipeline_proof.hpp), simulated (pipeline_timeline.hpp) and drawn (pipeline_drawing.hpp).
+///
+/// **Places.** p stages, each with v *chunks* of the model; the model's p v parts are numbered along the forward pass, and part
+/// c p + s is chunk c of stage s. So after the last stage the next chunk begins at stage 0. Most schedules have v = 1.
+///
+/// **Laws**, which `verify_pipeline` proves: a stage computes each micro-batch of each of its chunks forward once, and later backward
+/// once; each chunk's micro-batches in order 0, 1, ... m - 1 both times, so that gradients are summed alike by every schedule;
+/// receives match sends; nobody waits for ever, where a part sends gradients only while fewer than `gradient_places` of its
+/// gradients are not taken yet; and at most `in_flight(shape)` activations wait for their backward pass on a stage.
+///
+/// | schedule | bubble, of the time | activations in flight on stage s | when |
+/// |---|---|---|---|
+/// | `GPipe` (gpipe.hpp) | (p - 1) / (m + p - 1) | m | the simplest |
+/// | `OneForwardOneBackward` (one_forward_one_backward.hpp) | the same | min(m, p - s) | the default: less memory, as fast |
+/// | `Interleaved{.chunks = v}` (interleaved.hpp) | (p - 1) / (v m + p - 1), for m a multiple of p | (v + 1) p - 2 s - 1 chunks, of v a stage | few micro-batches, fast links: v times the messages |
+///
+/// The bubble is the part of all stages' time in which they wait, where every part of the model takes as long and messages take no time.
+///
+/// Absent: schedules that split the backward pass (zero bubble), for they need stages that compute gradients by their
+/// inputs and by their parameters apart; asynchronous ones (PipeDream), whose stages see parameters of different updates.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct PipelineShape {
+    int stages = 1;
+    int stage = 0;
+    std::uint32_t micro_batches = 1;
+    std::uint32_t chunks = 1; ///< of each stage
+    friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
+};
+
+enum class PipelinePhase : std::uint8_t { forward, backward };
+
+struct PipelineWork {
+    PipelinePhase phase = PipelinePhase::forward;
+    std::uint32_t micro_batch = 0;
+    std::uint32_t chunk = 0;
+    friend bool operator==(const PipelineWork&, const PipelineWork&) = default;
+};
+
+namespace detail {
+struct AnyWork {
+    void operator()(const PipelineWork&) const {}
+};
+/// How many gradients of one part may be on their way: who sends them keeps so many buffers.
+inline constexpr std::size_t gradient_places = 2;
+} // namespace detail
+
+template <class S>
+concept pipeline_schedule =
+    std::copyable<S> && requires(const S& schedule, const PipelineShape& shape, detail::AnyWork visit) {
+        { S::name } -> std::convertible_to<std::string_view>;
+        { schedule.chunks } -> std::convertible_to<std::uint32_t>; ///< of each stage
+        schedule.work(shape, visit);                               ///< calls visit(PipelineWork) in order
+        { schedule.in_flight(shape) } -> std::same_as<std::size_t>;
+    };
+
+/// What a stage does, messages included.
+enum class PipelineStep : std::uint8_t {
+    receive_activation,
+    forward,
+    send_activation,
+    receive_gradient,
+    backward,
+    send_gradient
+};
+
+constexpr std::string_view name_of(PipelineStep step) {
+    constexpr std::string_view names[] = {"receive_activation", "forward",  "send_activation",
+                                          "receive_gradient",   "backward", "send_gradient"};
+    return names[static_cast<std::size_t>(step)];
+}
+
+struct PipelineAction {
+    PipelineStep step = PipelineStep::forward;
+    std::uint32_t micro_batch = 0;
+    std::uint32_t chunk = 0;
+    int peer = -1; ///< the other stage of a message
+    friend bool operator==(const PipelineAction&, const PipelineAction&) = default;
+};
+
+/// A chunk's number among all parts of the model, along the forward pass.
+constexpr std::uint32_t part_of(const PipelineShape& shape, std::uint32_t chunk) {
+    return chunk * static_cast<std::uint32_t>(shape.stages) + static_cast<std::uint32_t>(shape.stage);
+}
+constexpr std::uint32_t parts_of(const PipelineShape& shape) {
+    return shape.chunks * static_cast<std::uint32_t>(shape.stages);
+}
+/// Whether a part's neighbours are on other ranks; alone, a stage hands over to itself.
+constexpr bool has_part_before(const PipelineShape& shape, std::uint32_t chunk) { return part_of(shape, chunk) != 0; }
+constexpr bool has_part_behind(const PipelineShape& shape, std::uint32_t chunk) {
+    return part_of(shape, chunk) + 1 != parts_of(shape);
+}
+constexpr int stage_before(const PipelineShape& shape) { return (shape.stage + shape.stages - 1) % shape.stages; }
+constexpr int stage_behind(const PipelineShape& shape) { return (shape.stage + 1) % shape.stages; }
+
+/// Messages between two stages are told apart by the part that they go to, and by what they are.
+constexpr int activation_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part); }
+constexpr int gradient_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part + 1); }
+
+/// All that a stage does, in order: each piece of work, what it awaits before, what it sends behind.
+template <pipeline_schedule Schedule, class Visit>
+constexpr void for_each_action(const Schedule& schedule, const PipelineShape& shape, Visit&& visit) {
+    schedule.work(shape, [&](const PipelineWork& work) {
+        const bool forward = work.phase == PipelinePhase::forward;
+        const bool before = shape.stages > 1 && has_part_before(shape, work.chunk);
+        const bool behind = shape.stages > 1 && has_part_behind(shape, work.chunk);
+        const auto act = [&](PipelineStep step, int peer) {
+            visit(PipelineAction{step, work.micro_batch, work.chunk, peer});
+        };
+        if (forward && before) act(PipelineStep::receive_activation, stage_before(shape));
+        if (!forward && behind) act(PipelineStep::receive_gradient, stage_behind(shape));
+        act(forward ? PipelineStep::forward : PipelineStep::backward, -1);
+        if (forward && behind) act(PipelineStep::send_activation, stage_behind(shape));
+        if (!forward && before) act(PipelineStep::send_gradient, stage_before(shape));
+    });
+}
+
+/// \throws error bad_input
+inline void refuse_bad_pipeline(const PipelineShape& shape) {
+    if (shape.stages < 1 || shape.stages > 4096)
+        refuse_input({"a pipeline has 1 to 4096 stages, found ", shape.stages});
+    if (shape.stage < 0 || shape.stage >= shape.stages)
+        refuse_input({"found stage ", shape.stage, " of a pipeline of ", shape.stages});
+    if (shape.micro_batches < 1 || shape.micro_batches > (1u << 20))
+        refuse_input({"a pipeline has 1 to 1048576 micro-batches, found ", shape.micro_batches});
+    if (shape.chunks < 1 || shape.chunks > 1024)
+        refuse_input({"a pipeline's stage has 1 to 1024 chunks, found ", shape.chunks});
+}
+
+UNISONO_NAMESPACE_END

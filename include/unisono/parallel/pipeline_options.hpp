@@ -1,0 +1,53 @@
+#pragma once
+
+/// \file
+/// How a pipeline is set up, and the same in words.
+
+#include "unisono/observe/table.hpp"
+#include "unisono/parallel/padding.hpp"
+#include "unisono/parallel/placement.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct PipelineOptions {
+    std::uint32_t micro_batches = 4; ///< of a batch; a smaller batch makes fewer
+    bool recompute = false;          ///< keep a chunk's input alone, and go forward again before going backward
+    LayerPlacement placement =
+        {}; ///< layers of each part; empty: by numbers of parameters and outputs (see balanced_placement)
+    friend bool operator==(const PipelineOptions&, const PipelineOptions&) = default;
+};
+
+/// What this rank holds, in bytes.
+struct PipelineMemory {
+    std::size_t parameters = 0, gradients = 0;
+    std::size_t activations = 0; ///< of micro-batches in flight, and messages; once there was a batch
+    std::size_t work = 0;        ///< between layers
+    friend bool operator==(const PipelineMemory&, const PipelineMemory&) = default;
+};
+
+namespace detail {
+
+template <class T>
+std::string pipeline_text(const Layers<T>& layers, const PipelineOptions& options, std::string_view schedule,
+                          int stages) {
+    Table table({"part", "stage", "layers", ">parameters", ">outputs a sample"});
+    std::size_t at = 0;
+    for (std::size_t part = 0; part < options.placement.size(); ++part) {
+        const std::size_t end = at + options.placement[part];
+        std::size_t count = 0;
+        for (std::size_t l = at; l < end; ++l) count += layers[l].parameters;
+        table.row({std::to_string(part), std::to_string(part % static_cast<std::size_t>(stages)),
+                   concat({at, " to ", end - 1}), count_text(count), count_text(layers[end - 1].outputs)});
+        at = end;
+    }
+    return concat({"pipeline of ", stages, " stages by ", schedule, ", ", options.micro_batches, " micro-batches",
+                   options.recompute ? ", activations recomputed" : "", "\n", table.text(2), padding_hints(layers)});
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,146 @@
+#pragma once
+
+/// \file
+/// Proves a pipeline schedule: runs all stages on channels that hold little, and counts. For tests, not for programs.
+
+#include "unisono/parallel/pipeline_program.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+struct PipelineReport {
+    std::vector<std::string> violations = {};
+    std::vector<std::size_t> in_flight = {}; ///< at most, on each stage: forward done, backward not
+    std::uint64_t messages = 0;
+
+    [[nodiscard]] bool proven() const { return violations.empty(); }
+};
+
+namespace detail {
+
+class PipelineProof {
+public:
+    PipelineProof(const PipelineProgram& program, std::size_t places)
+        : program_(program), places_(places), at_(program.actions.size(), 0), done_(at_.size()), held_(at_.size(), 0),
+          activations_(program.parts()), gradients_(program.parts()) {
+        report_.in_flight.assign(at_.size(), 0);
+        for (Counts& one : done_) one.resize(program.chunks);
+    }
+
+    PipelineReport run() {
+        for (bool moved = true; moved && report_.violations.empty();) {
+            moved = false;
+            for (std::size_t stage = 0; stage < at_.size(); ++stage)
+                while (report_.violations.empty() && step(stage)) moved = true;
+        }
+        if (report_.violations.empty()) look_at_the_end();
+        return std::move(report_);
+    }
+
+private:
+    using Counts = std::vector<std::pair<std::uint32_t, std::uint32_t>>; ///< of each chunk: forward, backward
+    using Channel = std::deque<std::uint32_t>;                           ///< micro-batches
+
+    /// False if the stage is through or has to wait.
+    bool step(std::size_t stage) {
+        if (at_[stage] == program_.actions[stage].size()) return false;
+        const PipelineAction& action = program_.actions[stage][at_[stage]];
+        const PipelineShape shape = program_.shape(static_cast<int>(stage));
+        if (action.chunk >= program_.chunks || action.micro_batch >= program_.micro_batches)
+            return refuse(stage, action, "no such chunk or micro-batch");
+        const std::uint32_t part = part_of(shape, action.chunk);
+        auto& [forward, backward] = done_[stage][action.chunk];
+        switch (action.step) {
+        case PipelineStep::receive_activation: return take(stage, action, activations_[part]);
+        case PipelineStep::receive_gradient: return take(stage, action, gradients_[part]);
+        case PipelineStep::send_activation: return give(stage, action, activations_[part + 1]);
+        case PipelineStep::send_gradient:
+            if (gradients_[part - 1].size() >= places_) return false;
+            return give(stage, action, gradients_[part - 1]);
+        case PipelineStep::forward:
+            if (action.micro_batch != forward) return refuse(stage, action, "forward out of order, or twice");
+            ++forward;
+            report_.in_flight[stage] = std::max(report_.in_flight[stage], ++held_[stage]);
+            break;
+        case PipelineStep::backward:
+            if (action.micro_batch != backward) return refuse(stage, action, "backward out of order, or twice");
+            if (backward >= forward) return refuse(stage, action, "backward before forward");
+            ++backward;
+            --held_[stage];
+            break;
+        }
+        ++at_[stage];
+        return true;
+    }
+    bool take(std::size_t stage, const PipelineAction& action, Channel& channel) {
+        if (channel.empty()) return false;
+        if (channel.front() != action.micro_batch)
+            return refuse(stage, action, concat({"what comes is of micro-batch ", channel.front()}));
+        channel.pop_front();
+        ++at_[stage];
+        return true;
+    }
+    bool give(std::size_t stage, const PipelineAction& action, Channel& channel) {
+        channel.push_back(action.micro_batch);
+        ++report_.messages;
+        ++at_[stage];
+        return true;
+    }
+    bool refuse(std::size_t stage, const PipelineAction& action, const std::string& why) {
+        report_.violations.push_back(concat({title(), "stage ", stage, ", ", name_of(action.step), " of micro-batch ",
+                                             action.micro_batch, ", chunk ", action.chunk, ": ", why}));
+        return false;
+    }
+    void look_at_the_end() {
+        for (std::size_t stage = 0; stage < at_.size(); ++stage) {
+            if (at_[stage] != program_.actions[stage].size()) {
+                refuse(stage, program_.actions[stage][at_[stage]], "waits for ever");
+                continue;
+            }
+            for (const auto& [forward, backward] : done_[stage])
+                if (forward != program_.micro_batches || backward != program_.micro_batches)
+                    report_.violations.push_back(concat({title(), "stage ", stage, " computes ", forward,
+                                                         " micro-batches forward and ", backward, " backward"}));
+            if (report_.in_flight[stage] > program_.in_flight[stage])
+                report_.violations.push_back(
+                    concat({title(), "stage ", stage, " has ", report_.in_flight[stage],
+                            " activations in flight, claimed are ", program_.in_flight[stage]}));
+        }
+        for (const auto* channels : {&activations_, &gradients_})
+            for (const Channel& channel : *channels)
+                if (!channel.empty()) report_.violations.push_back(concat({title(), "a message is never received"}));
+    }
+    [[nodiscard]] std::string title() const {
+        return concat({program_.name, " of ", program_.stages, " stages, ", program_.micro_batches, " micro-batches, ",
+                       program_.chunks, " chunks: "});
+    }
+
+    const PipelineProgram& program_;
+    std::size_t places_;
+    std::vector<std::size_t> at_;
+    std::vector<Counts> done_;
+    std::vector<std::size_t> held_;
+    std::vector<Channel> activations_, gradients_; ///< by the part that they go to
+    PipelineReport report_;
+};
+
+} // namespace detail
+
+/// Proves the laws of pipeline.hpp for one pipeline. What is sent is taken in the order of the calls, whatever else comes; a
+/// part sends no gradient while `gradient_places` of its gradients are not taken. Activations lie where they were computed until their
+/// backward pass, so that sending them never waits.
+inline PipelineReport verify_pipeline(const PipelineProgram& program,
+                                      std::size_t gradient_places = detail::gradient_places) {
+    return detail::PipelineProof(program, gradient_places).run();
+}
+template <pipeline_schedule Schedule>
+PipelineReport verify_pipeline(const Schedule& schedule, int stages, std::uint32_t micro_batches) {
+    return verify_pipeline(pipeline_program(schedule, stages, micro_batches));
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,139 @@
+#pragma once
+
+/// \file
+/// Which layers are on which part of a pipeline: by hand, or such that the slowest part is as fast as can be.
+
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/parallel/layer.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// How many layers each part of the model has, along the forward pass; as many entries as stages x chunks.
+using LayerPlacement = std::vector<std::size_t>;
+
+struct LayerCost {
+    double time = 0;       ///< forward and backward, any unit
+    std::size_t bytes = 0; ///< that it takes on its rank
+    friend bool operator==(const LayerCost&, const LayerCost&) = default;
+};
+
+/// The contiguous placement whose slowest part is fastest, of those whose parts have at most `most_bytes`; of several the one with
+/// the shorter parts at the end. No part is empty. Cost: parts x layers^2 / 2 additions.
+/// \throws error bad_input: fewer layers than parts; no placement that fits, with the layer or the memory that is too large
+inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, std::size_t parts,
+                                         std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
+    const std::size_t n = layers.size();
+    if (parts == 0 || n < parts) refuse_input({"a placement on ", parts, " parts needs as many layers, found ", n});
+    constexpr double impossible = std::numeric_limits<double>::infinity();
+    // slowest[k][i]: of the first i layers on k parts; begin[k][i]: where the last of these parts begins.
+    std::vector<std::vector<double>> slowest(parts + 1, std::vector<double>(n + 1, impossible));
+    std::vector<std::vector<std::size_t>> begin(parts + 1, std::vector<std::size_t>(n + 1, 0));
+    slowest[0][0] = 0;
+    for (std::size_t k = 1; k <= parts; ++k)
+        for (std::size_t i = k; i <= n; ++i) {
+            double time = 0;
+            std::size_t bytes = 0;
+            for (std::size_t j = i; j-- > k - 1;) { // the part is layers j to i - 1
+                time += layers[j].time;
+                bytes += layers[j].bytes;
+                if (bytes > most_bytes) break;
+                const double worst = std::max(slowest[k - 1][j], time);
+                if (worst < slowest[k][i]) {
+                    slowest[k][i] = worst;
+                    begin[k][i] = j;
+                }
+            }
+        }
+    if (slowest[parts][n] == impossible) {
+        std::size_t all = 0, largest = 0;
+        for (const LayerCost& one : layers) {
+            all += one.bytes;
+            largest = std::max(largest, one.bytes);
+        }
+        refuse_input({"no placement on ", parts, " parts of at most ", bytes_text(most_bytes),
+                      " each: all layers take ", bytes_text(all), ", the largest ", bytes_text(largest)});
+    }
+    LayerPlacement placement(parts);
+    for (std::size_t k = parts, end = n; k-- > 0;) {
+        placement[k] = end - begin[k + 1][end];
+        end = begin[k + 1][end];
+    }
+    return placement;
+}
+
+struct MeasureOptions {
+    std::size_t samples = 16;             ///< of a micro-batch
+    std::size_t micro_batches_held = 1;   ///< whose activations a rank has at a time, for the bytes
+    std::size_t copies_of_parameters = 3; ///< parameters, gradients and what the optimizer keeps, for the bytes
+    int repetitions = 3;                  ///< the fastest counts
+    friend bool operator==(const MeasureOptions&, const MeasureOptions&) = default;
+};
+
+/// What each layer costs, as rank 0 measures it: forward and backward of one micro-batch of small numbers, in nanoseconds. The same on
+/// all ranks. Collective. Layers with collectives of their own (branches, tensor) cannot be measured so. Memory: one layer at a time.
+template <class World, class T>
+std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const MeasureOptions& options = {}) {
+    if (options.samples == 0 || options.repetitions < 1)
+        refuse_input({"measure_layers: found ", options.samples, " samples and ", options.repetitions,
+                      " repetitions, expected 1 or more"});
+    std::vector<double> times(layers.size(), 0);
+    std::vector<LayerCost> costs;
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+        detail::AnyLayer<T>& layer = layers[l];
+        const std::size_t n = options.samples;
+        costs.push_back({0, sizeof(T) * (options.copies_of_parameters * layer.parameters +
+                                         options.micro_batches_held * n * (layer.outputs + layer.kept))});
+        if (world.rank() != 0) continue;
+        std::vector<T> parameters(layer.parameters), gradient(layer.parameters), input(n * layer.inputs, T(0.5)),
+            output(n * layer.outputs), kept(n * layer.kept), output_gradient(n * layer.outputs, T(0.25)),
+            input_gradient(n * layer.inputs);
+        layer.initialise(parameters);
+        for (int repetition = 0; repetition < options.repetitions; ++repetition) {
+            const nanoseconds begin = steady_now();
+            LayerForward<T> ahead{n, parameters, input, output, kept, nullptr, 0};
+            layer.forward(ahead);
+            LayerBackward<T> back{n, parameters, input, output, kept, output_gradient, input_gradient, gradient};
+            layer.backward(back);
+            const auto took = static_cast<double>(steady_now() - begin);
+            times[l] = repetition == 0 ? took : std::min(times[l], took);
+        }
+    }
+    if (world.size() > 1 && !times.empty()) broadcast(world, times, 0);
+    for (std::size_t l = 0; l < costs.size(); ++l) costs[l].time = times[l];
+    return costs;
+}
+
+namespace detail {
+
+/// Where nothing is measured and nothing said: parameters and outputs stand for time.
+template <class T>
+LayerPlacement default_placement(const Layers<T>& layers, std::size_t parts) {
+    std::vector<LayerCost> costs;
+    for (std::size_t l = 0; l < layers.size(); ++l)
+        costs.push_back({static_cast<double>(layers[l].parameters + layers[l].outputs), 0});
+    return balanced_placement(costs, parts);
+}
+
+/// \throws error bad_input: not as many parts, an empty one, or other layers than there are
+inline void check_placement(const LayerPlacement& placement, std::size_t parts, std::size_t layers) {
+    if (placement.size() != parts)
+        refuse_input({"PipelineOptions::placement has ", placement.size(), " parts, expected ", parts,
+                      ": stages x chunks of a stage"});
+    std::size_t all = 0;
+    for (std::size_t i = 0; i < parts; ++i) {
+        if (placement[i] == 0) refuse_input({"PipelineOptions::placement: part ", i, " has no layers"});
+        all += placement[i];
+    }
+    if (all != layers)
+        refuse_input({"PipelineOptions::placement has ", all, " layers, expected ", layers, ": those of the model"});
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

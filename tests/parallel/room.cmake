@@ -1,0 +1,1 @@
+target_link_libraries(${room_target} PRIVATE unisono_allocation_counter)

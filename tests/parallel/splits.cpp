@@ -1,0 +1,214 @@
+// Layers that are themselves spread over ranks: branches, and linear layers split by rows or columns.
+#include "network.hpp"
+
+#include <unisono/parallel/branches.hpp>
+#include <unisono/parallel/tensor.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+using namespace unisono_test;
+using test::Group;
+
+namespace {
+
+/// The user's own product.
+struct Multiply {
+    void operator()(un::Matrix<const double> a, un::Matrix<const double> b, un::Matrix<double> c, bool add) const {
+        for (std::size_t i = 0; i < c.rows; ++i)
+            for (std::size_t j = 0; j < c.columns; ++j) {
+                double sum = add ? c(i, j) : 0;
+                for (std::size_t k = 0; k < a.columns; ++k) sum += a(i, k) * b(k, j);
+                c(i, j) = sum;
+            }
+    }
+};
+double first_value(std::size_t output, std::size_t input) {
+    return std::sin(static_cast<double>(13 * output + 7 * input + 1)) / 3;
+}
+
+constexpr std::size_t wide = 7, most = 4000;
+
+/// What a model's ranks know after a batch: loss, outputs, and the gradient of the first layer, which is on all ranks.
+struct Found {
+    double loss = 0, norm = 0;
+    std::size_t parameters = 0;
+    std::array<double, 9 * results> outputs = {};
+    std::array<double, (width + 1)* hidden> gradient = {};
+    double apart(const Found& other) const {
+        double far = std::abs(loss - other.loss);
+        for (std::size_t i = 0; i < outputs.size(); ++i) far = std::max(far, std::abs(outputs[i] - other.outputs[i]));
+        for (std::size_t i = 0; i < gradient.size(); ++i)
+            far = std::max(far, std::abs(gradient[i] - other.gradient[i]));
+        return far;
+    }
+};
+using AllFound = std::array<Found, 8>;
+
+/// `middle(layers, group)` puts its layers, `hidden` to `wide`, behind one on all ranks, and before another.
+template <class Middle>
+void look(int stages, int split, AllFound& all, const Middle& middle) {
+    test::run(
+        stages * split,
+        [&](Group& world) {
+            un::Mesh mesh{world, {{"pipeline", stages}, {"tensor", split}}};
+            un::Layers<double> layers{Dense<double>{width, hidden, 1}, Squash<double>{hidden}};
+            middle(layers, mesh.axis("tensor"));
+            layers.add(Squash<double>{wide}).add(Dense<double>{wide, results, 2});
+            un::PipelineModel model{mesh.axis("pipeline"), std::move(layers), Distance<double>{results},
+                                    un::OneForwardOneBackward{}, un::PipelineOptions{.micro_batches = 2}};
+            Group parts = mesh.group({"pipeline", "tensor"});
+            model.decide_with(parts);
+            const Samples<double> samples(9);
+            std::vector<std::size_t> indices(9);
+            for (std::size_t i = 0; i < 9; ++i) indices[i] = i;
+            const auto batch = samples.data().batch(indices);
+            un::Pass pass;
+            Found& mine = all[static_cast<std::size_t>(world.rank())];
+            mine.loss = model(batch, pass);
+            for (const auto one : model.parameters()) mine.parameters += one.size();
+            if (mesh.coordinate("pipeline") == 0)
+                std::copy(model.gradients()[0].begin(), model.gradients()[0].end(), mine.gradient.begin());
+            const auto outputs = model.predict(batch);
+            std::copy(outputs.begin(), outputs.end(), mine.outputs.begin());
+            std::array<double, 1> one = {1};
+            model.sum_over_parts(one);
+            mine.norm = one[0];
+        },
+        test::limit);
+}
+
+/// By differences of the loss, on one rank: whether the gradient of every layer is right.
+template <class Middle>
+void check_gradient(const Middle& middle) {
+    test::run(
+        1,
+        [&](Group& world) {
+            un::Layers<double> layers{Dense<double>{width, hidden, 1}, Squash<double>{hidden}};
+            middle(layers, world);
+            layers.add(Dense<double>{wide, results, 2});
+            un::PipelineModel model{world, std::move(layers), Distance<double>{results}};
+            const Samples<double> samples(5);
+            const std::vector<std::size_t> indices = {0, 1, 2, 3, 4};
+            const auto batch = samples.data().batch(indices);
+            un::Pass pass;
+            model(batch, pass);
+            std::vector<std::vector<double>> gradients;
+            for (const auto one : model.gradients()) gradients.emplace_back(one.begin(), one.end());
+            for (std::size_t p = 0; p < gradients.size(); ++p)
+                for (std::size_t at = p; at < gradients[p].size(); at += 5) {
+                    double& value = model.parameters()[p][at];
+                    const double before = value;
+                    value = before + 1e-5;
+                    const double above = model(batch, pass);
+                    value = before - 1e-5;
+                    const double below = model(batch, pass);
+                    value = before;
+                    BOOST_TEST(std::abs((above - below) / 2e-5 - gradients[p][at]) < 1e-8, p << ", " << at);
+                }
+        },
+        test::limit);
+}
+
+un::Layers<double> branch(std::size_t out, unsigned seed) {
+    return un::Layers<double>{Dense<double>{hidden, 5, seed}, Squash<double>{5}, Dense<double>{5, out, seed + 1}};
+}
+const auto branches = [](un::Layers<double>& layers, Group& group) {
+    std::vector<un::Layers<double>> all;
+    all.push_back(branch(1, 10));
+    all.push_back(branch(3, 12));
+    all.push_back(un::Layers<double>{Dense<double>{hidden, 1, 14}});
+    all.push_back(branch(2, 16));
+    layers.add(un::Branches<Group, double>(group, std::move(all)));
+};
+const auto linear = [](un::Layers<double>& layers, Group& group) {
+    auto first = un::column_linear<double>(group, hidden, 11, Multiply{}, first_value);
+    const std::size_t between = first.outputs();
+    layers.add(std::move(first)).add(Squash<double>{between});
+    layers.add(un::row_linear<double>(group, 11, hidden, Multiply{}, first_value));
+    layers.add(un::column_linear<double>(group, hidden, wide, Multiply{}, first_value, {.gather = true}));
+};
+
+template <class Action>
+void refuses(const std::string& words, const Action& action) {
+    std::string found;
+    test::run(1, [&](Group& world) {
+        try {
+            action(world);
+        } catch (const un::error& refused) {
+            found = refused.what();
+        }
+    });
+    BOOST_TEST(found.find(words) != std::string::npos, "found \"" << found << "\"");
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(splits)
+
+BOOST_AUTO_TEST_CASE(branches_have_their_gradients) { check_gradient(branches); }
+BOOST_AUTO_TEST_CASE(linear_layers_have_their_gradients) { check_gradient(linear); }
+
+BOOST_AUTO_TEST_CASE(branches_on_ranks) {
+    test::Shared<AllFound> one;
+    look(1, 1, *one, branches);
+    for (const int stages : {1, 2})
+        for (const int ranks : {2, 3, 4}) {
+            BOOST_TEST_CONTEXT(stages << " stages, " << ranks << " ranks") {
+                test::Shared<AllFound> found;
+                look(stages, ranks, *found, branches);
+                for (int rank = 0; rank < stages * ranks; ++rank) {
+                    Found mine = (*found)[static_cast<std::size_t>(rank)];
+                    BOOST_TEST(mine.norm == stages * ranks);
+                    BOOST_TEST(mine.loss == (*one)[0].loss); // to the bit: outputs are
+                    BOOST_TEST((mine.outputs == (*one)[0].outputs));
+                    if (rank >= ranks) mine.gradient = (*one)[0].gradient; // of another stage
+                    BOOST_TEST(mine.apart((*one)[0]) < 1e-12);
+                    if (ranks == 4) BOOST_TEST((mine.gradient == (*one)[0].gradient));
+                }
+            }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(linear_layers_on_ranks) {
+    test::Shared<AllFound> one;
+    look(1, 1, *one, linear);
+    for (const bool processes : {false, true})
+        for (const int ranks : {2, 3, 4}) {
+            test::any_on_processes = processes && !test::under_thread_sanitizer;
+            test::Shared<AllFound> found;
+            look(processes ? 2 : 1, ranks, *found, linear);
+            test::any_on_processes = false;
+            std::size_t parameters = 0;
+            for (int rank = 0; rank < ranks; ++rank) {
+                const Found& mine = (*found)[static_cast<std::size_t>(rank)];
+                BOOST_TEST(mine.apart((*one)[0]) < 1e-12, "rank " << rank << " of " << ranks);
+                parameters += mine.parameters;
+            }
+            // What all have: the first and last layer, and the bias of the row-split one.
+            const std::size_t shared = (width + 1) * hidden + (wide + 1) * results + hidden;
+            if (!processes)
+                BOOST_TEST(parameters == (*one)[0].parameters + static_cast<std::size_t>(ranks - 1) * shared);
+        }
+}
+
+BOOST_AUTO_TEST_CASE(what_cannot_be_split_is_refused) {
+    refuses("branch 1 has no layers", [](Group& world) {
+        std::vector<un::Layers<double>> all(2);
+        all[0] = branch(1, 1);
+        un::Branches<Group, double>(world, std::move(all));
+    });
+    refuses("found 0 branches for 1 ranks", [](Group& world) { un::Branches<Group, double>(world, {}); });
+    refuses("found counts for 2 ranks and 2 branches, expected 1 and 1", [](Group& world) {
+        std::vector<un::Layers<double>> all;
+        all.push_back(branch(1, 1));
+        un::Branches<Group, double>(world, std::move(all), {1, 1});
+    });
+    refuses("found 0 to be split over 1 ranks",
+            [](Group& world) { static_cast<void>(un::row_linear<double>(world, 0, 3, Multiply{}, first_value)); });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
