@@ -24,6 +24,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// One axis of a mesh.
 struct MeshAxis {
     std::string name;
     int size = 1;       ///< ranks along it; 0, for one axis at most: as many as are left

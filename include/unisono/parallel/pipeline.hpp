@@ -33,6 +33,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Which stage of how many, for how many micro-batches.
 struct PipelineShape {
     int stages = 1;
     int stage = 0;
@@ -41,8 +42,10 @@ struct PipelineShape {
     friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
 };
 
+/// Which way a micro-batch goes.
 enum class PipelinePhase : std::uint8_t { forward, backward };
 
+/// The forward or backward pass of one micro-batch through one chunk.
 struct PipelineWork {
     PipelinePhase phase = PipelinePhase::forward;
     std::uint32_t micro_batch = 0;
@@ -83,6 +86,7 @@ constexpr std::string_view name_of(PipelineStep step) {
     return names[static_cast<std::size_t>(step)];
 }
 
+/// One thing that a stage does: a piece of work with what it awaits and sends.
 struct PipelineAction {
     PipelineStep step = PipelineStep::forward;
     std::uint32_t micro_batch = 0;
@@ -95,19 +99,24 @@ struct PipelineAction {
 constexpr std::uint32_t part_of(const PipelineShape& shape, std::uint32_t chunk) {
     return chunk * static_cast<std::uint32_t>(shape.stages) + static_cast<std::uint32_t>(shape.stage);
 }
+/// Parts of the model, over all stages.
 constexpr std::uint32_t parts_of(const PipelineShape& shape) {
     return shape.chunks * static_cast<std::uint32_t>(shape.stages);
 }
 /// Whether a part's neighbours are on other ranks; alone, a stage hands over to itself.
 constexpr bool has_part_before(const PipelineShape& shape, std::uint32_t chunk) { return part_of(shape, chunk) != 0; }
+/// Whether a chunk sends its activations on.
 constexpr bool has_part_behind(const PipelineShape& shape, std::uint32_t chunk) {
     return part_of(shape, chunk) + 1 != parts_of(shape);
 }
+/// The stage that has the parts before this one's; of the first the last.
 constexpr int stage_before(const PipelineShape& shape) { return (shape.stage + shape.stages - 1) % shape.stages; }
+/// The stage that has the parts behind this one's; of the last the first.
 constexpr int stage_behind(const PipelineShape& shape) { return (shape.stage + 1) % shape.stages; }
 
 /// Messages between two stages are told apart by the part that they go to, and by what they are.
 constexpr int activation_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part); }
+/// The same for gradients.
 constexpr int gradient_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part + 1); }
 
 /// All that a stage does, in order: each piece of work, what it awaits before, what it sends behind.

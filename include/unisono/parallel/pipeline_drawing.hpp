@@ -11,11 +11,13 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Sizes of a drawing.
 struct PipelineDrawing {
     int row_px = 30;
     int width_px = 960; ///< of the time that the whole takes
 };
 
+/// A pipeline as SVG: stages are rows, time goes from left to right.
 inline std::string draw_pipeline(const PipelineProgram& program, const PipelineCosts& costs = {},
                                  const PipelineDrawing& options = {}) {
     const PipelineTimeline timeline = pipeline_timeline(program, costs);
@@ -80,6 +82,7 @@ inline std::string draw_pipeline(const PipelineProgram& program, const PipelineC
     return svg;
 }
 
+/// The same of a schedule.
 template <pipeline_schedule Schedule>
 std::string draw_pipeline(const Schedule& schedule, int stages, std::uint32_t micro_batches,
                           const PipelineCosts& costs = {}, const PipelineDrawing& options = {}) {

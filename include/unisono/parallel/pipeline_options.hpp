@@ -14,6 +14,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// Of PipelineModel.
 struct PipelineOptions {
     std::uint32_t micro_batches = 4; ///< of a batch; a smaller batch makes fewer
     bool recompute = false;          ///< keep a chunk's input alone, and go forward again before going backward

@@ -10,6 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What all stages do, in order.
 struct PipelineProgram {
     std::string name;
     int stages = 1;

@@ -13,6 +13,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What `verify_pipeline` found.
 struct PipelineReport {
     std::vector<std::string> violations = {};
     std::vector<std::size_t> in_flight = {}; ///< at most, on each stage: forward done, backward not
@@ -138,6 +139,7 @@ inline PipelineReport verify_pipeline(const PipelineProgram& program,
                                       std::size_t gradient_places = detail::gradient_places) {
     return detail::PipelineProof(program, gradient_places).run();
 }
+/// The same of a schedule.
 template <pipeline_schedule Schedule>
 PipelineReport verify_pipeline(const Schedule& schedule, int stages, std::uint32_t micro_batches) {
     return verify_pipeline(pipeline_program(schedule, stages, micro_batches));

@@ -19,18 +19,21 @@ struct PartTimes {
     friend bool operator==(const PartTimes&, const PartTimes&) = default;
 };
 
+/// How long things take in a simulated pipeline, in any unit.
 struct PipelineCosts {
     std::vector<PartTimes> parts =
         {};              ///< of each part along the forward pass; none: a stage's 1 and 2, evenly over its chunks
     double transfer = 0; ///< from the end of a part's work until its neighbour has it
 };
 
+/// When a stage does one piece of work.
 struct PipelineSpan {
     double begin = 0, end = 0;
     int stage = 0;
     PipelineWork work = {};
 };
 
+/// When all stages do what.
 struct PipelineTimeline {
     double total = 0;
     std::vector<double> busy = {};        ///< of each stage

@@ -18,6 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 /// How many layers each part of the model has, along the forward pass; as many entries as stages x chunks.
 using LayerPlacement = std::vector<std::size_t>;
 
+/// What a layer costs the rank that has it.
 struct LayerCost {
     double time = 0;       ///< forward and backward, any unit
     std::size_t bytes = 0; ///< that it takes on its rank
@@ -68,6 +69,7 @@ inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, s
     return placement;
 }
 
+/// How `measure_layers` runs them.
 struct MeasureOptions {
     std::size_t samples = 16;             ///< of a micro-batch
     std::size_t micro_batches_held = 1;   ///< whose activations a rank has at a time, for the bytes

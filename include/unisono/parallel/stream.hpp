@@ -34,8 +34,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+/// What `next` of a stream's source says.
 enum class Request : std::uint8_t { ready, none, last };
 
+/// Of a stream of requests.
 struct StreamOptions {
     std::size_t most_samples = 1024; ///< of one request
     std::size_t in_flight = 0;       ///< requests under way at most; 0: two for each rank

@@ -76,6 +76,7 @@ struct TensorSlice {
 
 } // namespace detail
 
+/// Of ColumnLinear.
 struct ColumnOptions {
     bool gather = false; ///< each rank has all outputs in the end, else its own
     friend bool operator==(const ColumnOptions&, const ColumnOptions&) = default;
@@ -214,6 +215,7 @@ template <floating_element T, class World, matrix_product<T> Product, first_valu
     return ColumnLinear<T, World, Product, First>(world, inputs, outputs, std::move(product), std::move(first),
                                                   options);
 }
+/// A RowLinear of this product and these first values.
 template <floating_element T, class World, matrix_product<T> Product, first_values<T> First>
 [[nodiscard]] auto row_linear(World& world, std::size_t inputs, std::size_t outputs, Product product, First first) {
     return RowLinear<T, World, Product, First>(world, inputs, outputs, std::move(product), std::move(first));
