@@ -6,11 +6,20 @@
 #include <stdexcept>
 #include <thread>
 
+#ifndef UNISONO_TEST_RANDOM_FAULTS // by rooms that have more to do at each
+#define UNISONO_TEST_RANDOM_FAULTS 40
+#endif
+#ifndef UNISONO_TEST_NEVER_S
+#define UNISONO_TEST_NEVER_S 4
+#endif
+
 namespace un = unisono;
 using test::Group;
 using namespace std::chrono_literals;
 
 namespace {
+
+constexpr std::chrono::milliseconds never_comes{UNISONO_TEST_NEVER_S * 1000};
 
 /// Runs `body` on `world` ranks, each of which must end in a unisono::error of this code whose text has all of `words`.
 template <class Body>
@@ -101,18 +110,18 @@ BOOST_AUTO_TEST_CASE(a_rank_that_never_comes_is_named_after_the_deadline) {
     all_fail(3, un::ErrorCode::timeout, {"rank 1"},
              [](Group& group) {
                  std::vector<float> data(100);
-                 if (group.rank() == 1) std::this_thread::sleep_for(4s);
+                 if (group.rank() == 1) std::this_thread::sleep_for(never_comes);
                  un::all_reduce(group, data);
              },
-             {.timeout = 1500ms, .bind_to_cores = false});
+             {.timeout = never_comes / 8 * 3, .bind_to_cores = false});
     all_fail(2, un::ErrorCode::timeout, {"rank 0"},
              [](Group& group) {
                  std::vector<float> data(100);
-                 if (group.rank() == 0) std::this_thread::sleep_for(4s);
+                 if (group.rank() == 0) std::this_thread::sleep_for(never_comes);
                  else un::receive(group, data, 0);
                  un::barrier(group);
              },
-             {.timeout = 1500ms, .bind_to_cores = false});
+             {.timeout = never_comes / 8 * 3, .bind_to_cores = false});
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_throws_stops_the_others_and_its_exception_is_rethrown) {
@@ -193,7 +202,7 @@ BOOST_AUTO_TEST_CASE(bad_arguments) {
 BOOST_AUTO_TEST_CASE(faults_at_random_moments_never_hang) {
     // A rank throws at a random point of a mix of operations, large ones among them; the others must stop, and nobody may
     // touch memory that is gone (sanitizers would see it).
-    for (unsigned seed = 0; seed < 40; ++seed) {
+    for (unsigned seed = 0; seed < UNISONO_TEST_RANDOM_FAULTS; ++seed) {
         const int world = 2 + static_cast<int>(seed % 3);
         const int victim = static_cast<int>(seed / 3) % world;
         const unsigned moment = seed * 7 % 23;

@@ -5,6 +5,8 @@
 
 #include <unisono/testing/transport_laws.hpp>
 
+#define UNISONO_TEST_RANDOM_FAULTS 16
+#define UNISONO_TEST_NEVER_S 8
 #include "../group/faults.cpp"
 
 BOOST_AUTO_TEST_SUITE(hosts_laws)
