@@ -23,7 +23,7 @@ while [ $# != 0 ]; do
     esac
 done
 
-things=(compiler build python yaml boost_test json cli11 libfabric ccache)
+things=(compiler build python yaml boost_test json cli11 libfabric thrust tbb ccache)
 case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib) ;; esac
 install_missing "${things[@]}"
 if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib; fi
