@@ -22,6 +22,14 @@ struct Mix {
     UNISONO_ON_DEVICE float operator()(float a, float b) const { return a < b ? b : a + share; }
 };
 
+/// Its memory is the device's.
+struct Network {
+    Vector<float> weights = Vector<float>(100), gradient = Vector<float>(100);
+    std::span<float> parameters() { return un::span_of(weights); }
+    std::span<float> gradients() { return un::span_of(gradient); }
+    double operator()(int, un::Pass&) { return 0; }
+};
+
 template <class T>
 void grids(const auto& on, std::span<T> x) {
     Vector<std::int64_t> image(x.size());
@@ -63,5 +71,10 @@ int main() {
     train(un::Sgd{.momentum = 0.9}, un::NoClipping{}, y);
     train(un::Adagrad{}, un::NoClipping{}, y);
     train(un::RmsProp{.momentum = 0.9}, un::NoClipping{}, y);
+
+    Network network;
+    un::DeviceModel model(network, un::ThrustCopies{});
+    un::Pass pass;
+    result += model(1, pass);
     return result > 0 ? 0 : 1;
 }
