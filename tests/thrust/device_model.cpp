@@ -157,7 +157,7 @@ template <class World, class Model, class... Policies>
 std::vector<float> trained(World& world, Model& model, const Policies&... policies) {
     const un::RowData data(samples(), inputs);
     un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 1}, policies...};
-    trainer.fit(data, {.epochs = 2, .batch_size = 4});
+    trainer.fit(data, {.epochs = 2, .batch_size = 4, .progress = false});
     std::vector<float> all;
     for (const auto one : model.parameters()) all.insert(all.end(), one.begin(), one.end());
     return all;

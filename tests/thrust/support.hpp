@@ -9,6 +9,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <cstring>
 #include <string>
 #include <thrust/system/cpp/execution_policy.h>
 #include <tuple>
@@ -43,7 +44,7 @@ using Systems = std::tuple<On<Cpp>
                            >;
 
 /// Around the ends of tiles, and several tiles.
-inline constexpr std::size_t counts[] = {0, 1, 31, 4095, 4096, 4097, 30001};
+inline constexpr std::size_t counts[] = {0, 1, 31, 4095, 4096, 4097, 12001};
 
 template <class T>
 std::vector<T> numbers(std::uint64_t seed, std::size_t count) {
@@ -73,6 +74,7 @@ std::span<T> out(std::vector<T>& x) {
 template <class T>
 void require_same(const std::vector<T>& found, const std::vector<T>& wanted, const std::string& what) {
     BOOST_REQUIRE_EQUAL(found.size(), wanted.size());
+    if (found.empty() || std::memcmp(found.data(), wanted.data(), found.size() * sizeof(T)) == 0) return;
     for (std::size_t i = 0; i < found.size(); ++i)
         BOOST_REQUIRE_MESSAGE(same_bits(found[i], wanted[i]), what << ", count " << found.size() << ", element " << i);
 }

@@ -16,6 +16,12 @@ namespace {
 template <class T>
 using Vector = thrust::device_vector<T>;
 
+// A policy that were not known for a GPU's would get a thread for each tile and not for each element.
+static_assert(un::detail::runs_on_gpu<std::remove_cvref_t<decltype(thrust::device)>>);
+static_assert(un::detail::runs_on_gpu<decltype(thrust::cuda::par.on(cudaStream_t{}))>);
+static_assert(un::detail::runs_on_gpu<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))>);
+static_assert(!un::detail::runs_on_gpu<std::remove_cvref_t<decltype(thrust::host)>>);
+
 /// The user's own.
 struct Mix {
     float share;
