@@ -23,7 +23,7 @@ while [ $# != 0 ]; do
     esac
 done
 
-things=(compiler build python yaml boost_test json cli11 libfabric ccache iproute2)
+things=(compiler build python yaml boost_test json cli11 libfabric ccache iproute2 thrust tbb)
 case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib doxygen codespell) ;; esac
 install_missing "${things[@]}"
 if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib; fi

@@ -25,6 +25,8 @@ is_present() {
         mpich) command -v mpicxx.mpich && command -v mpirun.mpich ;;
         libfabric) have_header rdma/fabric.h && printf 'int main() {}' | c++ -x c++ - -lfabric -o /dev/null ;;
         iproute2) PATH=$PATH:/usr/sbin:/sbin command -v ip && PATH=$PATH:/usr/sbin:/sbin command -v tc ;;
+        thrust) have_header thrust/version.h || [ -f /usr/local/cuda/include/cccl/thrust/version.h ] ;;
+        tbb) have_header tbb/tbb.h ;;
         pkg_config) command -v pkg-config ;;
         eigen) [ -d /usr/include/eigen3 ] ;;
         dlib) have_header dlib/optimization.h && printf 'int main() {}' | c++ -x c++ - -lblas -o /dev/null ;;
@@ -53,6 +55,8 @@ packages_of() {
         mpich) echo libmpich-dev mpich ;;
         libfabric) echo libfabric-dev ;;
         iproute2) echo iproute2 ;;
+        thrust) echo libthrust-dev ;;
+        tbb) echo libtbb-dev ;;
         pkg_config) echo pkg-config ;;
         eigen) echo libeigen3-dev ;;
         dlib) echo libdlib-dev libblas-dev ;;

@@ -59,6 +59,7 @@ THIRD_PARTY = {
     "transport/mpi": r"mpi\.h$",
     "transport/nccl": r"(nccl|cuda)",
     "arithmetic/thrust": r"(thrust|cuda|cub)",
+    "trainer/thrust": r"thrust/",
 }
 
 # Standard headers that cost too much to compile, or tie the library to one instruction set.

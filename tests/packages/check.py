@@ -74,7 +74,7 @@ def install():
 
 def package():
     by = ["-DCONSUMER_BY=package", f"-DCMAKE_PREFIX_PATH={prefix}"]
-    folder = consumer("package", *by, components=["libfabric"])
+    folder = consumer("package", *by, components=["libfabric", "thrust"])
     found = (folder / "CMakeCache.txt").read_text()
     assert f"Unisono_DIR:PATH={prefix}/" in found, "another Unisono was found"
     configured("package_small_letters", here / "consumer", *by, "-DCONSUMER_NAME=unisono")

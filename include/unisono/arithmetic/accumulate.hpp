@@ -17,8 +17,8 @@ template <class To, class T>
 struct AddWeighted {
     accumulator_t<To> weight;
     UNISONO_INLINE void operator()(To& y, const T& x) const {
-        const auto product = static_cast<accumulator_t<To>>(weight * static_cast<accumulator_t<To>>(widen(x)));
-        y = canonical(static_cast<To>(widen(y) + product));
+        const accumulator_t<To> more = product(weight, static_cast<accumulator_t<To>>(widen(x)));
+        y = canonical(static_cast<To>(widen(y) + more));
     }
 };
 
@@ -33,7 +33,7 @@ template <class To, class T>
 struct StoreWeighted {
     accumulator_t<To> weight;
     UNISONO_INLINE void operator()(To& y, const T& x) const {
-        y = canonical(static_cast<To>(weight * static_cast<accumulator_t<To>>(widen(x))));
+        y = canonical(static_cast<To>(product(weight, static_cast<accumulator_t<To>>(widen(x)))));
     }
 };
 

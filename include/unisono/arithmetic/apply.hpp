@@ -27,7 +27,10 @@ extern "C" [[gnu::const]] double __builtin_sqrt(double) noexcept;
 UNISONO_NAMESPACE_BEGIN
 UNISONO_NO_CONTRACTION_BEGIN
 
-#if defined(__clang__)
+#if defined(__CUDA_ARCH__)
+UNISONO_INLINE float square_root(float x) { return __fsqrt_rn(x); }
+UNISONO_INLINE double square_root(double x) { return __dsqrt_rn(x); }
+#elif defined(__clang__)
 /// The correctly rounded square root, for functors: unlike std::sqrt it lets loops be vectorised.
 UNISONO_INLINE float square_root(float x) { return unisono_square_root_float(x); }
 /// The same in double.
@@ -82,4 +85,14 @@ void apply(const Functor& functor, std::span<First> first, std::span<Rest>... re
 }
 
 UNISONO_NO_CONTRACTION_END
+
+/// Where element functors run, for what runs them in several places (optimizers): here, on this processor. Another such
+/// type has a const `apply` of the same arguments (trainer/thrust_update.hpp).
+struct OnHost {
+    template <class Functor, class... T>
+    UNISONO_INLINE void apply(const Functor& functor, std::span<T>... spans) const {
+        unisono::apply(functor, spans...);
+    }
+};
+
 UNISONO_NAMESPACE_END

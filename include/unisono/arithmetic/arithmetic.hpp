@@ -21,6 +21,7 @@
 /// | scan.hpp | `first_non_finite`, `sum_of_squares` | guards and clipping |
 /// | grid.hpp, grid_sum.hpp | sums whose bits do not depend on order and grouping | reproducible training |
 /// | narrow_grid.hpp, square_sum.hpp | the same with 4 bytes an element; sums of squares | |
+/// | thrust.hpp | the same on memory of a GPU, or any other system of Thrust's | needs Thrust; not in the umbrella |
 /// | vectorised.hpp | one loop for several instruction sets | a kernel of your own |
 ///
 /// Deliberately absent: streaming stores (slower than plain ones wherever a peer reads the result next), intrinsics

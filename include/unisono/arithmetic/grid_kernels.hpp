@@ -25,7 +25,7 @@ inline constexpr std::int64_t grid_mark = image_mark<std::int64_t>;
 /// Images and their sums lie in [-2^62, 2^62) (or 2^30), where the upper two bits are equal; anything else is a mark, or an
 /// overflow.
 template <class I>
-constexpr bool is_marked(I image) {
+UNISONO_ON_DEVICE constexpr bool is_marked(I image) {
     const auto bits = static_cast<std::make_unsigned_t<I>>(image);
     return ((bits ^ (bits << 1)) >> (8 * sizeof(I) - 1)) != 0;
 }
@@ -66,7 +66,7 @@ constexpr double grid_fraction_of(double x) {
 }
 
 template <class T>
-T quiet_nan() {
+UNISONO_ON_DEVICE T quiet_nan() {
     if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(0x7fc00000u);
     else if constexpr (std::is_same_v<T, double>) return std::bit_cast<double>(std::uint64_t{0x7ff8000000000000u});
     else {

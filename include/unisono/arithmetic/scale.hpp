@@ -19,13 +19,15 @@ UNISONO_NO_CONTRACTION_BEGIN
 template <class T>
 struct Multiply {
     accumulator_t<T> factor;
-    UNISONO_INLINE void operator()(T& y, const T& x) const { y = canonical(static_cast<T>(factor * widen(x))); }
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y = canonical(static_cast<T>(product(factor, widen(x)))); }
 };
 
 template <class T>
 struct Divide {
     accumulator_t<T> divisor;
-    UNISONO_INLINE void operator()(T& y, const T& x) const { y = canonical(static_cast<T>(widen(x) / divisor)); }
+    UNISONO_INLINE void operator()(T& y, const T& x) const {
+        y = canonical(static_cast<T>(quotient(widen(x), divisor)));
+    }
 };
 
 UNISONO_NO_CONTRACTION_END

@@ -111,12 +111,15 @@ public:
         return std::ldexp(steps, 2 * exponent_ - Grid::bits);
     }
 
-private:
+    [[nodiscard]] std::int32_t exponent() const { return exponent_; }
+
+    /// Adds high * 2^64 + low multiples of 2^(2 E - 51), as made elsewhere (thrust.hpp).
     void add_part(std::uint64_t high, std::uint64_t low) {
         low_ += low;
         high_ += high + (low_ < low ? 1 : 0);
     }
 
+private:
     std::uint64_t low_ = 0;
     std::uint64_t high_ = 0;
     std::int32_t exponent_;

@@ -52,6 +52,31 @@ UNISONO_INLINE constexpr accumulator_t<T> widen(T value) {
     return static_cast<accumulator_t<T>>(value);
 }
 
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// a * b and a / b, each rounded once. A plain product would do on the host; a GPU's compiler knows no region without
+/// contraction, and fuses one with what it is added to. These it leaves alone, whatever its flags.
+template <class T>
+UNISONO_INLINE constexpr T product(T a, T b) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, float>) return __fmul_rn(a, b);
+    else if constexpr (std::is_same_v<T, double>) return __dmul_rn(a, b);
+    else
+#endif
+        return static_cast<T>(a * b);
+}
+template <class T>
+UNISONO_INLINE constexpr T quotient(T a, T b) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, float>) return __fdiv_rn(a, b);
+    else if constexpr (std::is_same_v<T, double>) return __ddiv_rn(a, b);
+    else
+#endif
+        return static_cast<T>(a / b);
+}
+
+UNISONO_NO_CONTRACTION_END
+
 /// Any NaN becomes the one quiet NaN: which payload an addition passes on depends on the order of its operands in the
 /// instruction, which is the compiler's choice.
 template <class T>

@@ -35,7 +35,15 @@
                     std::abort()))
 #endif
 
-#define UNISONO_INLINE [[gnu::always_inline]] inline
+/// On a function that a GPU may run, too: what CUDA's compiler needs to see there, and nothing for any other.
+#if defined(__CUDACC__)
+#define UNISONO_ON_DEVICE __host__ __device__
+#else
+#define UNISONO_ON_DEVICE
+#endif
+
+/// On the call operator of an element functor, and on what it calls: part of the loop that it is in, on a GPU, too.
+#define UNISONO_INLINE [[gnu::always_inline]] UNISONO_ON_DEVICE inline
 
 /// Between these two, a * b + c is two roundings on every machine: the compiler must not contract it to an FMA.
 /// Kernels whose bits are promised, and the functors given to them, live between them. g++ keeps the option with each
@@ -49,6 +57,12 @@
         _Pragma("clang diagnostic ignored \"-Wpass-failed\"") /* a user's functor may resist vectorisation */
 #define UNISONO_NO_CONTRACTION_END _Pragma("clang diagnostic pop") _Pragma("float_control(pop)")
 #define UNISONO_NO_CONTRACTION_HERE _Pragma("clang fp contract(off)")
+#elif defined(__CUDACC__) // nvcc, which passes on what it does not know: on the device see arithmetic/values.hpp
+#define UNISONO_NO_CONTRACTION_BEGIN                                                           \
+    _Pragma("nv_diagnostic push") _Pragma("nv_diag_suppress 1675") _Pragma("GCC push_options") \
+        _Pragma("GCC optimize(\"fp-contract=off\")") _Pragma("nv_diagnostic pop")
+#define UNISONO_NO_CONTRACTION_END _Pragma("GCC pop_options")
+#define UNISONO_NO_CONTRACTION_HERE
 #elif defined(__GNUC__)
 #define UNISONO_NO_CONTRACTION_BEGIN _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=off\")")
 #define UNISONO_NO_CONTRACTION_END _Pragma("GCC pop_options")

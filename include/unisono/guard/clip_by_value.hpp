@@ -31,12 +31,16 @@ struct ClipByValue {
     /// gradients[i] = clipped(scale * gradients[i]).
     template <floating_element T>
     void clip(std::span<T> gradients, double scale) const {
-        unisono::apply(Clamp<T>{static_cast<T>(scale), static_cast<T>(limit)}, gradients);
+        unisono::apply(element<T>(scale), gradients);
     }
 
-private:
     template <class T>
     struct Clamp;
+    /// The functor of `clip`, for who fuses it with another.
+    template <floating_element T>
+    [[nodiscard]] Clamp<T> element(double scale) const {
+        return {static_cast<T>(scale), static_cast<T>(limit)};
+    }
 };
 
 UNISONO_NO_CONTRACTION_BEGIN
@@ -46,7 +50,7 @@ struct ClipByValue::Clamp {
     T scale, limit;
     UNISONO_INLINE void operator()(T& g) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T scaled = g * scale;
+        const T scaled = detail::product(g, scale);
         const T below = scaled > limit ? limit : scaled; // comparisons with NaN are false: it stays
         g = below < -limit ? -limit : below;
     }

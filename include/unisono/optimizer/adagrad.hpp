@@ -34,16 +34,16 @@ struct Adagrad {
         return arrays;
     }
 
-    template <optimizer_element T>
+    template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step) const {
+                const OptimizerStep& step, const Where& where = {}) const {
         detail::check_update(state, parameters, gradients);
         const double rate = step.learning_rate / (1 + static_cast<double>(step.number - 1) * learning_rate_decay);
         const Element<T> element{{step, weight_decay}, T(-rate), T(epsilon)};
-        apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
+        where.apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
     }
 
-private:
+    // The functors of `update`: public, since nvcc names them outside of this class.
     template <class T>
     struct Element;
 };
@@ -58,9 +58,9 @@ struct Adagrad::Element {
     UNISONO_INLINE void operator()(T& p, const T& g, T& sum) const {
         UNISONO_NO_CONTRACTION_HERE
         const T d = gradient(p, g);
-        const T s = sum + d * d;
+        const T s = sum + detail::product(d, d);
         sum = s;
-        p = p + minus_rate * d / (square_root(s) + epsilon);
+        p = p + detail::quotient(detail::product(minus_rate, d), square_root(s) + epsilon);
     }
 };
 

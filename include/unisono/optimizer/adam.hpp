@@ -20,15 +20,15 @@ struct AdamElement {
 
     UNISONO_INLINE void move(T& p, T first_moment, T second_moment) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T denominator = square_root(second_moment) / correction2_root + epsilon;
-        const T kept = p * keep;
-        p = kept + minus_size * first_moment / denominator;
+        const T denominator = quotient(square_root(second_moment), correction2_root) + epsilon;
+        const T kept = product(p, keep);
+        p = kept + quotient(product(minus_size, first_moment), denominator);
     }
     UNISONO_INLINE void operator()(T& p, const T& g, T& average, T& square) const {
         UNISONO_NO_CONTRACTION_HERE
         const T d = gradient(p, g);
         const T m = lerp(average, d);
-        const T v = square * beta2 + gain2 * d * d;
+        const T v = product(square, beta2) + product(product(gain2, d), d);
         average = m;
         square = v;
         move(p, m, v);
@@ -37,7 +37,7 @@ struct AdamElement {
         UNISONO_NO_CONTRACTION_HERE
         const T d = gradient(p, g);
         const T m = lerp(average, d);
-        const T v = square * beta2 + gain2 * d * d;
+        const T v = product(square, beta2) + product(product(gain2, d), d);
         const T larger = largest < v ? v : largest;
         const T most = v == v ? larger : v; // NOLINT(misc-redundant-expression): a NaN stays, as in torch.maximum
         average = m;
@@ -66,9 +66,9 @@ inline StateArrays adam_state(bool amsgrad) {
     return arrays;
 }
 
-template <class P, class T>
+template <class P, class T, class Where>
 void update_adam(const P& policy, double decay, double keep, const OptimizerSlice<T>& state, std::span<T> parameters,
-                 std::span<const T> gradients, const OptimizerStep& step) {
+                 std::span<const T> gradients, const OptimizerStep& step, const Where& where) {
     check_update(state, parameters, gradients);
     const auto n = static_cast<double>(step.number);
     const double correction1 = 1 - std::pow(policy.beta1, n);
@@ -86,8 +86,8 @@ void update_adam(const P& policy, double decay, double keep, const OptimizerSlic
     const std::span<T> average(state.arrays[0], state.count);
     const std::span<T> square(state.arrays[1], state.count);
     if (policy.amsgrad)
-        return apply(element, parameters, gradients, average, square, std::span<T>(state.arrays[2], state.count));
-    apply(element, parameters, gradients, average, square);
+        return where.apply(element, parameters, gradients, average, square, std::span<T>(state.arrays[2], state.count));
+    where.apply(element, parameters, gradients, average, square);
 }
 
 } // namespace detail
@@ -110,10 +110,10 @@ struct Adam {
     void check() const { detail::check_adam(*this); }
     [[nodiscard]] StateArrays state() const { return detail::adam_state(amsgrad); }
 
-    template <optimizer_element T>
+    template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step) const {
-        detail::update_adam(*this, weight_decay, 1.0, state, parameters, gradients, step);
+                const OptimizerStep& step, const Where& where = {}) const {
+        detail::update_adam(*this, weight_decay, 1.0, state, parameters, gradients, step, where);
     }
 };
 
@@ -134,10 +134,11 @@ struct AdamW {
     void check() const { detail::check_adam(*this); }
     [[nodiscard]] StateArrays state() const { return detail::adam_state(amsgrad); }
 
-    template <optimizer_element T>
+    template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step) const {
-        detail::update_adam(*this, 0.0, 1 - step.learning_rate * weight_decay, state, parameters, gradients, step);
+                const OptimizerStep& step, const Where& where = {}) const {
+        detail::update_adam(*this, 0.0, 1 - step.learning_rate * weight_decay, state, parameters, gradients, step,
+                            where);
     }
 };
 

@@ -9,6 +9,8 @@
 /// - `check() const`: refuses bad parameters by bad_input that names the parameter;
 /// - `state() const -> StateArrays`: names and first values of its arrays, each as long as the slice and of its type;
 /// - `update(state, parameters, gradients, step) const` for float and double: one pass over memory.
+///   It may take a fifth argument, `const Where& where = {}` with `Where = OnHost`, and run its functor by
+/// `where.apply(functor, parameters, gradients, arrays...)`: then it runs wherever there is a `Where` (trainer/thrust_update.hpp).
 ///
 /// Laws
 /// - Element i of parameters, gradients and arrays is one number's; no element sees another. So any cut into slices gives
@@ -224,7 +226,7 @@ struct DecayedGradient {
         : scale(T(step.gradient_scale)), decay(T(weight_decay)), decays(weight_decay != 0) {}
     UNISONO_INLINE T operator()(T p, T g) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T scaled = g * scale;
+        const T scaled = product(g, scale);
         return decays(fused(decay, p, scaled), scaled);
     }
 };

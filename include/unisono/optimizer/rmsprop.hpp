@@ -39,9 +39,9 @@ struct RmsProp {
         return arrays;
     }
 
-    template <optimizer_element T>
+    template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step) const {
+                const OptimizerStep& step, const Where& where = {}) const {
         detail::check_update(state, parameters, gradients);
         const Element<T> element{{step, weight_decay},
                                  detail::Interpolation<T>(1 - alpha),
@@ -52,13 +52,13 @@ struct RmsProp {
                                  T(momentum)};
         const auto array = [&](std::size_t i) { return std::span<T>(state.arrays[i], state.count); };
         if (momentum != 0 && centered)
-            apply(CenteredHeavy<T>{element}, parameters, gradients, array(0), array(1), array(2));
-        else if (momentum != 0) apply(Heavy<T>{element}, parameters, gradients, array(0), array(1));
-        else if (centered) apply(Centered<T>{element}, parameters, gradients, array(0), array(1));
-        else apply(Plain<T>{element}, parameters, gradients, array(0));
+            where.apply(CenteredHeavy<T>{element}, parameters, gradients, array(0), array(1), array(2));
+        else if (momentum != 0) where.apply(Heavy<T>{element}, parameters, gradients, array(0), array(1));
+        else if (centered) where.apply(Centered<T>{element}, parameters, gradients, array(0), array(1));
+        else where.apply(Plain<T>{element}, parameters, gradients, array(0));
     }
 
-private:
+    // The functors of `update`: public, since nvcc names them outside of this class.
     template <class T>
     struct Element;
     template <class T>
@@ -81,7 +81,7 @@ struct RmsProp::Element {
 
     UNISONO_INLINE T squares(T before, T d) const {
         UNISONO_NO_CONTRACTION_HERE
-        return before * alpha + gain * d * d;
+        return detail::product(before, alpha) + detail::product(detail::product(gain, d), d);
     }
     UNISONO_INLINE T denominator(T square) const {
         UNISONO_NO_CONTRACTION_HERE
@@ -89,15 +89,15 @@ struct RmsProp::Element {
     }
     UNISONO_INLINE T denominator(T square, T average) const {
         UNISONO_NO_CONTRACTION_HERE
-        return square_root(square - average * average) + epsilon;
+        return square_root(square - detail::product(average, average)) + epsilon;
     }
     UNISONO_INLINE void move(T& p, T d, T divisor) const {
         UNISONO_NO_CONTRACTION_HERE
-        p = p + minus_rate * d / divisor;
+        p = p + detail::quotient(detail::product(minus_rate, d), divisor);
     }
     UNISONO_INLINE void move(T& p, T d, T divisor, T& buffer) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T b = buffer * momentum + d / divisor;
+        const T b = detail::product(buffer, momentum) + detail::quotient(d, divisor);
         buffer = b;
         p = detail::fused(minus_rate, b, p);
     }

@@ -39,23 +39,23 @@ struct Sgd {
         return arrays;
     }
 
-    template <optimizer_element T>
+    template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step) const {
+                const OptimizerStep& step, const Where& where = {}) const {
         detail::check_update(state, parameters, gradients);
         const Plain<T> plain{{step, weight_decay}, T(-step.learning_rate)};
-        if (momentum == 0) return apply(plain, parameters, gradients);
+        if (momentum == 0) return where.apply(plain, parameters, gradients);
         const std::span<T> buffer(state.arrays[0], state.count);
         if (!nesterov && weight_decay == 0 && step.number != 1) {
             const Velocity<T> velocity{T(step.gradient_scale), T(momentum), T(1 - dampening), T(-step.learning_rate)};
-            return apply(velocity, parameters, gradients, buffer);
+            return where.apply(velocity, parameters, gradients, buffer);
         }
         const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), detail::Choice<T>(nesterov),
                              detail::Choice<T>(step.number == 1)};
-        apply(heavy, parameters, gradients, buffer);
+        where.apply(heavy, parameters, gradients, buffer);
     }
 
-private:
+    // The functors of `update`: public, since nvcc names them outside of this class.
     template <class T>
     struct Plain;
     template <class T>
@@ -86,7 +86,7 @@ struct Sgd::Heavy {
     UNISONO_INLINE void operator()(T& p, const T& g, T& buffer) const {
         UNISONO_NO_CONTRACTION_HERE
         const T d = plain.gradient(p, g);
-        const T b = first(d, detail::fused(gain, d, momentum * buffer));
+        const T b = first(d, detail::fused(gain, d, detail::product(momentum, buffer)));
         buffer = b;
         p = detail::fused(plain.minus_rate, nesterov(detail::fused(momentum, b, d), b), p);
     }
@@ -99,7 +99,7 @@ struct Sgd::Velocity {
 
     UNISONO_INLINE void operator()(T& p, const T& g, T& buffer) const {
         UNISONO_NO_CONTRACTION_HERE
-        const T b = detail::fused(gain, g * scale, momentum * buffer);
+        const T b = detail::fused(gain, detail::product(g, scale), detail::product(momentum, buffer));
         buffer = b;
         p = detail::fused(minus_rate, b, p);
     }

@@ -1,0 +1,267 @@
+#pragma once
+
+/// \file
+/// The arithmetic of this room on a system of Thrust: a GPU's memory (nvcc), or the host's by one thread, OpenMP or TBB.
+///
+///     un::ThrustArithmetic on(thrust::device);            // or thrust::cuda::par.on(stream), thrust::omp::par, ...
+///     on.accumulate(un::span_of(sum), un::span_of(gradient), weight);  // thrust::device_vector<float>
+///
+/// Functions are those of the headers of the same names (accumulate.hpp, scale.hpp, ...), on the same element functors, with the
+/// same bits; where not, it is said. Spans hold addresses of the policy's memory. A functor or operation of your own must
+/// be callable on the device: UNISONO_ON_DEVICE on its call operator, and on a GPU `__fmul_rn` for a product that is added to
+/// something, since nvcc contracts it.
+///
+/// A call is enqueued as the policy says, and what returns a number waits for it. Thrust may allocate in reductions; give a
+/// policy with an allocator of your own where that matters. Errors of the device are thrown by Thrust, as
+/// thrust::system_error. nvcc: needs --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) makes subnormal
+/// numbers zero, and so other bits than the host's; the rest of --use_fast_math changes nothing here.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/arithmetic/arithmetic.hpp"
+#include "unisono/arithmetic/narrow_grid.hpp"
+#include "unisono/arithmetic/scale.hpp"
+#include "unisono/arithmetic/square_sum.hpp"
+#include "unisono/arithmetic/thrust_elements.hpp"
+#include "unisono/arithmetic/thrust_loop.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <thrust/memory.h>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The elements of a contiguous vector of Thrust's.
+template <class Vector>
+auto span_of(Vector& vector) {
+    return std::span(thrust::raw_pointer_cast(vector.data()), vector.size());
+}
+
+namespace detail {
+
+/// The greatest magnitude, as bits, of which `needed_by` says that it fits.
+template <class T>
+GridBits<T> most_that_fits(double weight, std::int32_t exponent) {
+    GridBits<T> fits = 0;
+    GridBits<T> beyond = static_cast<GridBits<T>>(Exponent<T>::mask); // infinity never does
+    while (beyond - fits > 1) {
+        const auto middle = static_cast<GridBits<T>>(fits + (beyond - fits) / 2);
+        (needed_by(magnitude_of<T>(middle), weight) <= exponent ? fits : beyond) = middle;
+    }
+    return fits;
+}
+
+[[noreturn, gnu::cold]] inline void refuse_array_count(const char* what, std::size_t found) {
+    refuse_input({"combine on Thrust: found ", found, " ", what, "; expected 1 to ", thrust_most_arrays});
+}
+
+} // namespace detail
+
+/// Kernels on memory of `Policy`, an execution policy of Thrust.
+template <class Policy>
+class ThrustArithmetic {
+public:
+    ThrustArithmetic() = default;
+    explicit ThrustArithmetic(const Policy& policy) : policy_(policy) {}
+
+    [[nodiscard]] const Policy& policy() const { return policy_; }
+
+    /// As `apply`.
+    template <class Functor, class First, class... Rest>
+        requires std::invocable<const Functor&, First&, Rest&...>
+    void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) const {
+        (detail::check_sizes("apply", rest.size(), first.size()), ...);
+        detail::thrust_apply(policy_, functor, first.size(), first.data(), rest.data()...);
+    }
+
+    /// y[i] = x[i] in y's type: rounded to nearest, ties to even; a NaN becomes the quiet one.
+    template <floating_element To, class T>
+        requires floating_element<std::remove_const_t<T>>
+    void cast(std::span<To> y, std::span<T> x) const {
+        using From = std::remove_const_t<T>;
+        apply(detail::CastElement<To, From>{}, y, std::span<const From>(x));
+    }
+    template <floating_element T>
+    void scale(std::span<T> out, std::type_identity_t<std::span<const T>> x, double factor) const {
+        detail::check_sizes("scale", x.size(), out.size());
+        const auto rounded = static_cast<accumulator_t<T>>(factor);
+        if (rounded == 1) return copy(out, x);
+        apply(detail::Multiply<T>{rounded}, out, x);
+    }
+    template <floating_element T>
+    void scale(std::span<T> x, double factor) const {
+        scale(x, x, factor);
+    }
+    template <floating_element T>
+    void divide(std::span<T> x, double divisor) const {
+        const auto rounded = static_cast<accumulator_t<T>>(divisor);
+        if (rounded != 1) apply(detail::Divide<T>{rounded}, x, std::span<const T>(x));
+    }
+    template <floating_element To, class T>
+        requires floating_element<std::remove_const_t<T>>
+    void accumulate(std::span<To> y, std::span<T> x, double weight = 1.0) const {
+        using From = std::remove_const_t<T>;
+        const auto rounded = static_cast<accumulator_t<To>>(weight);
+        if (rounded == 1) apply(detail::Add<To, From>{}, y, std::span<const From>(x));
+        else apply(detail::AddWeighted<To, From>{rounded}, y, std::span<const From>(x));
+    }
+    template <floating_element To, class T>
+        requires floating_element<std::remove_const_t<T>>
+    void accumulate_first(std::span<To> y, std::span<T> x, double weight = 1.0) const {
+        using From = std::remove_const_t<T>;
+        if constexpr (std::same_as<To, From>) scale(y, x, weight);
+        else
+            apply(detail::StoreWeighted<To, From>{static_cast<accumulator_t<To>>(weight)}, y, std::span<const From>(x));
+    }
+
+    /// targets[t][i] = sources[0][i] op sources[1][i] op ..., as the kernel of `make_reduction(op)`. At most 32 of each; aligned
+    /// as T is. \throws error bad_input: none or more of them
+    template <element T, class Op>
+        requires reduction_operation<Op, T>
+    void combine(const Op& op, std::span<const T* const> sources, std::span<T* const> targets,
+                 std::size_t count) const {
+        if constexpr (std::same_as<Op, WeightedMean>) {
+            op.check();
+            combine<T>(Sum{}, sources, targets, count);
+        } else {
+            detail::CombineElement<Op, T> body{op, 0, 0, {}, {}};
+            set_arrays(body, sources, targets);
+            detail::thrust_each(policy_, count, body);
+        }
+    }
+
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    [[nodiscard]] std::size_t first_non_finite(std::span<T> x) const {
+        return detail::thrust_fold(policy_, x.size(), detail::NonFiniteAt<std::remove_const_t<T>>{x.data()}, npos,
+                                   detail::Lesser{});
+    }
+    /// The sum of squares in double, by `SquareSum`: bits that do not depend on the system and its threads. They are not those of
+    /// the host's `sum_of_squares`, which adds in the order of positions. Cost: two reads.
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    [[nodiscard]] double sum_of_squares(std::span<T> x) const {
+        SquareSum sum(needed_exponent(x));
+        add_squares(sum, x, true);
+        return sum.value();
+    }
+    /// As `sum.add(x)`. \throws error bad_input: an element is not below sum's exponent
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void add_squares(SquareSum& sum, std::span<T> x) const {
+        add_squares(sum, x, false);
+    }
+
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    [[nodiscard]] std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) const {
+        using E = std::remove_const_t<T>;
+        const auto largest = detail::thrust_fold(policy_, x.size(), detail::MagnitudeBits<E>{x.data()},
+                                                 detail::GridBits<E>{0}, detail::Greater{});
+        return detail::needed_by(detail::magnitude_of<E>(largest), weight);
+    }
+    /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid. Two passes: one for what is
+    /// returned, one for the images.
+    template <class I, class T, class G>
+        requires floating_element<std::remove_const_t<T>>
+    std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+        return make_images<false>("to_grid", image, x, weight, grid);
+    }
+    template <class I, class T, class G>
+        requires floating_element<std::remove_const_t<T>>
+    std::int32_t add_to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+        return make_images<true>("add_to_grid", image, x, weight, grid);
+    }
+    template <floating_element T, class I, class G>
+    std::size_t from_grid(std::span<T> out, std::span<const I> image, const G& grid) const {
+        const Grid wide = checked<I, T>("from_grid", grid, image.size(), out.size());
+        apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(wide.exponent)}, out, image);
+        const std::size_t first =
+            detail::thrust_fold(policy_, image.size(), detail::MarkedAt<I>{image.data()}, npos, detail::Lesser{});
+        return first < image.size() ? first : image.size();
+    }
+    /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums straight from the ranks' numbers: all
+    /// of them fit.
+    template <floating_element T>
+    void combine_on_grid(std::span<const T* const> sources, std::span<T* const> targets, std::size_t count,
+                         double weight, const Grid& grid) const {
+        detail::check_grid<T>("combine_on_grid", grid, count, count);
+        detail::check_grid_weight("combine_on_grid", weight);
+        detail::CombineOnGridElement<T> body{detail::ImageMaker<detail::Imaging::fused>(weight, grid.exponent),
+                                             detail::ImageScale<false>(grid.exponent),
+                                             0,
+                                             0,
+                                             {},
+                                             {}};
+        set_arrays(body, sources, targets);
+        detail::thrust_each(policy_, count, body);
+    }
+
+    /// out[i] = x[i], bit by bit.
+    template <element T>
+    void copy(std::span<T> out, std::type_identity_t<std::span<const T>> x) const {
+        detail::check_sizes("copy", x.size(), out.size());
+        if (out.data() != x.data()) apply(detail::CopyElement<T>{}, out, x);
+    }
+
+private:
+    template <class Body, class T>
+    static void set_arrays(Body& body, std::span<const T* const> sources, std::span<T* const> targets) {
+        if (sources.empty() || sources.size() > detail::thrust_most_arrays)
+            detail::refuse_array_count("sources", sources.size());
+        if (targets.empty() || targets.size() > detail::thrust_most_arrays)
+            detail::refuse_array_count("targets", targets.size());
+        body.source_count = sources.size();
+        body.target_count = targets.size();
+        for (std::size_t s = 0; s < sources.size(); ++s) body.sources[s] = sources[s];
+        for (std::size_t t = 0; t < targets.size(); ++t) body.targets[t] = targets[t];
+    }
+
+    template <class I, class T, class G>
+    static Grid checked(const char* who, const G& grid, std::size_t found, std::size_t expected) {
+        if constexpr (std::same_as<G, NarrowGrid>) {
+            static_assert(std::same_as<I, std::int32_t>, "images on a NarrowGrid are std::int32_t");
+            detail::check_narrow_grid<T>(who, grid, found, expected);
+            return grid.wide();
+        } else {
+            static_assert(std::same_as<I, std::int64_t>, "images on a Grid are std::int64_t");
+            detail::check_grid<T>(who, grid, found, expected);
+            return grid;
+        }
+    }
+
+    template <bool Add, class I, class T, class G>
+    std::int32_t make_images(const char* who, std::span<I> image, std::span<T> x, double weight, const G& grid) const {
+        using E = std::remove_const_t<T>;
+        const Grid wide = checked<I, E>(who, grid, x.size(), image.size());
+        detail::check_grid_weight(who, weight);
+        const detail::ImageElement<E, I, Add> element{detail::ImageMaker<detail::Imaging::fused>(weight, wide.exponent),
+                                                      detail::most_that_fits<E>(weight, grid.exponent)};
+        const std::int32_t needed = needed_exponent(x, weight);
+        apply(element, image, std::span<const E>(x));
+        return needed;
+    }
+
+    template <class T>
+    void add_squares(SquareSum& sum, std::span<T> x, bool known) const {
+        using E = std::remove_const_t<T>;
+        const std::int32_t exponent = sum.exponent();
+        if (exponent == Grid::not_finite) return;
+        if (!known) {
+            if (const std::int32_t found = needed_exponent(x); found > exponent)
+                refuse_input({"SquareSum: an element needs the exponent ", found, "; expected at most ", exponent});
+        }
+        const std::uint64_t bits = detail::magic_bits(2 * exponent);
+        const detail::SquareImage<E> body{x.data(), bits, std::bit_cast<double>(bits)};
+        const detail::WideCount all =
+            detail::thrust_fold(policy_, x.size(), body, detail::WideCount{}, detail::AddWideCounts{});
+        sum.add_part(all.high, all.low);
+    }
+
+    Policy policy_{};
+};
+
+UNISONO_NAMESPACE_END

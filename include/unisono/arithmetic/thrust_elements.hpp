@@ -1,0 +1,168 @@
+#pragma once
+
+/// \file
+/// What Thrust's back end computes for one element, where the host's kernels have loops of another shape: bodies of
+/// thrust_loop.hpp, with the bits of those kernels.
+
+#include "unisono/arithmetic/grid_sum.hpp"
+#include "unisono/arithmetic/operations.hpp"
+#include "unisono/arithmetic/scan.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Pointers that go with a kernel's arguments.
+inline constexpr std::size_t thrust_most_arrays = 32;
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+struct Lesser {
+    template <class V>
+    UNISONO_INLINE V operator()(V a, V b) const {
+        return b < a ? b : a;
+    }
+};
+struct Greater {
+    template <class V>
+    UNISONO_INLINE V operator()(V a, V b) const {
+        return a < b ? b : a;
+    }
+};
+
+template <class T>
+struct CopyElement {
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y = x; }
+};
+
+/// To another type of floats: widened exactly, and rounded once.
+template <class To, class From>
+struct CastElement {
+    UNISONO_INLINE void operator()(To& y, const From& x) const {
+        y = canonical(static_cast<To>(static_cast<accumulator_t<To>>(widen(x))));
+    }
+};
+
+/// n sources into m targets, as `Combine`.
+template <class Op, class T>
+struct CombineElement {
+    using Fold = Folding<Op, T>;
+    Op op;
+    std::size_t source_count;
+    std::size_t target_count;
+    const T* sources[thrust_most_arrays];
+    T* targets[thrust_most_arrays];
+
+    UNISONO_INLINE void operator()(std::size_t i) const {
+        if (source_count == 1) return store(i, sources[0][i]); // a copy changes no bits
+        typename Fold::Accumulator sum = Fold::in(sources[0][i]);
+        for (std::size_t s = 1; s < source_count; ++s) sum = op(sum, Fold::in(sources[s][i]));
+        store(i, Fold::out(sum));
+    }
+    UNISONO_INLINE void store(std::size_t i, const T& value) const {
+        for (std::size_t t = 0; t < target_count; ++t) targets[t][i] = value;
+    }
+};
+
+template <class T>
+UNISONO_INLINE GridBits<T> bits_of(const T& value) {
+    if constexpr (sizeof(T) == 2) return value.bits;
+    else return std::bit_cast<GridBits<T>>(value);
+}
+
+template <class T>
+struct NonFiniteAt {
+    const T* x;
+    UNISONO_INLINE std::size_t operator()(std::size_t i) const {
+        constexpr auto mask = Exponent<T>::mask;
+        return (bits_of(x[i]) & mask) == mask ? i : npos;
+    }
+};
+
+template <class T>
+struct MagnitudeBits {
+    const T* x;
+    UNISONO_INLINE GridBits<T> operator()(std::size_t i) const {
+        return static_cast<GridBits<T>>(bits_of(x[i]) & FindLargest<T>::magnitude);
+    }
+};
+
+/// An element on a grid, or a mark where it does not fit: magnitudes beyond `most`, as bits.
+template <class T, class I, bool Add>
+struct ImageElement {
+    ImageMaker<Imaging::fused> image_of;
+    GridBits<T> most;
+
+    UNISONO_INLINE void operator()(I& image, const T& x) const {
+        const bool fits = (bits_of(x) & FindLargest<T>::magnitude) <= most;
+        const auto one = static_cast<I>(image_of(grid_wide(x)));
+        const I wanted = fits ? one : image_mark<I>;
+        if constexpr (Add) image = add_images(image, wanted);
+        else image = wanted;
+    }
+};
+
+template <class T, class I>
+struct ImageNumber {
+    ImageScale<false> number;
+    UNISONO_INLINE void operator()(T& out, const I& image) const {
+        const T value = grid_narrow<T>(number(static_cast<std::uint64_t>(std::int64_t{image})));
+        out = is_marked(image) ? quiet_nan<T>() : value;
+    }
+};
+
+template <class I>
+struct MarkedAt {
+    const I* image;
+    UNISONO_INLINE std::size_t operator()(std::size_t i) const { return is_marked(image[i]) ? i : npos; }
+};
+
+/// The sum of all sources' images as a number, as `CombineOnGrid`.
+template <class T>
+struct CombineOnGridElement {
+    ImageMaker<Imaging::fused> image_of;
+    ImageScale<false> number;
+    std::size_t source_count;
+    std::size_t target_count;
+    const T* sources[thrust_most_arrays];
+    T* targets[thrust_most_arrays];
+
+    UNISONO_INLINE void operator()(std::size_t i) const {
+        std::uint64_t sum = 0;
+        for (std::size_t s = 0; s < source_count; ++s) sum += image_of(grid_wide(sources[s][i]));
+        const T value = grid_narrow<T>(number(sum));
+        for (std::size_t t = 0; t < target_count; ++t) targets[t][i] = value;
+    }
+};
+
+/// 128 bits, as `SquareSum` has them.
+struct WideCount {
+    std::uint64_t high = 0;
+    std::uint64_t low = 0;
+};
+struct AddWideCounts {
+    UNISONO_INLINE WideCount operator()(const WideCount& a, const WideCount& b) const {
+        const std::uint64_t low = a.low + b.low;
+        return {a.high + b.high + (low < a.low ? 1u : 0u), low};
+    }
+};
+
+template <class T>
+struct SquareImage {
+    const T* x;
+    std::uint64_t bits;
+    double magic;
+
+    UNISONO_INLINE WideCount operator()(std::size_t i) const {
+        const double one = grid_wide(x[i]);
+        return {0, std::bit_cast<std::uint64_t>(__builtin_fma(one, one, magic)) - bits};
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+} // namespace detail
+UNISONO_NAMESPACE_END

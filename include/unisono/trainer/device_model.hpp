@@ -1,0 +1,140 @@
+#pragma once
+
+/// \file
+/// A model whose parameters and gradients lie in memory that the host's code must not touch, a GPU's say, trained through
+/// memory of the host.
+///
+///     Network network;                                  // parameters() and gradients() are addresses of the device
+///     un::DeviceModel model(network, un::ThrustCopies(thrust::device)); // thrust.hpp
+///     un::Trainer trainer{world, model, un::AdamW{}};   // any policy, any transport
+///
+/// It is the way that works with everything, and the slow one: see docs/device.md.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/model/wrapped_model.hpp"
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// How elements come to the host and back. Each is done when the call returns, after whatever the model enqueued before it;
+/// what the model enqueues later sees it.
+template <class C, class T>
+concept device_copies = requires(const C& copies, std::span<T> to, std::span<const T> from) {
+    copies.to_host(to, from);   ///< `from` is the device's
+    copies.to_device(to, from); ///< `to` is the device's
+    copies.zero(to);            ///< of the device
+};
+
+/// A model of the same type of elements around one in other memory. Its parameters and gradients are the host's, and so the
+/// trainer's; the device's parameters are written by each call (training, `evaluate`, `predict`, `refresh`) before the
+/// model runs, and what others write there is lost. The model must live longer, and its memory stay where it is.
+///
+/// The same bits as the model's with its memory on the host, as far as the model's own are. Memory: of the host, parameters,
+/// gradients and the largest parameter once more. Cost of a call: parameters go to the device once, gradients come back once and
+/// are zeroed there, each as soon as the model says that it is ready. \throws error bad_input: spans that do not match
+template <model M, class Copies>
+    requires device_copies<Copies, parameter_element_t<M>>
+class DeviceModel : public detail::WrappedModel<M> {
+public:
+    using detail::WrappedModel<M>::wrapped;
+    using T = parameter_element_t<M>;
+    static_assert(
+        !requires(M& m) { m.buffers(); },
+        "unisono::DeviceModel: found a model with buffers. Required: none. Why: they would be read where they are, "
+        "in memory of the device.");
+
+    explicit DeviceModel(M& model, const Copies& copies = {}) : detail::WrappedModel<M>(model), copies_(copies) {
+        std::size_t count = 0;
+        std::size_t longest = 0;
+        detail::for_each_span(model.parameters(), [&](std::span<T> one) {
+            device_.push_back(one);
+            count += one.size();
+            longest = std::max(longest, one.size());
+        });
+        detail::for_each_span(model.gradients(), [&](std::span<T> one) { device_gradients_.push_back(one); });
+        if (device_.size() != device_gradients_.size())
+            refuse_input({"DeviceModel: the model has ", device_.size(), " parameters and ", device_gradients_.size(),
+                          " gradients; expected as many"});
+        weights_.resize(count);
+        gradients_.resize(count);
+        arrived_.resize(longest);
+        std::size_t at = 0;
+        for (std::size_t p = 0; p < device_.size(); ++p) {
+            const std::size_t n = device_[p].size();
+            if (n != device_gradients_[p].size())
+                refuse_input({"DeviceModel: ", parameter_label(model, p), " has ", n, " elements and its gradient ",
+                              device_gradients_[p].size(), "; expected as many"});
+            weight_spans_.push_back({weights_.data() + at, n});
+            gradient_spans_.push_back({gradients_.data() + at, n});
+            if (n != 0) copies_.to_host(weight_spans_[p], std::span<const T>(device_[p]));
+            zero(p);
+            at += n;
+        }
+        taken_.resize(device_.size());
+    }
+    DeviceModel(const DeviceModel&) = delete;
+    DeviceModel& operator=(const DeviceModel&) = delete;
+
+    [[nodiscard]] std::span<const std::span<T>> parameters() { return weight_spans_; }
+    [[nodiscard]] std::span<const std::span<T>> gradients() { return gradient_spans_; }
+
+    template <class Batch>
+        requires trainable_on<M, Batch>
+    double operator()(const Batch& batch, Pass& pass) {
+        refresh();
+        for (std::size_t p = 0; p < device_.size() && !clean_; ++p) zero(p); // the last call threw
+        clean_ = false;
+        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
+        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
+        taking.finish();
+        clean_ = true;
+        return loss;
+    }
+    template <class Batch, class... Metrics>
+        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
+    void evaluate(const Batch& batch, Metrics&... metrics) {
+        refresh();
+        wrapped().evaluate(batch, metrics...);
+    }
+    template <class Batch>
+        requires requires(M& m, const Batch& batch) { m.predict(batch); }
+    decltype(auto) predict(const Batch& batch) {
+        refresh();
+        return wrapped().predict(batch);
+    }
+
+    /// The device's parameters become those of now: after training, before the model is used by itself.
+    void refresh() {
+        for (std::size_t p = 0; p < device_.size(); ++p)
+            if (!device_[p].empty()) copies_.to_device(device_[p], std::span<const T>(weight_spans_[p]));
+    }
+
+private:
+    void add(std::size_t p) {
+        if (device_[p].empty()) return;
+        const std::span<T> arrived(arrived_.data(), device_[p].size());
+        copies_.to_host(arrived, std::span<const T>(device_gradients_[p]));
+        accumulate(gradient_spans_[p], arrived);
+        zero(p);
+    }
+    void zero(std::size_t p) {
+        if (!device_[p].empty()) copies_.zero(device_gradients_[p]);
+    }
+
+    std::vector<std::span<T>> device_, device_gradients_;
+    std::vector<T> weights_, gradients_, arrived_;
+    std::vector<std::span<T>> weight_spans_, gradient_spans_;
+    std::vector<bool> taken_; ///< in this call
+    bool clean_ = true;       ///< the device's gradients are zero
+    Copies copies_;
+};
+
+UNISONO_NAMESPACE_END

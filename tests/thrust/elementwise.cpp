@@ -1,0 +1,181 @@
+#include "support.hpp"
+
+#include <unisono/arithmetic/kernels.hpp>
+#include <unisono/arithmetic/operations.hpp>
+
+#include <thrust/host_vector.h>
+
+using namespace thrust_test;
+
+namespace {
+
+/// The host's kernel and Thrust's, on copies of the same arrays.
+template <class T, class Run>
+void compare(const char* what, const std::vector<T>& y, Run run) {
+    std::vector<T> wanted = y;
+    std::vector<T> found = y;
+    run(wanted, false);
+    run(found, true);
+    require_same(found, wanted, what);
+}
+
+template <class T, class On>
+void combining(const On& on, std::size_t count) {
+    const std::vector<T> a = numbers<T>(11, count);
+    const std::vector<T> b = numbers<T>(12, count);
+    const std::vector<T> c = numbers<T>(13, count);
+    const auto one = [&](const auto& op, std::size_t sources) {
+        std::vector<T> wanted[2] = {a, b};
+        std::vector<T> found[2] = {a, b};
+        const T* const from[] = {found[0].data(), b.data(), c.data()}; // a target is a source
+        T* const to[] = {found[0].data(), found[1].data()};
+        const T* const host_from[] = {wanted[0].data(), b.data(), c.data()};
+        const std::byte* host_sources[3];
+        std::byte* host_targets[2];
+        for (std::size_t i = 0; i < 3; ++i) host_sources[i] = reinterpret_cast<const std::byte*>(host_from[i]);
+        for (std::size_t i = 0; i < 2; ++i) host_targets[i] = reinterpret_cast<std::byte*>(wanted[i].data());
+        const un::Reduction host = un::make_reduction<std::remove_cvref_t<decltype(op)>, T>(op);
+        host.combine(host.state, host_sources, sources, host_targets, 2, count);
+        on.template combine<T>(op, std::span(from, sources), to, count);
+        for (std::size_t i = 0; i < 2; ++i) require_same(found[i], wanted[i], "combine");
+    };
+    for (const std::size_t sources : {std::size_t{1}, std::size_t{2}, std::size_t{3}}) one(un::Sum{}, sources);
+    one(un::Product{}, 3);
+    one(un::Min{}, 3);
+    one(un::Max{}, 3);
+    if constexpr (un::floating_element<T>) one(un::WeightedMean{.weight = 2}, 3);
+}
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+struct Pair {
+    float first;
+    float second;
+};
+struct AddPairs { // contracted to an FMA it would have other bits
+    float factor;
+    UNISONO_INLINE Pair operator()(Pair a, Pair b) const {
+        return {un::detail::product(a.first, factor) + b.first, a.second < b.second ? b.second : a.second};
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+bool is_bad_input(const un::error& e) { return e.code() == un::ErrorCode::bad_input; }
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(elementwise)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(scales_and_accumulates_to_the_bits_of_the_host, On, Systems) {
+    const On on;
+    for (const std::size_t count : counts) {
+        const std::vector<float> y = numbers<float>(1, count);
+        const std::vector<float> x = numbers<float>(2, count);
+        const std::vector<un::bfloat16> half = numbers<un::bfloat16>(3, count);
+        for (const double weight : {1.0, 0.3, -2.0}) {
+            compare("scale", y, [&](auto& to, bool thrust) {
+                thrust ? on.scale(out(to), in(x), weight) : un::scale(out(to), in(x), weight);
+            });
+            compare("scale in place", y,
+                    [&](auto& to, bool thrust) { thrust ? on.scale(out(to), weight) : un::scale(out(to), weight); });
+            compare("divide", y,
+                    [&](auto& to, bool thrust) { thrust ? on.divide(out(to), weight) : un::divide(out(to), weight); });
+            compare("accumulate", y, [&](auto& to, bool thrust) {
+                thrust ? on.accumulate(out(to), in(x), weight) : un::accumulate(out(to), in(x), weight);
+            });
+            compare("accumulate bf16", y, [&](auto& to, bool thrust) {
+                thrust ? on.accumulate(out(to), in(half), weight) : un::accumulate(out(to), in(half), weight);
+            });
+            compare("accumulate_first", half, [&](auto& to, bool thrust) {
+                thrust ? on.accumulate_first(out(to), in(x), weight) : un::accumulate_first(out(to), in(x), weight);
+            });
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(combines_to_the_bits_of_the_host, On, Systems) {
+    const On on;
+    for (const std::size_t count : {std::size_t{1}, std::size_t{4097}, std::size_t{9001}}) {
+        combining<float>(on, count);
+        combining<un::float16>(on, count); // accumulated in float, rounded once
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_other_types_and_operations) {
+    const On<Cpp> on;
+    combining<double>(on, 5001);
+    combining<un::bfloat16>(on, 5001);
+    combining<std::int64_t>(on, 5001);
+    combining<unsigned char>(on, 5001);
+}
+
+BOOST_AUTO_TEST_CASE(a_users_operation_on_a_users_type) {
+    std::vector<Pair> a(5000, Pair{1.1f, 2}), b(5000, Pair{0.7f, 3});
+    b[7].second = 1;
+    const Pair* const from[] = {a.data(), b.data()};
+    Pair* const to[] = {a.data()};
+    const AddPairs op{0.3f};
+    On<Cpp>().combine<Pair>(op, from, to, a.size());
+    volatile float product = 1.1f * 0.3f;
+    BOOST_TEST(a[4999].first == product + 0.7f);
+    BOOST_TEST(a[4999].second == 3);
+    BOOST_TEST(a[7].second == 2);
+}
+
+BOOST_AUTO_TEST_CASE(casts_round_once_and_back_is_exact) {
+    const On<Cpp> on;
+    const auto round_trip = [&]<class Half>(Half) {
+        const std::vector<float> x = numbers<float>(4, 9001);
+        std::vector<Half> half(x.size());
+        on.cast(out(half), in(x));
+        for (std::size_t i = 0; i < x.size(); ++i)
+            BOOST_REQUIRE(same_bits(half[i], un::detail::canonical(static_cast<Half>(x[i]))));
+        std::vector<float> back(x.size());
+        on.cast(out(back), in(half));
+        std::vector<Half> again(x.size());
+        on.cast(out(again), in(back));
+        require_same(again, half, "there and back");
+    };
+    round_trip(un::bfloat16{});
+    round_trip(un::float16{});
+}
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(finds_what_is_not_finite, On, Systems) {
+    const On on;
+    for (const std::size_t count : counts) {
+        std::vector<float> x = finite<float>(5, count);
+        BOOST_TEST(on.first_non_finite(in(x)) == un::npos);
+        for (const std::size_t at : {std::size_t{10000}, std::size_t{4096}, std::size_t{4094}, std::size_t{0}}) {
+            if (at >= count) continue;
+            x[at] = at % 3 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+            BOOST_TEST(on.first_non_finite(in(x)) == at);
+        }
+    }
+    std::vector<un::float16> half(5000);
+    half[4999].bits = 0xfc00u;
+    BOOST_TEST(on.first_non_finite(in(half)) == 4999u);
+}
+
+BOOST_AUTO_TEST_CASE(refuses_what_cannot_be) {
+    const On<Cpp> on;
+    std::vector<float> x(4), y(5);
+    BOOST_CHECK_EXCEPTION(on.accumulate(out(y), in(x)), un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(on.scale(out(y), in(x), 2), un::error, is_bad_input);
+    const std::vector<const float*> many(33, x.data());
+    float* const to[] = {x.data()};
+    BOOST_CHECK_EXCEPTION(on.combine<float>(un::Sum{}, many, to, 4), un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(on.combine<float>(un::Sum{}, {}, to, 4), un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(on.combine<float>(un::WeightedMean{.weight = -1}, std::span(many).first(2), to, 4), un::error,
+                          is_bad_input);
+}
+
+BOOST_AUTO_TEST_CASE(spans_of_thrusts_vectors) {
+    thrust::host_vector<float> vector(3, 2.0f);
+    On<Cpp>().scale(un::span_of(vector), 1.5);
+    BOOST_TEST(vector[2] == 3.0f);
+    const thrust::host_vector<float>& constant = vector;
+    BOOST_TEST(un::span_of(constant).size() == 3u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,86 @@
+// Compiled by nvcc, and not run: all that unisono/thrust.hpp has, for memory of a GPU. check.py looks at the code.
+#include <unisono/thrust.hpp>
+
+#include <unisono/arithmetic/kernels.hpp>
+#include <unisono/optimizer/adagrad.hpp>
+#include <unisono/optimizer/adam.hpp>
+#include <unisono/optimizer/rmsprop.hpp>
+#include <unisono/optimizer/sgd.hpp>
+
+#include <thrust/device_vector.h>
+
+namespace un = unisono;
+
+namespace {
+
+template <class T>
+using Vector = thrust::device_vector<T>;
+
+// A policy that were not known for a GPU's would get a thread for each tile and not for each element.
+static_assert(un::detail::runs_on_gpu<std::remove_cvref_t<decltype(thrust::device)>>);
+static_assert(un::detail::runs_on_gpu<decltype(thrust::cuda::par.on(cudaStream_t{}))>);
+static_assert(un::detail::runs_on_gpu<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))>);
+static_assert(!un::detail::runs_on_gpu<std::remove_cvref_t<decltype(thrust::host)>>);
+
+/// The user's own.
+struct Mix {
+    float share;
+    UNISONO_ON_DEVICE float operator()(float a, float b) const { return a < b ? b : a + share; }
+};
+
+/// Its memory is the device's.
+struct Network {
+    Vector<float> weights = Vector<float>(100), gradient = Vector<float>(100);
+    std::span<float> parameters() { return un::span_of(weights); }
+    std::span<float> gradients() { return un::span_of(gradient); }
+    double operator()(int, un::Pass&) { return 0; }
+};
+
+template <class T>
+void grids(const auto& on, std::span<T> x) {
+    Vector<std::int64_t> image(x.size());
+    const un::Grid grid = un::Grid::above<T>(on.needed_exponent(x), 3);
+    on.to_grid(un::span_of(image), x, 0.5, grid);
+    on.add_to_grid(un::span_of(image), x, 2.0, grid);
+    on.from_grid(x, std::span<const std::int64_t>(un::span_of(image)), grid);
+}
+
+} // namespace
+
+int main() {
+    // A stream of one's own: what Thrust calls asynchronous as far as it can be.
+    const un::ThrustArithmetic on(thrust::cuda::par.on(cudaStream_t{}));
+    Vector<float> floats(1000, 1.0f), sum(1000);
+    Vector<un::float16> halves(1000);
+    const std::span<float> x = un::span_of(floats), y = un::span_of(sum);
+
+    on.accumulate(y, x, 0.5);
+    on.accumulate(y, un::span_of(halves), 0.5);
+    on.scale(y, 0.25);
+    on.divide(y, 3);
+    on.cast(un::span_of(halves), x);
+    const float* const from[] = {x.data(), y.data()};
+    float* const to[] = {x.data()};
+    on.combine<float>(un::Sum{}, from, to, x.size());
+    on.combine<float>(Mix{0.5f}, from, to, x.size());
+    on.combine_on_grid<float>(from, to, x.size(), 0.5, un::Grid{0});
+    grids(on, x);
+    Vector<std::int32_t> narrow(1000);
+    on.add_to_grid(un::span_of(narrow), x, 1.0, un::NarrowGrid{3, 26});
+    double result = on.sum_of_squares(x) + static_cast<double>(on.first_non_finite(x));
+
+    const auto train = [&](const auto& policy, const auto& clipping, auto gradients) {
+        un::ThrustOptimizerState<Vector<float>> state(policy.state(), x.size());
+        un::update_on(on, policy, state.all(), x, gradients, {.learning_rate = 0.1}, clipping, un::span_of(halves));
+    };
+    train(un::AdamW{}, un::ClipByValue{}, un::span_of(halves));
+    train(un::Sgd{.momentum = 0.9}, un::NoClipping{}, y);
+    train(un::Adagrad{}, un::NoClipping{}, y);
+    train(un::RmsProp{.momentum = 0.9}, un::NoClipping{}, y);
+
+    Network network;
+    un::DeviceModel model(network, un::ThrustCopies{});
+    un::Pass pass;
+    result += model(1, pass);
+    return result > 0 ? 0 : 1;
+}

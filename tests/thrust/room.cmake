@@ -1,0 +1,23 @@
+# Thrust's systems of the host that this machine has, in one program.
+target_link_libraries(${room_target} PRIVATE unisono::thrust)
+set_target_properties(${room_target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON) # made without OpenMP
+find_package(OpenMP QUIET COMPONENTS CXX)
+if(OpenMP_CXX_FOUND)
+    target_link_libraries(${room_target} PRIVATE OpenMP::OpenMP_CXX)
+    target_compile_definitions(${room_target} PRIVATE UNISONO_TEST_OMP)
+endif()
+find_package(TBB QUIET)
+if(TBB_FOUND)
+    target_link_libraries(${room_target} PRIVATE TBB::tbb)
+    target_compile_definitions(${room_target} PRIVATE UNISONO_TEST_TBB)
+endif()
+
+# nvcc, where it is: compiled for GPUs of today, and no product contracted where bits are promised. Nothing of it is run here.
+if(UNISONO_NVCC AND NOT UNISONO_SANITIZED)
+    add_test(NAME thrust/nvcc COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/nvcc/check.py ${UNISONO_NVCC}
+                                      ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties(thrust/nvcc PROPERTIES TIMEOUT 900 SKIP_REGULAR_EXPRESSION "skipped: ")
+elseif(NOT UNISONO_SANITIZED)
+    add_test(NAME thrust/nvcc COMMAND ${CMAKE_COMMAND} -E echo "skipped: no nvcc")
+    set_tests_properties(thrust/nvcc PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
+endif()

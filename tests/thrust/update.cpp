@@ -1,0 +1,100 @@
+#include "support.hpp"
+
+#include <unisono/guard/clip_by_value.hpp>
+#include <unisono/optimizer/adagrad.hpp>
+#include <unisono/optimizer/adam.hpp>
+#include <unisono/optimizer/rmsprop.hpp>
+#include <unisono/optimizer/sgd.hpp>
+
+#include <thrust/device_vector.h>
+
+using namespace thrust_test;
+
+namespace {
+
+constexpr std::size_t count = 9001;
+
+/// Three updates on the host, in passes of their own, and on Thrust in one: the same bits everywhere.
+template <class T, class G = T, class Clipping = un::NoClipping, class On, class Policy>
+void train(const On& on, const Policy& policy, const Clipping& clipping = {}) {
+    std::vector<T> host = finite<T>(71, count);
+    std::vector<T> parameters = host;
+    std::vector<un::bfloat16> low(count), host_low(count);
+    auto host_state = un::start<T>(policy, count);
+    un::ThrustOptimizerState<thrust::device_vector<T>> state(policy.state(), count);
+    for (std::uint64_t number = 1; number <= 3; ++number) {
+        const std::vector<G> gradients = finite<G>(80 + number, count);
+        const un::OptimizerStep step{
+            .learning_rate = 0.01 / static_cast<double>(number), .number = number, .gradient_scale = 1.0 / 3};
+        std::vector<T> wide(count);
+        un::accumulate_first(out(wide), in(gradients));
+        un::OptimizerStep host_step = step;
+        if constexpr (Clipping::changes_elements) {
+            clipping.clip(out(wide), step.gradient_scale);
+            host_step.gradient_scale = 1;
+        }
+        policy.update(host_state.all(), out(host), in(wide), host_step);
+        un::accumulate_first(out(host_low), in(host));
+        // A slice a time, as owners do, and the model's image only now and then.
+        const std::size_t cut = 4099;
+        un::update_on(on, policy, state.slice(0, cut), out(parameters).first(cut), in(gradients).first(cut), step,
+                      clipping, out(low).first(cut));
+        un::update_on(on, policy, state.slice(cut, count - cut), out(parameters).subspan(cut),
+                      in(gradients).subspan(cut), step, clipping);
+        on.cast(out(low).subspan(cut), in(parameters).subspan(cut));
+        require_same(parameters, host, "parameters");
+        require_same(low, host_low, "the model's image");
+        for (std::size_t a = 0; a < state.size(); ++a) {
+            const auto found = state.array(a);
+            const auto wanted = host_state.array(a);
+            require_same(std::vector<T>(found.begin(), found.end()), std::vector<T>(wanted.begin(), wanted.end()),
+                         "state");
+        }
+    }
+}
+
+bool is_bad_input(const un::error& e) { return e.code() == un::ErrorCode::bad_input; }
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(update)
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(has_the_bits_of_the_host, On, Systems) {
+    const On on;
+    train<float>(on, un::AdamW{.weight_decay = 0.1});
+    train<float>(on, un::Sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.01});
+}
+
+BOOST_AUTO_TEST_CASE(every_optimizer) {
+    const On<Cpp> on;
+    train<float>(on, un::Sgd{.weight_decay = 0.01});
+    train<float>(on, un::Sgd{.momentum = 0.9}); // by the shorter formula, too
+    train<double>(on, un::Adam{.amsgrad = true});
+    train<float>(on, un::Adagrad{.learning_rate_decay = 0.1, .initial_accumulator = 0.5});
+    train<float>(on, un::RmsProp{});
+    train<float>(on, un::RmsProp{.momentum = 0.9});
+    train<float>(on, un::RmsProp{.centered = true});
+    train<double>(on, un::RmsProp{.momentum = 0.9, .centered = true});
+}
+
+BOOST_AUTO_TEST_CASE(clips_unscales_and_widens_in_the_same_pass) {
+    const On<Cpp> on;
+    train<float>(on, un::AdamW{}, un::ClipByValue{.limit = 0.5});
+    train<float, un::bfloat16>(on, un::Sgd{.momentum = 0.9}, un::ClipByValue{.limit = 0.5});
+    train<float, un::float16>(on, un::Sgd{});
+}
+
+BOOST_AUTO_TEST_CASE(refuses_sizes_that_differ) {
+    const On<Cpp> on;
+    std::vector<float> four(4), five(5);
+    std::vector<un::bfloat16> low(3);
+    const un::Sgd sgd{.momentum = 0.9};
+    un::ThrustOptimizerState<thrust::device_vector<float>> state(sgd.state(), 4);
+    BOOST_CHECK_EXCEPTION(un::update_on(on, sgd, state.all(), out(four), in(five), {}), un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(un::update_on(on, sgd, state.slice(0, 3), out(four), in(four), {}), un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(un::update_on(on, sgd, state.all(), out(four), in(four), {}, un::NoClipping{}, out(low)),
+                          un::error, is_bad_input);
+    BOOST_CHECK_EXCEPTION(static_cast<void>(state.slice(3, 2)), un::error, is_bad_input);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
