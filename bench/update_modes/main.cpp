@@ -251,6 +251,9 @@ int main(int argc, char** argv) {
     table.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
     table.add("Diloco, 32", train(images, epochs, 32, un::Diloco<>{.steps = 32}));
     table.add("Diloco, 128", train(images, epochs, 128, un::Diloco<>{.steps = 128}));
+    table.add("  Diloco, 128, int8 wire", train(images, epochs, 128, un::Diloco<>{.steps = 128}, un::Int8Wire{}));
+    table.add("  Diloco, 128, PowerSGD 1",
+              train(images, epochs, 128, un::Diloco<>{.steps = 128}, un::PowerSgd{.rank = 1}));
     table.add("bounded staleness, 0", serve(images, epochs, momentum, un::BoundedStaleness{.staleness = 0}));
     table.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
     table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));

@@ -280,9 +280,15 @@ int main() {
 #endif
 
 // case: compression_of_local_updates
-// expect: or an update that does not declare `agrees`
+// expect-success
 #ifdef CASE_compression_of_local_updates
     train(model, un::Bf16Wire{}, un::LocalSteps{});
+#endif
+
+// case: compression_with_servers
+// expect: or an update that declares neither `agrees` nor `local`
+#ifdef CASE_compression_with_servers
+    train(model, un::Bf16Wire{}, un::Asynchronous{});
 #endif
 
 // case: compression_ignores_reducer

@@ -14,6 +14,8 @@
 #include "unisono/guard/finite.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/update/diloco.hpp"
+#include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -85,6 +87,14 @@ BOOST_AUTO_TEST_CASE(
 BOOST_AUTO_TEST_CASE(composed_with_others) {
     check_answer(2, 1e-5, un::Int8Wire{.block = 4}, un::Accumulate{.steps = 2}, un::ClipByNorm{.max_norm = 5});
     check_answer(3, 1e-5, un::Bf16Wire{}, un::BySamples{}, un::Accumulate{.steps = 3});
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_meet_compress_how_far_they_have_come) {
+    for (const int ranks : {1, 2, 3}) {
+        check_answer(ranks, 1e-6, un::Int8Wire{.block = 4}, un::LocalSteps{.steps = 3});
+        check_answer(ranks, 1e-6, un::TopK{.fraction = 0.5}, un::LocalSteps{.steps = 2, .warm_up = 5});
+        check_answer(ranks, 1e-3, un::Bf16Wire{}, un::Diloco<>{.steps = 4}, un::RingReducer{});
+    }
 }
 
 BOOST_AUTO_TEST_CASE(a_skipped_update_leaves_nothing_behind) {

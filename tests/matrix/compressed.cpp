@@ -20,11 +20,11 @@ namespace {
 constexpr un::Sgd momentum = {.learning_rate = 0.1, .momentum = 0.8};
 
 /// `within`: how far from the serial loop's a weight may be, as a part of the largest; what compression leaves over is still to come.
-template <class Wire, class Sampler, class Accumulation, class Weighing, class Optimizer, class Clipping,
+template <class Wire, class Update, class Sampler, class Accumulation, class Weighing, class Optimizer, class Clipping,
           class... Others>
-void check_wire(double within, const Wire& wire, const Sampler& sampler, const Accumulation& accumulation,
-                const Weighing& weighing, const Optimizer& optimizer, const Clipping& clipping,
-                const Others&... others) {
+void check_wire(double within, const Wire& wire, const Update& update, const Sampler& sampler,
+                const Accumulation& accumulation, const Weighing& weighing, const Optimizer& optimizer,
+                const Clipping& clipping, const Others&... others) {
     ++counts().ran;
     for (const World& tried : worlds()) {
         const int ranks = tried.ranks;
@@ -37,9 +37,10 @@ void check_wire(double within, const Wire& wire, const Sampler& sampler, const A
         const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
             Model model;
             un::RowData<double, double> data{inputs(), columns, targets()};
-            un::Trainer trainer{world,        model,    wire,      sampler,
-                                accumulation, weighing, optimizer, un::Buckets{.first_bytes = 1, .bytes = 24},
-                                clipping,     others...};
+            un::Trainer trainer{world,    model,     update,
+                                wire,     sampler,   accumulation,
+                                weighing, optimizer, un::Buckets{.first_bytes = 1, .bytes = 24},
+                                clipping, others...};
             trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
             Result& mine = results->at(static_cast<std::size_t>(world.rank()));
             const std::vector<double> values = model.values();
@@ -47,12 +48,13 @@ void check_wire(double within, const Wire& wire, const Sampler& sampler, const A
             mine.updates = trainer.updates();
         });
         BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Wire::name << ", "
-                                 << Optimizer::name << ", " << Sampler::name << ", " << Accumulation::name) {
+                                 << Update::name << ", " << Optimizer::name << ", " << Sampler::name << ", "
+                                 << Accumulation::name) {
             for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
             const std::uint64_t updates = results->at(0).updates;
             BOOST_TEST(updates > 0u);
-            const auto expected = serial(ranks, un::Synchronous{}, sampler, accumulation, weighing, optimizer,
-                                         un::ConstantRate{}, clipping, updates);
+            const auto expected = serial(ranks, update, sampler, accumulation, weighing, optimizer, un::ConstantRate{},
+                                         clipping, updates);
             double largest = 0, off = 0;
             for (std::size_t j = 0; j < columns; ++j) {
                 largest = std::max(largest, std::abs(expected[j]));
@@ -80,8 +82,6 @@ void count_refused() {
     const auto with_update = [&]<class Update>(const Update&) {
         count_if_refused<Wire, un::NativeReducer, false, Update, un::Replicated>();
     };
-    with_update(un::LocalSteps{});
-    with_update(un::Diloco<>{});
     with_update(un::Asynchronous{});
     with_update(un::BoundedStaleness{});
     with_update(un::DelayCompensated{});
@@ -114,21 +114,24 @@ BOOST_AUTO_TEST_CASE(compressed) {
     const un::InterleavedSampler interleaved{.replicas = 2, .seed = 7};
     const un::SequentialSampler in_order{};
     const un::ScatterSampler scattered{.seed = 8};
-    check_wire(0.02, un::Bf16Wire{}, shuffled, un::NoAccumulation{}, un::BySamples{}, momentum, un::NoClipping{},
-               un::RingReducer{.chunk_bytes = 16});
-    check_wire(0.005, un::Fp16Wire{}, interleaved, un::Accumulate{.steps = 2}, un::ByTokens{}, momentum,
-               un::ClipByValue{.limit = 0.1}, un::TreeReducer{}, un::NoGuard{});
-    check_wire(0.02, un::Int8Wire{.block = 4}, in_order, un::AccumulateSamples{.samples = 7}, un::ReplicasAlike{},
-               un::RmsProp{.learning_rate = 0.01}, un::NoClipping{});
-    check_wire(0.05, un::Fp8Wire{.block = 4}, scattered, un::NoAccumulation{}, un::BySamples{},
-               un::Adam{.learning_rate = 0.02}, un::ClipByNorm{.max_norm = 0.3});
-    check_wire(0.3, un::OneBit{.warm_up = 4}, shuffled, un::AccumulateTokens{.tokens = 20}, un::ByTokens{}, momentum,
+    check_wire(0.02, un::Bf16Wire{}, un::Synchronous{}, shuffled, un::NoAccumulation{}, un::BySamples{}, momentum,
+               un::NoClipping{}, un::RingReducer{.chunk_bytes = 16});
+    check_wire(0.005, un::Fp16Wire{}, un::Synchronous{}, interleaved, un::Accumulate{.steps = 2}, un::ByTokens{},
+               momentum, un::ClipByValue{.limit = 0.1}, un::TreeReducer{}, un::NoGuard{});
+    check_wire(0.02, un::Int8Wire{.block = 4}, un::Diloco<>{.steps = 2, .warm_up = 2}, in_order,
+               un::AccumulateSamples{.samples = 7}, un::ReplicasAlike{}, un::RmsProp{.learning_rate = 0.01},
                un::NoClipping{});
-    check_wire(0.5, un::TopK{.fraction = 0.4}, interleaved, un::NoAccumulation{}, un::BySamples{}, momentum,
-               un::NoClipping{}, AgreeFirst{});
-    check_wire(1e-11, un::PowerSgd{.rank = 1}, scattered, un::Accumulate{.steps = 3}, un::ReplicasAlike{},
-               un::Adagrad{.learning_rate = 0.05}, un::NoClipping{}, un::HalvingDoublingReducer{}); // of vectors
-    check_wire(0.5, un::Adasum{}, in_order, un::Accumulate{.steps = 2}, un::BySamples{}, momentum, un::NoClipping{});
+    check_wire(0.05, un::Fp8Wire{.block = 4}, un::Synchronous{}, scattered, un::NoAccumulation{}, un::BySamples{},
+               un::Adam{.learning_rate = 0.02}, un::ClipByNorm{.max_norm = 0.3});
+    check_wire(0.3, un::OneBit{.warm_up = 4}, un::Synchronous{}, shuffled, un::AccumulateTokens{.tokens = 20},
+               un::ByTokens{}, momentum, un::NoClipping{});
+    check_wire(0.5, un::TopK{.fraction = 0.4}, AgreeFirst{}, interleaved, un::NoAccumulation{}, un::BySamples{},
+               momentum, un::NoClipping{});
+    check_wire(1e-11, un::PowerSgd{.rank = 1}, un::LocalSteps{.steps = 3}, scattered, un::Accumulate{.steps = 3},
+               un::ReplicasAlike{}, un::Adagrad{.learning_rate = 0.05}, un::NoClipping{},
+               un::HalvingDoublingReducer{}); // of vectors
+    check_wire(0.5, un::Adasum{}, un::Synchronous{}, in_order, un::Accumulate{.steps = 2}, un::BySamples{}, momentum,
+               un::NoClipping{});
 }
 
 BOOST_AUTO_TEST_CASE(compressions_that_are_refused) {

@@ -206,7 +206,7 @@ public:
     void discard() {
         gradient_.soil();
         if constexpr (compresses) {
-            if (next_bucket_ != 0) wire_.forget();
+            if (next_bucket_ != 0 && !alone_) wire_.forget();
         }
         if constexpr (on_grid) gradient_.widen();
     }
@@ -221,6 +221,7 @@ public:
     [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_.all(); }
     [[nodiscard]] std::span<const Slice> owned() const { return extents_.owned(); }
     [[nodiscard]] ReducerRun& run() { return run_; }
+    [[nodiscard]] auto& wire() { return wire_; }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
     /// Of this update's gradient, where clipping measured it; else 0. The same on all ranks.

@@ -19,7 +19,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// For updates that are not local: nothing.
-template <class World, class T, class Policy>
+template <class World, class T, class Policy, class Compression>
 class Meeting {
 public:
     template <class Flat>
@@ -31,9 +31,10 @@ public:
 };
 
 /// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
-template <class World, class T, class Policy>
+/// Compressed are the differences to the parameters that the ranks had in common, whose leftovers the next meeting brings.
+template <class World, class T, class Policy, class Compression>
     requires requires { requires Policy::local; }
-class Meeting<World, T, Policy> {
+class Meeting<World, T, Policy, Compression> {
 public:
     Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
         : world_(&world), flat_(&flat), policy_(policy) {
@@ -46,12 +47,14 @@ public:
     [[nodiscard]] bool alone(std::uint64_t updates) const { return policy_.alone(updates); }
     /// Such an update begins: all ranks hold the same parameters if it is the first since they met.
     void depart() {
-        if constexpr (has_outer) {
+        if constexpr (has_common) {
             if (own_ != 0 || !common_.empty()) return;
             common_.resize(flat_->count());
             flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) {
                 std::copy_n(one.parameters, one.count, common_.data() + one.flat);
             });
+        }
+        if constexpr (has_outer) {
             state_ = OptimizerState<T>(policy_.outer.state(), flat_->count());
         }
     }
@@ -59,17 +62,25 @@ public:
     [[nodiscard]] bool due() { return policy_.meets_after(++own_); }
 
     /// All ranks' parameters become equal. Nothing to do if no rank has made an update of its own since the last time.
-    template <class Run>
-    void meet(Run& run, std::vector<Operation>& operations) {
+    /// `wire`: a compression's run, by which differences travel; it has carried the gradients of a warm-up before, maybe.
+    template <class Run, class Wire>
+    void meet(Run& run, Wire& wire, std::vector<Operation>& operations) {
         if (own_ == 0) return;
         own_ = 0;
         if (!has_outer && world_->size() == 1) return;
         if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        if constexpr (compresses) {
+            if (met_ == 0) wire.forget(); // what is left over of gradients
+        }
         for (std::size_t b = 0; b < flat_->layout().buckets().size(); ++b) {
             const Slice& bucket = flat_->bucket(b);
             flat_->visit(bucket, [&](const Stretch<T>& one) { set_out(one); });
-            operations.push_back(run.sum(*world_, std::span<T>(image_.data() + bucket.first, bucket.count)));
+            T* const values = image_.data() + bucket.first;
+            if (world_->size() == 1) continue;
+            if constexpr (compresses) wire.begin(b, values, run);
+            else operations.push_back(run.sum(*world_, std::span<T>(values, bucket.count)));
         }
+        if constexpr (compresses) wire.finish();
         for (Operation& operation : operations) operation.wait();
         operations.clear();
         ++met_;
@@ -80,12 +91,14 @@ public:
     [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
 
 private:
+    static constexpr bool compresses = Compression::compresses;
+    static constexpr bool has_common = compresses || requires(const Policy& policy) { policy.outer.state(); };
     static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
 
     /// What this rank says: its parameters, or how far it has come, the other way round.
     void set_out(const Stretch<T>& one) {
         T* const image = image_.data() + one.flat;
-        if constexpr (has_outer) {
+        if constexpr (has_common) {
             const T* const from = common_.data() + one.flat;
             for (std::size_t i = 0; i < one.count; ++i) image[i] = from[i] - one.parameters[i];
         } else {
@@ -99,6 +112,11 @@ private:
             policy_.outer.update(state_.slice(one.flat, one.count), common, std::span<const T>(image),
                                  {policy_.outer.learning_rate, met_, 1.0 / world_->size()});
             std::copy_n(common.data(), one.count, one.parameters);
+        } else if constexpr (has_common) {
+            T* const common = common_.data() + one.flat;
+            divide(image, world_->size());
+            for (std::size_t i = 0; i < one.count; ++i) common[i] -= image[i];
+            std::copy_n(common, one.count, one.parameters);
         } else {
             divide(image, world_->size());
             std::copy_n(image.data(), one.count, one.parameters);
@@ -109,7 +127,7 @@ private:
     const FlatModel<T>* flat_;
     Policy policy_;
     Memory<T> image_;
-    std::vector<T> common_;   ///< with an outer optimizer: the parameters when the ranks last met
+    std::vector<T> common_;   ///< with an outer optimizer or a compression: the parameters when the ranks last met
     OptimizerState<T> state_; ///< the outer optimizer's
     std::uint64_t own_ = 0;   ///< updates of this rank alone since then
     std::uint64_t met_ = 0;   ///< how often

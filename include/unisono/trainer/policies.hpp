@@ -34,7 +34,7 @@
 /// | who needs agreement is given an update that agrees, or is local or served | else one rank skips what another applies   |
 /// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
 /// | clipping that needs agreement is given an update that agrees              | the norm is of all ranks' gradient           |
-/// | what compresses is given no owners, plain sums and an update that agrees | it forms the sum of all, of what it was given |
+/// | what compresses is given no owners, plain sums and an update that agrees or is local | it forms the sum of all, of what it was given |
 /// | what has an exchange of its own is given no reducer                       | it would not be used                         |
 /// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
 /// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
@@ -242,7 +242,7 @@ struct CompressionRules {
     static constexpr bool compresses = Compression::compresses;
     static constexpr bool nobody_owns = !compresses || !(gives_owners<Reducer> || may_give_owners<Sharding>);
     static constexpr bool sums_are_plain = !compresses || !Summation::reproducible;
-    static constexpr bool update_agrees = !compresses || agrees<Update>;
+    static constexpr bool update_agrees = !compresses || agrees<Update> || local_update<Update>;
     static constexpr bool sums_all = nobody_owns && sums_are_plain && update_agrees;
     static constexpr bool has_its_way = !Compression::own_exchange || !ReducerGiven;
     static constexpr bool good = sums_all && has_its_way;
@@ -251,7 +251,7 @@ struct CompressionRules {
     static constexpr std::string_view refusal =
         !nobody_owns      ? "a compression forms the sum for all ranks, and owners share it out"
         : !sums_are_plain ? "a compression rounds, and the sums are reproducible"
-        : !update_agrees  ? "a compression sums the gradients of all, and the update is each rank's own or has servers"
+        : !update_agrees  ? "a compression sums what all ranks have, and the update has servers or does not agree"
         : !has_its_way    ? "the compression has an exchange of its own and would not use the reducer"
                           : "";
 };

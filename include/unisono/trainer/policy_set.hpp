@@ -85,8 +85,8 @@ struct TrainerPolicies {
     static_assert(
         compression_sums_all,
         "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
-        "`gives_owners` or `reproducible`, or an update that does not declare `agrees`. Required: every rank owns "
-        "everything, plain sums, and Synchronous or the like. "
+        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`. Required: every "
+        "rank owns everything, plain sums, and for instance Synchronous or LocalSteps. "
         "Why: a compression forms the sum of all ranks' gradients, for all ranks, and rounds.");
     static constexpr bool compression_has_its_way = Compressing::has_its_way;
     static_assert(

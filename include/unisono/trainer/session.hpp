@@ -76,7 +76,7 @@ public:
 
     using Exchanges =
         std::conditional_t<shards_gradients<typename Policies::Sharding>, UnitExchange<Context>, Exchange<Context>>;
-    using Meetings = Meeting<World, T, typename Policies::Update>;
+    using Meetings = Meeting<World, T, typename Policies::Update, typename Policies::Compression>;
     struct NoService {};
     using Served = std::conditional_t<served, Service<Exchange<Context>, typename Policies::Update>, NoService>;
     /// Ranks make updates of their own, which may fail on one of them.
@@ -146,7 +146,7 @@ public:
             service_->meet();
         } else if constexpr (local) {
             [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-            meeting_->meet(exchange_->run(), operations_);
+            meeting_->meet(exchange_->run(), exchange_->wire(), operations_);
         }
     }
 

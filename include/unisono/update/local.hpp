@@ -12,6 +12,7 @@
 /// the parameters of the last meeting, by the mean of how far the ranks have gone from there, the other way round (the pseudo-gradient
 /// of federated averaging). After a meeting the parameters are equal on all ranks, to the bit.
 ///
+/// With a compression the ranks say how far they have come from the parameters that they last had in common, and that is compressed.
 /// The inner optimizer's state stays with its rank. A NaN that a guard finds stops, or skips, that rank's own update.
 
 #include "unisono/core/error.hpp"
