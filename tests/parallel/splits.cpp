@@ -30,7 +30,7 @@ double first_value(std::size_t output, std::size_t input) {
     return std::sin(static_cast<double>(13 * output + 7 * input + 1)) / 3;
 }
 
-constexpr std::size_t wide = 7, most = 4000;
+constexpr std::size_t wide = 7;
 
 /// What a model's ranks know after a batch: loss, outputs, and the gradient of the first layer, which is on all ranks.
 struct Found {

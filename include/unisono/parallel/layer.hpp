@@ -119,8 +119,8 @@ public:
 
     Layers() = default;
     /// `Layers<float> layers{Dense{784, 100}, Relu{100}, Dense{100, 10}};`
-    template <layer_of<T>... L>
-        requires(sizeof...(L) > 0)
+    template <class... L>
+        requires(sizeof...(L) > 0 && !(std::same_as<L, Layers> || ...)) && (layer_of<L, T> && ...)
     explicit Layers(L... layers) {
         (add(std::move(layers)), ...);
     }

@@ -131,7 +131,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
     Operation arriving;
     bool arrives = false, ended = false;
     std::uint64_t number = 0;
-    nanoseconds last_word = steady_now();
+    nanoseconds last_word = steady_now(), posted = last_word;
     const nanoseconds often = world.timeout().count() / 8;
     const auto tell = [&](std::uint64_t word) {
         for (const int rank : told) out.tell(word, rank);
@@ -164,15 +164,17 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
             if (!first.there && !arrives) {
                 arriving = start_receive(world, first.result, from(first.number), output_tag);
                 arrives = true;
+                posted = steady_now();
             }
-            if (arrives) {
-                const bool must = ended || pending.size() == places;
-                if (must) arriving.wait();
-                if (must || arriving.poll()) {
-                    first.there = true;
-                    arrives = false;
-                    arriving.wait();
-                }
+            if (arrives && !arriving.poll()) {
+                // Where nothing else can be done; or the deadline has passed, which is then told.
+                if (ended || pending.size() == places) arriving.wait();
+                else if (steady_now() - posted > world.timeout().count()) arriving.wait(std::chrono::nanoseconds(1));
+            }
+            if (arrives && arriving.poll()) {
+                arriving.wait();
+                first.there = true;
+                arrives = false;
             }
             if (first.there) {
                 sink(std::span<const T>(first.result));
@@ -182,7 +184,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
         }
         if (!idle || ended) continue;
         world.check();
-        if (steady_now() - last_word > often) tell(still_there);
+        if (pending.empty() && steady_now() - last_word > often) tell(still_there);
         std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     out.wait_all();
@@ -194,8 +196,9 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
 /// source has said `last` and all results are out. A result has the bits of `predict` where micro-batches are as large as requests.
 ///
 /// Waits: the other ranks wait for requests, for ever, since rank 0 says every eighth of the group's timeout that it is still there; so a
-/// source returns sooner than that. Errors: bad_input for a request that is no whole samples or too large, on rank 0, and aborted on the
-/// others: who serves strangers looks at requests first; what source, sink or a layer throw, which all ranks name; peer_lost.
+/// source returns sooner than that, and a request takes less than three quarters of the timeout.
+/// Errors: bad_input for a request that is no whole samples or too large, on rank 0, and aborted on the others: who serves strangers
+/// looks at requests first; what source, sink or a layer throw, which all ranks name; timeout, peer_lost.
 template <class Model, class Source, class Sink>
 void serve(Model& model, Source source, Sink sink, const StreamOptions& options = {}) {
     using T = parameter_element_t<Model>;
