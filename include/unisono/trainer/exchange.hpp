@@ -4,8 +4,6 @@
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 
 #include "unisono/compression/compression.hpp"
-#include "unisono/core/list.hpp"
-#include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
@@ -30,7 +28,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
