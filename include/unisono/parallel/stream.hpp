@@ -18,6 +18,7 @@
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/group/operation.hpp"
+#include "unisono/model/model.hpp"
 #include "unisono/parallel/layer.hpp"
 #include "unisono/trainer/failure.hpp"
 
