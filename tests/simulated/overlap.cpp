@@ -48,7 +48,8 @@ double ratio(const Setting& setting, const Policies&... policies) {
 
 } // namespace
 
-BOOST_AUTO_TEST_SUITE(overlap)
+// Of no use under a sanitizer: one rank runs at a time.
+BOOST_AUTO_TEST_SUITE(overlap, *boost::unit_test::label("slow"))
 
 BOOST_AUTO_TEST_CASE(an_update_takes_little_longer_than_its_backward_pass_or_its_reduction) {
     BOOST_TEST(ratio({.ranks = 2}) <= 1.15);
