@@ -45,6 +45,6 @@ find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
     # On few sizes, and every result is verified; no time is asserted.
     add_test(NAME bench_peers COMMAND ${Python3_EXECUTABLE} ${folder}/compare.py ${CMAKE_CURRENT_BINARY_DIR} --quick
-                                      --sizes 8 65536 --skip-without-mpi)
+                                      --sizes 8 65536 --skip-without-mpi --plot ${CMAKE_CURRENT_BINARY_DIR}/peers.svg)
     set_tests_properties(bench_peers PROPERTIES LABELS bench SKIP_RETURN_CODE 77 TIMEOUT 300 RUN_SERIAL ON)
 endif()

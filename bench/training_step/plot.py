@@ -2,7 +2,7 @@
 
 from svg import line, text
 
-COLOURS = {"floor": "#7f8c8d", "together": "#c0392b", "sharded": "#d68910", "blocked together": "#e59894",
+COLOURS = {"floor": "#7f8c8d", "lockstep": "#b2babb", "together": "#c0392b", "sharded": "#d68910", "blocked together": "#e59894",
            "blocked sharded": "#f5cba7", "torch together": "#1f618d"}
 LEFT, TOP, BAR, GROUP, HEIGHT = 60, 70, 34, 60, 300
 
@@ -11,7 +11,7 @@ def bars_of(result):
     """(what it is, ratio) of one network's bars."""
     for name, ways in result["contenders"].items():
         for way, one in ways.items():
-            if way == "one" or (name != "unisono" and way == "floor"):
+            if way == "one" or (name != "unisono" and way in ("floor", "lockstep")):
                 continue
             yield (way if name == "unisono" else name + " " + way), one["ratio"]
 

@@ -25,6 +25,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstdint>
@@ -51,7 +52,7 @@ enum class ShortWindow : std::uint8_t {
 };
 
 template <class W>
-concept accumulation_window = std::copyable<W> && requires(W& window, const W& view, const Totals& next) {
+concept accumulation_window = detail::copyable_value<W> && requires(W& window, const W& view, const Totals& next) {
     window.add(next);
     window.reset();
     { view.would_close(next) } -> std::same_as<bool>;

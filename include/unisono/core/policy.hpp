@@ -8,6 +8,7 @@
 /// State that lives during a run is not in the policy but in what the policy makes for a run.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstdint>
@@ -45,7 +46,7 @@ constexpr std::string_view name_of(Family which) {
 }
 
 template <class P>
-concept policy = std::copyable<P> && std::equality_comparable<P> && requires {
+concept policy = detail::copyable_value<P> && detail::comparable_value<P> && requires {
     { P::name } -> std::convertible_to<std::string_view>;
     { P::family } -> std::convertible_to<Family>;
 };

@@ -20,6 +20,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -34,7 +35,7 @@ UNISONO_NAMESPACE_BEGIN
 template <class D>
 concept data_set = requires(D& data, std::span<const std::size_t> indices) {
     { data.size() } -> std::convertible_to<std::size_t>;
-    { data.batch(indices) } -> std::movable;
+    { data.batch(indices) } -> detail::movable_value;
 };
 
 /// What a data set's `batch` returns.

@@ -6,6 +6,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/data/data.hpp"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ UNISONO_NAMESPACE_BEGIN
 /// Where the loader takes its index lists from: a sampler's stream, or anything like it. `next()` gives something with
 /// `samples`, valid until the following call, and whatever else the consumer wants to know about a batch.
 template <class S>
-concept index_stream = std::movable<S> && requires(S& stream, const S& view) {
+concept index_stream = detail::movable_value<S> && requires(S& stream, const S& view) {
     { view.done() } -> std::same_as<bool>;
     requires std::same_as<std::remove_cvref_t<decltype(stream.next().samples)>, std::span<const std::size_t>>;
     requires std::semiregular<std::remove_cvref_t<decltype(stream.next())>>;

@@ -7,6 +7,7 @@
 #include "unisono/core/config.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <pthread.h>
 #include <sched.h>
 
@@ -48,7 +49,7 @@ private:
 inline void bind_to_core(int rank) {
     const cpu_set_t all = own_cores();
     int skip = rank % std::max(1, CPU_COUNT(&all));
-    for (int core = 0; core < CPU_SETSIZE; ++core) {
+    for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
         if (!CPU_ISSET(core, &all) || skip-- != 0) continue;
         cpu_set_t one;
         CPU_ZERO(&one);

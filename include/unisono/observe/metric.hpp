@@ -20,6 +20,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/observe/exact_sum.hpp"
 
 #include <concepts>
@@ -45,8 +46,8 @@ concept saves_itself = requires(M& metric, const M& other, std::vector<double>& 
 } // namespace detail
 
 template <class M>
-concept mergeable_metric = std::copyable<M> && (std::is_trivially_copyable_v<M> ||
-                                                detail::saves_itself<M>)&&requires(M& metric, const M& other) {
+concept mergeable_metric = detail::copyable_value<M> && (std::is_trivially_copyable_v<M> ||
+                                                         detail::saves_itself<M>)&&requires(M& metric, const M& other) {
     metric.merge(other);
     { other.value() } -> std::convertible_to<double>;
 };

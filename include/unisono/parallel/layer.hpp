@@ -22,6 +22,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/model/pass.hpp"
 
 #include <concepts>
@@ -67,14 +68,14 @@ struct LayerBackward {
 };
 
 template <class L, class T>
-concept layer_of =
-    std::movable<L> && requires(L& layer, LayerForward<T>& ahead, LayerBackward<T>& back, std::span<T> values) {
-        { layer.inputs() } -> std::convertible_to<std::size_t>;
-        { layer.outputs() } -> std::convertible_to<std::size_t>;
-        layer.forward(ahead);
-        layer.backward(back);
-        requires !requires { layer.parameters(); } || requires { layer.initialise(values); };
-    };
+concept layer_of = detail::movable_value<L> &&
+                   requires(L& layer, LayerForward<T>& ahead, LayerBackward<T>& back, std::span<T> values) {
+                       { layer.inputs() } -> std::convertible_to<std::size_t>;
+                       { layer.outputs() } -> std::convertible_to<std::size_t>;
+                       layer.forward(ahead);
+                       layer.backward(back);
+                       requires !requires { layer.parameters(); } || requires { layer.initialise(values); };
+                   };
 
 namespace detail {
 

@@ -25,6 +25,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -63,7 +64,7 @@ inline constexpr std::size_t gradient_places = 2;
 
 template <class S>
 concept pipeline_schedule =
-    std::copyable<S> && requires(const S& schedule, const PipelineShape& shape, detail::AnyWork visit) {
+    detail::copyable_value<S> && requires(const S& schedule, const PipelineShape& shape, detail::AnyWork visit) {
         { S::name } -> std::convertible_to<std::string_view>;
         { schedule.chunks } -> std::convertible_to<std::uint32_t>; ///< of each stage
         schedule.work(shape, visit);                               ///< calls visit(PipelineWork) in order

@@ -38,6 +38,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -92,15 +93,16 @@ struct MicroBatch {
 
 /// A rank's micro-batches of one epoch. `restart` keeps the memory and names the next epoch.
 template <class S>
-concept sample_stream = std::movable<S> && requires(S& stream, const S& view, Epoch epoch, std::int64_t consumed) {
-    { stream.next() } -> std::same_as<MicroBatch>; // error bad_input when done
-    { view.done() } -> std::same_as<bool>;
-    { view.rounds() } -> std::same_as<std::int64_t>;       // from the position where it was started
-    { view.global_batch() } -> std::same_as<std::int64_t>; // samples of a full round, all replicas together
-    { view.position() } -> std::same_as<Position>;         // whole rounds only
-    stream.restart(epoch);
-    stream.restart(epoch, consumed);
-};
+concept sample_stream =
+    detail::movable_value<S> && requires(S& stream, const S& view, Epoch epoch, std::int64_t consumed) {
+        { stream.next() } -> std::same_as<MicroBatch>; // error bad_input when done
+        { view.done() } -> std::same_as<bool>;
+        { view.rounds() } -> std::same_as<std::int64_t>;       // from the position where it was started
+        { view.global_batch() } -> std::same_as<std::int64_t>; // samples of a full round, all replicas together
+        { view.position() } -> std::same_as<Position>;         // whole rounds only
+        stream.restart(epoch);
+        stream.restart(epoch, consumed);
+    };
 
 template <class S>
 concept sampler_policy = policy_of<S, Family::sampler> &&

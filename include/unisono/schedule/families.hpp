@@ -5,6 +5,7 @@
 /// each collective that it offers, which returns the schedule of one rank; a member that it lacks means that another family
 /// must serve. `chunk_bytes` asks the executor to cut data into lanes of about that size (0: one lane).
 
+#include "unisono/core/value.hpp"
 #include "unisono/schedule/barrier.hpp"
 #include "unisono/schedule/direct.hpp"
 #include "unisono/schedule/halving_doubling.hpp"
@@ -55,7 +56,7 @@ concept offers = requires(const Family& family, const Shape& shape) {
 /// A plain value with a name that offers at least one collective.
 template <class F>
 concept schedule_family =
-    std::copyable<F> && std::equality_comparable<F> &&
+    detail::copyable_value<F> && detail::comparable_value<F> &&
     requires {
         { F::name } -> std::convertible_to<std::string_view>;
     } &&

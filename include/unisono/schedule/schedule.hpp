@@ -66,6 +66,7 @@
 /// commutative or not, told apart: every schedule may reorder operands.
 
 #include "unisono/core/config.hpp"
+#include "unisono/core/value.hpp"
 
 #include <concepts>
 #include <cstdint>
@@ -202,7 +203,7 @@ struct AnyVisitor {
 /// contribution reaches each result exactly once, sends match receives, nobody deadlocks with channels that hold
 /// `channel_depth()` messages, no step of a round touches what another receives into, and the cost is as claimed.
 template <class S>
-concept collective_schedule = std::copyable<S> && std::equality_comparable<S> &&
+concept collective_schedule = detail::copyable_value<S> && detail::comparable_value<S> &&
                               requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
                                   { S::collective } -> std::convertible_to<Collective>;
                                   { S::name } -> std::convertible_to<std::string_view>;

@@ -32,7 +32,7 @@ struct TreePlace {
     }
     [[nodiscard]] constexpr std::uint32_t children() const {
         std::uint32_t count = 0;
-        for (std::uint32_t at = 0; at < level(); ++at) count += has_child(at) ? 1 : 0;
+        for (std::uint32_t at = 0; at < level(); ++at) count += has_child(at) ? 1U : 0U;
         return count;
     }
     [[nodiscard]] constexpr int child(std::uint32_t at) const { return rank_at(shape, 1 << at); }
