@@ -117,7 +117,7 @@ template <network_transport Transport>
 template <transport Transport, class Body>
 void run_joined(Body body, const JoinOptions& options = {}) {
     if (const std::exception_ptr failed =
-            detail::run_rank(join<Transport>(options), RunOptions{.timeout = options.timeout}, body))
+            detail::run_rank<Transport>(join<Transport>(options), RunOptions{.timeout = options.timeout}, body))
         std::rethrow_exception(failed);
 }
 

@@ -330,6 +330,31 @@ inline std::vector<World> worlds() {
 
 // --- one combination ---------------------------------------------------------------------------------------------------
 
+struct Result { // of processes, maybe
+    std::array<double, columns> weights;
+    std::uint64_t updates;
+};
+using Results = std::array<Result, 5>;
+
+/// Every rank has the same bits, and they are the oracle's, to rounding.
+inline void compare(const World& tried, std::span<const std::string_view> names,
+                    const std::vector<unisono_test::Outcome>& outcomes, const Results& results,
+                    const std::vector<double>& expected, double tolerance) {
+    std::string which;
+    for (const std::string_view name : names) which.append(which.empty() ? "" : ", ").append(name);
+    BOOST_TEST_CONTEXT(tried.ranks << (tried.processes ? " processes: " : " threads: ") << which) {
+        for (const auto& outcome : outcomes) BOOST_TEST(!outcome.failed, outcome.what);
+        BOOST_TEST(results[0].updates > 0u);
+        for (int rank = 0; rank < tried.ranks; ++rank) {
+            const auto& one = results[static_cast<std::size_t>(rank)].weights;
+            BOOST_TEST(one == results[0].weights, boost::test_tools::per_element());
+            for (std::size_t j = 0; j < columns; ++j)
+                BOOST_TEST(std::abs(one[j] - expected[j]) <= tolerance * std::max(1.0, std::abs(expected[j])),
+                           "weight " << j << " is " << one[j] << ", expected " << expected[j]);
+        }
+    }
+}
+
 template <class Reducer, class Update, class Sharding, class Guard, class Optimizer, class Sampler, class Accumulation,
           class Weighing, class Rate, class Summation = un::PlainSums, class Clipping = un::NoClipping>
 void check(const Reducer& reducer, const Update& update, const Sharding& sharding, const Guard& guard,
@@ -346,11 +371,7 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
             if constexpr (requires { reducer.servers; }) {
                 if (reducer.servers > ranks) continue;
             }
-            struct Result { // of processes, maybe
-                std::array<double, columns> weights;
-                std::uint64_t updates;
-            };
-            const test::Shared<std::array<Result, 5>> results;
+            const test::Shared<Results> results;
             const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
                 ModelFor<Sharding> model;
                 un::RowData<double, double> data{inputs(), columns, targets()};
@@ -367,24 +388,13 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                 mine.updates = trainer.updates();
             });
             const std::uint64_t updates = results->at(0).updates;
-            BOOST_TEST_CONTEXT(ranks << (tried.processes ? " processes: " : " threads: ") << Reducer::name << ", "
-                                     << Update::name << ", " << Sharding::name << ", " << Guard::name << ", "
-                                     << Optimizer::name << ", " << Sampler::name << ", " << Accumulation::name << ", "
-                                     << Weighing::name << ", " << Rate::name << ", " << Clipping::name) {
-                for (const auto& outcome : all) BOOST_TEST(!outcome.failed, outcome.what);
-                // On a grid doubles have 45 bits below their parameter's greatest.
-                constexpr double tolerance = Summation::reproducible ? 1e-9 : 1e-11;
-                const auto expected =
-                    serial(ranks, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
-                BOOST_TEST(updates > 0u);
-                for (int rank = 0; rank < ranks; ++rank) {
-                    const auto& one = results->at(static_cast<std::size_t>(rank)).weights;
-                    BOOST_TEST(one == results->at(0).weights, boost::test_tools::per_element());
-                    for (std::size_t j = 0; j < columns; ++j)
-                        BOOST_TEST(std::abs(one[j] - expected[j]) <= tolerance * std::max(1.0, std::abs(expected[j])),
-                                   "weight " << j << " is " << one[j] << ", expected " << expected[j]);
-                }
-            }
+            constexpr std::string_view names[] = {Reducer::name,   Update::name,  Sharding::name,     Guard::name,
+                                                  Optimizer::name, Sampler::name, Accumulation::name, Weighing::name,
+                                                  Rate::name,      Clipping::name};
+            // On a grid doubles have 45 bits below their parameter's greatest.
+            compare(tried, names, all, *results,
+                    serial(ranks, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates),
+                    Summation::reproducible ? 1e-9 : 1e-11);
         }
     }
 }

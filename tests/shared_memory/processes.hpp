@@ -132,7 +132,7 @@ std::vector<int> run_strangers(int ranks, Body body, const unisono::RunOptions& 
                     return unisono::join<unisono::SharedMemory>(
                         unisono::rendezvous(unisono::identity_of(rank, ranks), point, {.timeout = 30s, .linger = 10s}));
                 };
-                status = unisono::detail::run_rank(join(), options, body) ? 1 : 0;
+                status = unisono::detail::run_rank<unisono::SharedMemory>(join(), options, body) ? 1 : 0;
             } catch (const std::exception& failed) {
                 std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
             }

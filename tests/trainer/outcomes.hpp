@@ -21,27 +21,28 @@ struct Outcome {
     [[nodiscard]] bool says(const std::string& text) const { return what.find(text) != std::string::npos; }
 };
 
-/// Runs body(world) on each rank; what a rank throws is its outcome. Waits end after half a minute.
-template <class Body>
-std::vector<Outcome> outcomes(int ranks, Body body) {
-    struct Plain { // the ranks may be processes
-        bool failed, ours;
-        unisono::ErrorCode code;
-        int rank;
-        char what[1000];
-        void tell(bool of_ours, unisono::ErrorCode found, int who, const std::string& text) {
-            failed = true;
-            ours = of_ours;
-            code = found;
-            rank = who;
-            text.copy(what, sizeof what - 1);
-        }
-    };
-    const test::Shared<std::array<Plain, 8>> told;
+namespace detail {
+
+struct Told { // by ranks that may be processes
+    bool failed, ours;
+    unisono::ErrorCode code;
+    int rank;
+    char what[1000];
+    void tell(bool of_ours, unisono::ErrorCode found, int who, const std::string& text) {
+        failed = true;
+        ours = of_ours;
+        code = found;
+        rank = who;
+        text.copy(what, sizeof what - 1);
+    }
+};
+
+inline std::vector<Outcome> outcomes(int ranks, unisono::detail::RankBody<test::Transport> body) {
+    const test::Shared<std::array<Told, 8>> told;
     const auto run = [&] {
         test::run(ranks,
                   [&](auto& world) {
-                      Plain& mine = told->at(static_cast<std::size_t>(world.rank()));
+                      Told& mine = told->at(static_cast<std::size_t>(world.rank()));
                       try {
                           body(world);
                       } catch (const unisono::error& found) {
@@ -58,7 +59,7 @@ std::vector<Outcome> outcomes(int ranks, Body body) {
         } catch (const unisono::error&) {
             // the world's fault, of which each rank has told
             bool any = false;
-            for (const Plain& one : *told) any = any || one.failed;
+            for (const Told& one : *told) any = any || one.failed;
             if (!any) throw;
         }
     } else {
@@ -66,10 +67,18 @@ std::vector<Outcome> outcomes(int ranks, Body body) {
     }
     std::vector<Outcome> all;
     for (int rank = 0; rank < ranks; ++rank) {
-        const Plain& one = told->at(static_cast<std::size_t>(rank));
+        const Told& one = told->at(static_cast<std::size_t>(rank));
         all.push_back({one.failed, one.ours, one.code, one.failed ? one.rank : -1, one.what});
     }
     return all;
+}
+
+} // namespace detail
+
+/// Runs body(world) on each rank; what a rank throws is its outcome. Waits end after half a minute.
+template <class Body>
+std::vector<Outcome> outcomes(int ranks, Body body) {
+    return detail::outcomes(ranks, body);
 }
 
 } // namespace unisono_test

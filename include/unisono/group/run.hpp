@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -40,9 +41,25 @@ concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::
 
 namespace detail {
 
+/// What a rank does, without its type: so that what makes ranks is compiled once for a transport.
+template <class Transport>
+class RankBody {
+public:
+    template <class Body>
+        requires(!std::is_same_v<Body, RankBody>)
+    RankBody(Body& body)
+        : body_(std::addressof(body)),
+          call_([](void* of, Group<Transport>& world) { (*static_cast<Body*>(of))(world); }) {}
+    void operator()(Group<Transport>& world) const { call_(body_, world); }
+
+private:
+    void* body_;
+    void (*call_)(void*, Group<Transport>&);
+};
+
 /// Runs one rank's body; what it throws becomes the world's fault, so that the other ranks stop.
-template <class Transport, class Body>
-std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, Body& body) {
+template <class Transport>
+std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
     world.set_timeout(options.timeout);
     const int rank = world.rank();
     const auto fail = [&](const std::string& what) {
@@ -70,11 +87,11 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, B
 }
 
 /// The same for one that is still to be made; if it cannot be, that is the world's fault, too.
-template <class Transport, class Body>
+template <class Transport>
 std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::World>& shared, int rank,
-                                     const RunOptions& options, Body& body) {
+                                     const RunOptions& options, RankBody<Transport> body) {
     try {
-        return run_rank(Group(Transport(shared, rank)), options, body);
+        return run_rank<Transport>(Group(Transport(shared, rank)), options, body);
     } catch (const error& refused) {
         Fault fault = refused.why();
         if (fault.rank < 0) fault.rank = rank;
@@ -92,11 +109,13 @@ inline void check_run(int ranks, const RunOptions& options) {
 }
 
 /// `run` on a world that is there already.
-template <class Transport, class Body>
-void run_world(const std::shared_ptr<typename Transport::World>& shared, Body& body, const RunOptions& options) {
+template <class Transport>
+void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
+               const RunOptions& options) {
     const int ranks = shared->size();
     if (ranks == 1) {
-        if (const auto failed = run_rank(Group(Transport(shared, 0)), options, body)) std::rethrow_exception(failed);
+        if (const auto failed = run_rank<Transport>(Group(Transport(shared, 0)), options, body))
+            std::rethrow_exception(failed);
         return;
     }
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));

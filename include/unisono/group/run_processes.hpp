@@ -21,11 +21,12 @@ concept process_transport = thread_transport<T> && requires(const typename T::Wo
 namespace detail {
 
 /// What one rank's process does; its exit status.
-template <class Transport, class Body>
-int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, const RunOptions& options, Body& body) {
+template <class Transport>
+int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, const RunOptions& options,
+            RankBody<Transport> body) {
     try {
         if (options.bind_to_cores) bind_to_core(rank);
-        return run_rank(Group(Transport(shared, rank)), options, body) ? 1 : 0;
+        return run_rank<Transport>(Group(Transport(shared, rank)), options, body) ? 1 : 0;
     } catch (const std::exception& failed) { // before the body began
         shared->abort(rank, Fault{.code = ErrorCode::refused,
                                   .rank = rank,
@@ -65,8 +66,9 @@ inline Fault lost_process(const ProcessEnd& end) {
 }
 
 /// `run` on a world that is there already, in processes forked here.
-template <class Transport, class Body>
-void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, Body& body, const RunOptions& options) {
+template <class Transport>
+void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
+                      const RunOptions& options) {
     const int ranks = shared->size();
     if (ranks == 1) return run_world<Transport>(shared, body, options);
     refuse_other_threads("run");

@@ -10,6 +10,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/policy_fields.hpp"
 
 #include <array>
 #include <cstddef>
@@ -43,23 +44,42 @@ void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<s
 }
 
 /// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on all ranks
-template <class World, std::size_t N>
-void agree_on(World& world, std::string_view operation, const std::array<std::string_view, N>& names,
-              const std::array<std::int64_t, N>& mine) {
+template <class World>
+void agree_on(World& world, std::string_view operation, std::span<const std::string_view> names,
+              std::span<const std::int64_t> mine) {
     if (world.size() == 1) return;
-    std::array<std::uint64_t, N> words;
-    for (std::size_t i = 0; i < N; ++i) words[i] = static_cast<std::uint64_t>(mine[i]);
-    List<std::uint64_t> all(N * static_cast<std::size_t>(world.size()));
+    const std::size_t count = mine.size();
+    List<std::uint64_t> words;
+    for (const std::int64_t one : mine) words.push_back(static_cast<std::uint64_t>(one));
+    List<std::uint64_t> all(count * static_cast<std::size_t>(world.size()));
     gather_words(world, words, all);
-    for (std::size_t i = 0; i < N; ++i) {
+    for (std::size_t i = 0; i < count; ++i) {
         for (int rank = 1; rank < world.size(); ++rank) {
-            const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * N + i]);
+            const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * count + i]);
             const auto expected = static_cast<std::int64_t>(all[i]);
             if (found == expected) continue;
             throw_mismatch(operation, rank,
                            concat({names[i], " is ", found, " on rank ", rank, " and ", expected,
                                    " on rank 0; expected the same on all ranks"}));
         }
+    }
+}
+
+/// Ranks that train with different policies would drift apart without a word.
+template <class World>
+void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
+    if (world.size() == 1) return;
+    List<std::uint64_t> mine;
+    for (const PolicyFacts& one : facts) mine.push_back(one.hash());
+    List<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
+    gather_words(world, mine, all);
+    for (std::size_t i = mine.size(); i < all.size(); ++i) {
+        if (all[i] == all[i % mine.size()]) continue;
+        const PolicyFacts& one = facts[i % mine.size()];
+        const int rank = static_cast<int>(i / mine.size());
+        throw_mismatch("Trainer", rank,
+                       concat({"rank ", rank, " has another ", one.family, " than rank 0 (here: ", one.text(),
+                               "); expected policies of equal parameters on all ranks"}));
     }
 }
 

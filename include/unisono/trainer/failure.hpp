@@ -19,11 +19,9 @@ public:
     using error::error;
 };
 
-/// Runs `body`. What it throws goes on to the caller as it is, after the world has been told: every other rank's pending
-/// and later calls throw an `error` that names this rank and has the exception's text. Alone there is nobody to tell, and
-/// the caller may go on after catching it.
-template <class World, class Body>
-auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
+/// Tells all other ranks of the exception that is being handled, unless all throw it.
+template <class World>
+void tell_all(World& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
         if (world.size() == 1) return;
         const int rank = world.rank();
@@ -35,17 +33,27 @@ auto telling_all(World& world, std::string_view operation, Body&& body) -> declt
                           .message = concat({"rank ", rank, " ", message})});
     };
     try {
-        return body();
-    } catch (const agreed_error&) {
         throw;
+    } catch (const agreed_error&) {
+        return;
     } catch (const error& failed) {
         tell(failed.code(), concat({"failed: ", failed.what()}));
-        throw;
     } catch (const std::exception& failed) {
         tell(ErrorCode::aborted, concat({"threw: ", failed.what()}));
-        throw;
     } catch (...) {
         tell(ErrorCode::aborted, "threw something that is no std::exception");
+    }
+}
+
+/// Runs `body`. What it throws goes on to the caller as it is, after the world has been told: every other rank's pending
+/// and later calls throw an `error` that names this rank and has the exception's text. Alone there is nobody to tell, and
+/// the caller may go on after catching it.
+template <class World, class Body>
+auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
+    try {
+        return body();
+    } catch (...) {
+        tell_all(world, operation);
         throw;
     }
 }

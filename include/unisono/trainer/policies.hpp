@@ -256,15 +256,19 @@ struct CompressionRules {
                           : "";
 };
 
-/// The given value of that type, or a default one. Where a policy was given twice (refused above) the first one.
-template <class Wanted>
-Wanted take() {
-    return {};
+/// Which of the given types that is; -1: none. Where a policy was given twice (refused above) the first one.
+template <class Wanted, class... Given>
+consteval int position_of() {
+    int at = 0, found = -1;
+    ((std::is_same_v<Wanted, Given>&& found < 0 ? found = at++ : at++), ...);
+    return found;
 }
-template <class Wanted, class First, class... Rest>
-Wanted take(First& first, Rest&... rest) {
-    if constexpr (std::is_same_v<First, Wanted>) return std::move(first);
-    else return take<Wanted>(rest...);
+
+/// What lies there, or a default one.
+template <class Wanted, bool Given>
+Wanted take([[maybe_unused]] void* const* all, [[maybe_unused]] int at) {
+    if constexpr (Given) return std::move(*static_cast<Wanted*>(all[at]));
+    else return {};
 }
 
 } // namespace detail

@@ -23,6 +23,8 @@
 #include "unisono/update/served.hpp"
 #include "unisono/update/synchronous.hpp"
 
+#include <array>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -123,14 +125,7 @@ struct TrainerPolicies {
         sharding_policy<Sharding> && optimizer_policy<Optimizer> && learning_rate_policy<LearningRate> &&
         weighing<Weighing> && CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
 
-    explicit TrainerPolicies(Given&... given)
-        : sampler(take<Sampler>(given...)), accumulation(take<Accumulation>(given...)),
-          compression(take<Compression>(given...)), reducer(take<Reducer>(given...)), guard(take<Guard>(given...)),
-          clipping(take<Clipping>(given...)), scaling(take<Scaling>(given...)), update(take<Update>(given...)),
-          sharding(take<Sharding>(given...)), optimizer(take<Optimizer>(given...)),
-          learning_rate(take<LearningRate>(given...)), weighing_policy(take<Weighing>(given...)),
-          observer(take<Observer>(given...)), summation(take<Summation>(given...)), hosting(take<Hosting>(given...)),
-          trace(take<Tracing>(given...)), buckets(take<Buckets>(given...)) {}
+    explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
         std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
@@ -161,6 +156,23 @@ struct TrainerPolicies {
     Hosting hosting;
     Tracing trace;
     Buckets buckets;
+
+private:
+    using Places = std::array<void*, sizeof...(Given) + 1>;
+
+    template <class Wanted>
+    static Wanted of(const Places& given) {
+        constexpr int at = position_of<Wanted, Given...>();
+        return take<Wanted, (at >= 0)>(given.data(), at);
+    }
+
+    explicit TrainerPolicies(const Places& given)
+        : sampler(of<Sampler>(given)), accumulation(of<Accumulation>(given)), compression(of<Compression>(given)),
+          reducer(of<Reducer>(given)), guard(of<Guard>(given)), clipping(of<Clipping>(given)),
+          scaling(of<Scaling>(given)), update(of<Update>(given)), sharding(of<Sharding>(given)),
+          optimizer(of<Optimizer>(given)), learning_rate(of<LearningRate>(given)), weighing_policy(of<Weighing>(given)),
+          observer(of<Observer>(given)), summation(of<Summation>(given)), hosting(of<Hosting>(given)),
+          trace(of<Tracing>(given)), buckets(of<Buckets>(given)) {}
 };
 
 } // namespace detail

@@ -14,6 +14,7 @@
 #include "unisono/trainer/meeting.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
+#include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/service.hpp"
 #include "unisono/trainer/sharding_costs.hpp"
@@ -92,7 +93,7 @@ public:
             policies_.clipping.check();
             policies_.compression.check();
             policies_.scaling.check();
-            agree_on_policies();
+            agree_on_policies(world, policies_.facts());
             Context context{policies_.reducer,   policies_.compression,     sharding(),
                             policies_.guard,     policies_.clipping,        policies_.scaling,
                             policies_.optimizer, policies_.weighing_policy, policies_.summation};
@@ -225,7 +226,7 @@ public:
             if (!range.only_new() && policies_.summation.on_misfit != decltype(policies_.summation.on_misfit)::widen)
                 return false;
             if (++repeated_ > most_repeats)
-                refuse_input({"Reproducible: the gradient of ", parameter_label(*model_, range.misfit()),
+                refuse_input({"Reproducible: the gradient of ", label(range.misfit()),
                               " still does not fit a grid after ", most_repeats,
                               " repetitions of the update; does the model give the same gradients for the same batch? "
                               "(expected of it: see verify_reproducible)"});
@@ -245,28 +246,8 @@ public:
             if (report.committed || exchange_->offence().rank < 0) return;
             if (skips()) return;
             const Offence& offence = exchange_->offence();
-            if (offence.elsewhere)
-                throw Refusal(Fault{
-                    .code = ErrorCode::not_finite,
-                    .rank = -1,
-                    .peer = -1,
-                    .operation = std::string(operation),
-                    .sequence = 0,
-                    .message = concat({"a gradient of another part of the model, on ranks of another group, is NaN or "
-                                       "infinite, in update ",
-                                       exchange_->applied() + 1,
-                                       "; the parameters are as they were before it, on all ranks"})});
-            throw Refusal(Fault{
-                .code = ErrorCode::not_finite,
-                .rank = offence.rank,
-                .peer = -1,
-                .operation = std::string(operation),
-                .sequence = 0,
-                .message =
-                    concat({(offence.loss ? std::string("the loss")
-                                          : concat({"the gradient of ", parameter_label(*model_, offence.parameter)})),
-                            " is NaN or infinite on rank ", offence.rank, ", in update ", exchange_->applied() + 1,
-                            "; the parameters are as they were before it, on all ranks"})});
+            throw Refusal(not_finite(offence, offence.loss || offence.elsewhere ? "" : label(offence.parameter),
+                                     exchange_->applied() + 1, operation));
         }
     }
 
@@ -320,50 +301,15 @@ private:
     void stop_if_no_norm(const UpdateReport& report, std::string_view operation) {
         if (report.committed || std::isfinite(report.gradient_norm)) return;
         if (Policies::Guard::inspects && policies_.guard.on_offence() == OnOffence::skip) return;
-        throw Refusal(Fault{
-            .code = ErrorCode::not_finite,
-            .rank = -1,
-            .peer = -1,
-            .operation = std::string(operation),
-            .sequence = 0,
-            .message = concat({"the norm of the gradient is ", report.gradient_norm, ", in update ",
-                               exchange_->applied() + 1, ", so that ", Policies::Clipping::name,
-                               " has nothing to go by; the parameters are as they were before it, on all ranks"})});
+        throw Refusal(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
     }
     void stop_if_misfit(const UpdateReport& report, std::string_view operation) {
         const auto& range = exchange_->gradients().range();
         if (report.committed || range.fits()) return;
-        const std::size_t parameter = range.misfit();
         if (policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip) return;
-        throw agreed_error(Fault{
-            .code = ErrorCode::refused,
-            .rank = -1,
-            .peer = -1,
-            .operation = std::string(operation),
-            .sequence = 0,
-            .message =
-                concat({"the gradient of ", parameter_label(*model_, parameter),
-                        " does not fit the grid on which it is summed, in update ", exchange_->applied() + 1,
-                        "; the parameters are as they were before it, on all ranks, and the grid is wider now"})});
+        throw agreed_error(misfit(label(range.misfit()), exchange_->applied() + 1, operation));
     }
-
-    /// Ranks that train with different parameters would drift apart without a word.
-    void agree_on_policies() const {
-        if (world_->size() == 1) return;
-        const std::vector<PolicyFacts> facts = policies_.facts();
-        List<std::uint64_t> mine;
-        for (const PolicyFacts& one : facts) mine.push_back(one.hash());
-        List<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world_->size()));
-        gather_words(*world_, mine, all);
-        for (std::size_t i = mine.size(); i < all.size(); ++i) {
-            if (all[i] == all[i % mine.size()]) continue;
-            const PolicyFacts& one = facts[i % mine.size()];
-            const int rank = static_cast<int>(i / mine.size());
-            throw_mismatch("Trainer", rank,
-                           concat({"rank ", rank, " has another ", one.family, " than rank 0 (here: ", one.text(),
-                                   "); expected policies of equal parameters on all ranks"}));
-        }
-    }
+    [[nodiscard]] std::string label(std::size_t parameter) const { return parameter_label(*model_, parameter); }
 
     World* world_;
     Model* model_;

@@ -1,0 +1,54 @@
+#pragma once
+
+/// \file
+/// Why an update did not happen, in words: what all ranks throw, or one that goes its own way.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/trainer/offence.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why) {
+    return {.code = code,
+            .rank = rank,
+            .peer = -1,
+            .operation = std::string(operation),
+            .sequence = 0,
+            .message = concat({why, "; the parameters are as they were before it, on all ranks"})};
+}
+
+/// `label`: the parameter's, where it is one of this group's.
+inline Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update,
+                        std::string_view operation) {
+    if (offence.elsewhere)
+        return refused_update(ErrorCode::not_finite, -1, operation,
+                              concat({"a gradient of another part of the model, on ranks of another group, is NaN or "
+                                      "infinite, in update ",
+                                      update}));
+    return refused_update(ErrorCode::not_finite, offence.rank, operation,
+                          concat({(offence.loss ? std::string("the loss") : concat({"the gradient of ", label})),
+                                  " is NaN or infinite on rank ", offence.rank, ", in update ", update}));
+}
+
+inline Fault no_norm(double norm, std::string_view clipping, std::uint64_t update, std::string_view operation) {
+    return refused_update(ErrorCode::not_finite, -1, operation,
+                          concat({"the norm of the gradient is ", norm, ", in update ", update, ", so that ", clipping,
+                                  " has nothing to go by"}));
+}
+
+inline Fault misfit(const std::string& label, std::uint64_t update, std::string_view operation) {
+    Fault fault = refused_update(
+        ErrorCode::refused, -1, operation,
+        concat({"the gradient of ", label, " does not fit the grid on which it is summed, in update ", update}));
+    fault.message += ", and the grid is wider now";
+    return fault;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
