@@ -6,6 +6,7 @@
 
 #include <unisono/compression/cast.hpp>
 #include <unisono/compression/int8.hpp>
+#include <unisono/group/progress_thread.hpp>
 #include <unisono/reducer/halving_doubling.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>
@@ -15,6 +16,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -33,6 +35,7 @@ struct Setting {
     std::size_t layers = 32, pieces = 1;
     std::size_t count = 2'000'000; ///< floats
     bool overlaps = true;
+    bool threaded = false; ///< a ProgressThread moves what is under way
 };
 
 template <class... Policies>
@@ -102,6 +105,8 @@ Took real(un::Group<un::Tcp>& world, const Setting& setting, double backward_s, 
         slept += since(before);
     };
     bench::Layers model(setting.layers, setting.count / setting.layers, setting.pieces, setting.overlaps, pass_time);
+    std::optional<un::ProgressThread<un::Tcp>> thread;
+    if (setting.threaded) thread.emplace(world);
     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, a_layer_each, un::RingReducer{}};
     std::vector<double> all, backward;
     for (int i = 0; i < updates + 2; ++i) {
@@ -140,10 +145,11 @@ void by_sockets(bench::Report& report, const Setting& setting, int updates) {
         const Took one_by_one = real(world, apart, reduction, updates);
         if (world.rank() != 0) return;
         const auto ratio = [&](const Took& took) { return took.update_s / std::max(reduction, took.backward_s); };
-        report.row({"sockets, 1 Gbit/s", std::to_string(setting.ranks), std::to_string(setting.layers),
-                    std::to_string(setting.pieces), bench::format("%.1f ms", reduction * 1e3),
-                    bench::format("%.2f x", ratio(overlapped)), bench::format("%.2f x", ratio(one_by_one))});
-        report.add({{"case", "sockets"},
+        report.row({setting.threaded ? "sockets, 1 Gbit/s, a progress thread" : "sockets, 1 Gbit/s",
+                    std::to_string(setting.ranks), std::to_string(setting.layers), std::to_string(setting.pieces),
+                    bench::format("%.1f ms", reduction * 1e3), bench::format("%.2f x", ratio(overlapped)),
+                    bench::format("%.2f x", ratio(one_by_one))});
+        report.add({{"case", setting.threaded ? "sockets, progress thread" : "sockets"},
                     {"ranks", setting.ranks},
                     {"layers", setting.layers},
                     {"pieces", setting.pieces},
@@ -171,7 +177,12 @@ int main(int argc, char** argv) {
                     simulated(report, "bf16 wire, ring", setting, un::Bf16Wire{}, un::RingReducer{});
                     simulated(report, "int8 wire", setting, un::Int8Wire{});
                 }
-    for (const std::size_t pieces : {std::size_t{1}, std::size_t{4}})
-        by_sockets(report, {2, 32, pieces, count}, options.quick ? 3 : 15);
-    by_sockets(report, {4, 32, 4, count}, options.quick ? 3 : 15);
+    const int updates = options.quick ? 3 : 15;
+    for (const bool threaded : {false, true}) {
+        by_sockets(report, {2, 8, 1, count, true, threaded}, updates);
+        by_sockets(report, {2, 32, 1, count, true, threaded}, updates);
+        by_sockets(report, {2, 32, 4, count, true, threaded}, updates);
+        by_sockets(report, {4, 32, 1, count, true, threaded}, updates);
+        by_sockets(report, {4, 32, 4, count, true, threaded}, updates);
+    }
 }

@@ -7,6 +7,7 @@
 /// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It runs the steps of plans, no algorithm.
 
 #include "unisono/core/list.hpp"
+#include "unisono/group/engine_base.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/mapped_steps.hpp"
@@ -24,27 +25,19 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What an operation's handle needs of its engine, whatever the transport.
-class EngineBase {
-public:
-    virtual ~EngineBase() = default;
-    virtual bool poll(std::uint32_t operation) = 0;
-    virtual void wait(std::uint32_t operation, nanoseconds timeout) = 0;
-    /// Until one of these is done; its place, looked for from `first` on, in a circle.
-    virtual std::size_t wait_any(std::span<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
-    virtual void drop(std::uint32_t operation) noexcept = 0;
-};
-
 template <transport Transport>
 class Engine final : public EngineBase {
 public:
     explicit Engine(Transport&& endpoint) : transport_(std::move(endpoint)) {}
+
+    [[nodiscard]] bool is_idle() const { return active_.empty(); }
 
     Transport& endpoint() { return transport_; }
     const Transport& endpoint() const { return transport_; }
 
     /// Starts an operation; it may be done at once. The index is good until `release`.
     std::uint32_t start(GroupContext& group, OperationRequest& request) {
+        const Entry entry = enter();
         Staging staging;
         if constexpr (stages) staging = stage(transport_, group, request);
         const std::uint32_t index = take(group.id, request);
@@ -75,15 +68,15 @@ public:
             active_.push_back(index);
             advance(index); // first: what it sends is on its way meanwhile
         }
-        if (group.announcements) {
-            group.announcements.announce(group.rank, group.sequence, operations_[index].signature);
-        }
+        if (group.announcements) group.announcements.announce(group.rank, group.sequence, operations_[index].signature);
+        wake_driver();
         return index;
     }
 
     /// Runs a collective to its end, waiting if need be, if it is one that was run not long ago and touches its own memory
     /// only; else returns false and has done nothing. All that `start` and `finish` would do again is skipped.
     bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output) {
+        const Entry entry = enter();
         OperationState* const last = group.recent[recent_place(call, count)];
         if (last == nullptr || last->request.call != call || last->request.count != count ||
             last->cut_for_group != group.id || !active_.empty())
@@ -103,11 +96,13 @@ public:
     /// Starts a send (`kind` send) or a receive (receive) with the user's tag. `output` is written by a receive only.
     std::uint32_t start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer, std::uint32_t tag,
                                        const OperationRequest& request) {
+        const Entry entry = enter();
         const std::uint32_t index = take(0, request);
         OperationState& operation = operations_[index];
         cut_point_to_point(group, operation, request, kind, peer, tag);
         active_.push_back(index);
         advance(index);
+        wake_driver();
         return index;
     }
 
@@ -130,16 +125,17 @@ public:
     }
 
     void release(std::uint32_t index) {
+        const Entry entry = enter();
         OperationState& operation = operations_[index];
         if (operation.companion != OperationState::no_companion) release(operation.companion);
         operations_.release(index);
     }
 
-    /// Moves everything that can move; true if anything did.
+    /// Moves everything that can move; true if anything did. After a fault nothing: what was posted may be gone.
     bool progress() {
+        const Entry entry = enter();
         moved_ = false;
-        if (transport_.first_fault() != nullptr)
-            return false; // what was posted may be gone: nothing is delivered any more
+        if (transport_.first_fault() != nullptr) return false;
         Sink sink{*this};
         transport_.progress(sink);
         if (blamed_.code != ErrorCode::none) transport_.abort(std::exchange(blamed_, Fault{}));
@@ -152,6 +148,7 @@ public:
     }
 
     bool poll(std::uint32_t index) override {
+        const Entry entry = enter();
         if (is_done(index)) return true;
         fruitless_ = progress() ? 0 : fruitless_ + 1;
         throw_if_faulty();
@@ -161,6 +158,7 @@ public:
     }
 
     void wait(std::uint32_t index, nanoseconds timeout) override {
+        const Entry entry = enter();
         if (is_done(index)) return;
         if constexpr (Transport::maps_peers) {
             if (active_.size() == 1) {
@@ -176,11 +174,13 @@ public:
     }
 
     std::size_t wait_any(std::span<const std::uint32_t> indices, std::size_t first, nanoseconds timeout) override {
+        const Entry entry = enter();
         return wait_long(indices, first, timeout);
     }
 
     /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
     void drop(std::uint32_t index) noexcept override {
+        const Entry entry = enter();
         OperationState& operation = operations_[index];
         if (!is_done(index) && transport_.first_fault() == nullptr) {
             transport_.abort(
@@ -197,6 +197,7 @@ public:
     }
 
     void throw_if_faulty() {
+        const Entry entry = enter();
         const Fault* fault = transport_.first_fault();
         if (fault == nullptr) return;
         transport_.abort(*fault); // nobody touches this rank's memory after this
@@ -302,9 +303,8 @@ private:
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
         const std::uint32_t index = operations_.take(group, request);
-        if constexpr (stages) {
+        if constexpr (stages)
             if (stagings_.size() < operations_.size()) stagings_.resize(operations_.size());
-        }
         return index;
     }
 
@@ -321,10 +321,9 @@ private:
     void finish(std::uint32_t index, OperationState& operation) {
         conclude(index, operation);
         for (std::size_t i = 0; i < active_.size(); ++i) {
-            if (active_[i] == index) {
-                active_.erase(i);
-                break;
-            }
+            if (active_[i] != index) continue;
+            active_.erase(i);
+            break;
         }
     }
 

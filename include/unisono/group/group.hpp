@@ -101,10 +101,14 @@ public:
     }
 
     /// Ends all communication of the world: every rank's pending and later calls throw this fault (or an earlier one).
-    void abort(const Fault& fault) { engine_->endpoint().abort(fault); }
+    void abort(const Fault& fault) {
+        const auto entry = engine_->enter();
+        engine_->endpoint().abort(fault);
+    }
 
     /// Throws the world's first fault if there is one, also one that only the job's control plane knows of yet. Cheap.
     void check() {
+        const auto entry = engine_->enter();
         if constexpr (requires { engine_->endpoint().look(); }) engine_->endpoint().look();
         engine_->throw_if_faulty();
     }
@@ -122,6 +126,7 @@ public:
         std::size_t bytes = 0;
         if (__builtin_mul_overflow(count, sizeof(T), &bytes))
             refuse_input({"allocate: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
+        const auto entry = engine_->enter();
         Transport& transport = engine_->endpoint();
         if constexpr (requires { transport.allocate(bytes); }) {
             return Memory<T>(transport.allocate(bytes), count);
@@ -168,6 +173,7 @@ private:
     explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
 
     void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
+        const auto entry = engine_->enter();
         context_ = new_context(id);
         context_->rank = rank;
         context_->ranks = ranks;
@@ -194,10 +200,12 @@ private:
     static constexpr int none_left = -1;
 
     [[nodiscard]] int offer_board() {
+        const auto entry = engine_->enter();
         if constexpr (gives_boards) return engine_->endpoint().offer_board();
         else return none_left;
     }
     [[nodiscard]] std::uint64_t take_board(std::uint64_t id, int board, bool mine, int ranks) {
+        const auto entry = engine_->enter();
         if (mine) engine_->endpoint().give_board(ranks);
         return engine_->endpoint().with_board(id, board);
     }
@@ -206,6 +214,7 @@ private:
         std::shared_ptr<detail::GroupContext> made;
         if constexpr (gives_boards) {
             made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
+                const auto entry = engine->enter();
                 if (done->id != world_id && done->size() != 0) engine->endpoint().drop_board(done->id);
                 delete done;
             });

@@ -27,6 +27,15 @@ class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
 public:
     static constexpr std::string_view name = "mpi";
 
+    /// Errors: refused if MPI was not initialised with MPI_THREAD_SERIALIZED at least.
+    static void check_may_change_threads() {
+        int level = 0;
+        detail::check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+        if (level < MPI_THREAD_SERIALIZED)
+            throw error(ErrorCode::refused, "ProgressThread: MPI was initialised with less than MPI_THREAD_SERIALIZED; "
+                                            "expected that or more, since two threads call it by turns");
+    }
+
     /// The ranks of a communicator become a world. Collective over it; it is duplicated, and stays its owner's. MPI has been initialised
     /// with MPI_THREAD_FUNNELED at least, and is finalised after the world has ended. Errors: refused.
     static Mpi adopt(MPI_Comm communicator) {

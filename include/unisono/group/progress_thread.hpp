@@ -1,0 +1,119 @@
+#pragma once
+
+/// \file
+/// A thread that moves what is under way while the program computes.
+
+#include "unisono/core/text.hpp"
+#include "unisono/group/group.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// How a `ProgressThread` works.
+struct ProgressThreadOptions {
+    /// How long it sleeps after it has looked and nothing moved; more than 0. The system adds its own (Linux some 50 us).
+    std::chrono::nanoseconds pause = std::chrono::microseconds(20);
+    friend bool operator==(const ProgressThreadOptions&, const ProgressThreadOptions&) = default;
+};
+
+/// While it lives, a thread of its own drives all operations in flight of this rank, in the world's group and in all that were
+/// split from it: gradients travel while a long layer computes, and no model has to call `pass.progress`.
+///
+/// Cost: a thread that looks every `pause` while something is under way and sleeps otherwise, and a lock in each call of the
+/// group. Over a network it takes a few microseconds a look from the cores; where ranks have no cores to spare, or read each other's
+/// memory, it gains nothing. What is reduced, and in which order, does not change, and so no bit does.
+///
+/// The group must outlive it, and be used by one thread as before. Errors: bad_input for a pause that is not positive; refused if
+/// the world has one already, if there is no thread to be had, or if the transport must stay on its thread (an MPI without
+/// MPI_THREAD_SERIALIZED). What fails on it is the world's fault, which the program's next call throws. Not for `Simulated`, whose
+/// time passes only where the program waits.
+template <transport Transport>
+class ProgressThread final : detail::Driver {
+public:
+    static_assert(
+        !requires { requires Transport::virtual_time; },
+        "unisono::ProgressThread: found a transport in virtual time. Required: a real one. "
+        "Why: virtual time passes only while a rank waits.");
+
+    explicit ProgressThread(Group<Transport>& world, const ProgressThreadOptions& options = {})
+        : engine_(world.engine()), options_(options) {
+        if (options.pause.count() <= 0)
+            refuse_input({"ProgressThreadOptions::pause is ", options.pause.count(), " ns; expected more than 0"});
+        if (engine_.driver() != nullptr) throw error(ErrorCode::refused, "ProgressThread: the world has one already");
+        if constexpr (requires { engine_.endpoint().check_may_change_threads(); })
+            engine_.endpoint().check_may_change_threads();
+        engine_.set_driver(this);
+        try {
+            thread_ = std::thread([this] { drive(); });
+        } catch (const std::system_error& failed) {
+            engine_.set_driver(nullptr);
+            throw error(ErrorCode::refused, concat({"ProgressThread: no thread: ", failed.what()}));
+        }
+    }
+    ProgressThread(const ProgressThread&) = delete;
+    ProgressThread& operator=(const ProgressThread&) = delete;
+    ~ProgressThread() {
+        {
+            const std::lock_guard guard(mutex_);
+            ending_ = true;
+            news_.notify_one();
+        }
+        thread_.join();
+        engine_.set_driver(nullptr);
+    }
+
+private:
+    void lock() override { mutex_.lock(); }
+    void unlock() noexcept override { mutex_.unlock(); }
+    void wake() override { news_.notify_one(); }
+
+    void drive() {
+        std::unique_lock lock(mutex_);
+        while (!ending_) {
+            if (engine_.is_idle() || engine_.endpoint().first_fault() != nullptr) {
+                news_.wait(lock);
+                continue;
+            }
+            const bool moved = look();
+            lock.unlock(); // between two looks the program may come in
+            if (moved) std::this_thread::yield();
+            else std::this_thread::sleep_for(options_.pause);
+            lock.lock();
+        }
+    }
+
+    bool look() noexcept {
+        try {
+            return engine_.progress();
+        } catch (const error& failed) {
+            engine_.endpoint().abort(failed.why());
+        } catch (const std::exception& failed) {
+            engine_.endpoint().abort(Fault{.code = ErrorCode::aborted,
+                                           .rank = engine_.endpoint().rank(),
+                                           .peer = -1,
+                                           .operation = "ProgressThread",
+                                           .sequence = 0,
+                                           .message = failed.what()});
+        }
+        return false;
+    }
+
+    detail::Engine<Transport>& engine_;
+    ProgressThreadOptions options_;
+    std::recursive_mutex mutex_;
+    std::condition_variable_any news_;
+    bool ending_ = false;
+    std::thread thread_;
+};
+
+template <class Transport>
+ProgressThread(Group<Transport>&) -> ProgressThread<Transport>;
+template <class Transport>
+ProgressThread(Group<Transport>&, const ProgressThreadOptions&) -> ProgressThread<Transport>;
+
+UNISONO_NAMESPACE_END
