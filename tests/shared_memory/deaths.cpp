@@ -105,7 +105,7 @@ void check(unsigned seed, Ranks who) {
     test::Shared<Trial> trial;
     current = &*trial;
     // Longer than ranks may have to wait for a core on a busy machine.
-    const un::RunOptions options{.timeout = fatal == SIGSTOP ? 2s : 60s, .grace = fatal == SIGSTOP ? 1s : 20s};
+    const un::RunOptions options{.timeout = fatal == SIGSTOP ? 2s : 60s, .grace = fatal == SIGSTOP ? 2s : 20s};
     const auto body = [&](Group& group) {
         if (group.rank() == victim && who != Ranks::watched) strike_after(moment);
         try {
