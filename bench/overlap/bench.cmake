@@ -1,2 +1,6 @@
+if(TARGET unisono::libfabric)
+    target_link_libraries(${bench_target} PRIVATE unisono::libfabric)
+    target_compile_definitions(${bench_target} PRIVATE BENCH_LIBFABRIC)
+endif()
 add_test(NAME bench_overlap COMMAND ${bench_target} --quick)
 set_tests_properties(bench_overlap PROPERTIES LABELS bench TIMEOUT 120)

@@ -12,6 +12,9 @@
 #include <unisono/simulate.hpp>
 #include <unisono/tcp.hpp>
 #include <unisono/trainer/trainer.hpp>
+#ifdef BENCH_LIBFABRIC
+#include <unisono/libfabric.hpp>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -92,7 +95,8 @@ struct Took {
            backward_s = 0; ///< medians; the backward pass as long as it was, as sleeps last longer than asked for
 };
 
-Took real(un::Group<un::Tcp>& world, const Setting& setting, double backward_s, int updates) {
+template <class Transport>
+Took real(un::Group<Transport>& world, const Setting& setting, double backward_s, int updates) {
     using Clock = std::chrono::steady_clock;
     const auto since = [](Clock::time_point before) {
         return std::chrono::duration<double>(Clock::now() - before).count();
@@ -105,7 +109,7 @@ Took real(un::Group<un::Tcp>& world, const Setting& setting, double backward_s, 
         slept += since(before);
     };
     bench::Layers model(setting.layers, setting.count / setting.layers, setting.pieces, setting.overlaps, pass_time);
-    std::optional<un::ProgressThread<un::Tcp>> thread;
+    std::optional<un::ProgressThread<Transport>> thread;
     if (setting.threaded) thread.emplace(world);
     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}, a_layer_each, un::RingReducer{}};
     std::vector<double> all, backward;
@@ -128,8 +132,9 @@ Took real(un::Group<un::Tcp>& world, const Setting& setting, double backward_s, 
     return took;
 }
 
+template <class Transport>
 void by_sockets(bench::Report& report, const Setting& setting, int updates) {
-    un::run<un::Tcp>(setting.ranks, [&](un::Group<un::Tcp>& world) {
+    un::run<Transport>(setting.ranks, [&](un::Group<Transport>& world) {
         static_cast<void>(real(world, setting, 0, 2)); // all connections are there
         un::barrier(world);
         int limited = world.rank() != 0 || limit_sockets(static_cast<unsigned>(bytes_per_second)) ? 1 : 0;
@@ -145,11 +150,11 @@ void by_sockets(bench::Report& report, const Setting& setting, int updates) {
         const Took one_by_one = real(world, apart, reduction, updates);
         if (world.rank() != 0) return;
         const auto ratio = [&](const Took& took) { return took.update_s / std::max(reduction, took.backward_s); };
-        report.row({setting.threaded ? "sockets, 1 Gbit/s, a progress thread" : "sockets, 1 Gbit/s",
-                    std::to_string(setting.ranks), std::to_string(setting.layers), std::to_string(setting.pieces),
-                    bench::format("%.1f ms", reduction * 1e3), bench::format("%.2f x", ratio(overlapped)),
-                    bench::format("%.2f x", ratio(one_by_one))});
-        report.add({{"case", setting.threaded ? "sockets, progress thread" : "sockets"},
+        const std::string name = std::string(Transport::name) + (setting.threaded ? ", progress thread" : "");
+        report.row({name + ", 1 Gbit/s", std::to_string(setting.ranks), std::to_string(setting.layers),
+                    std::to_string(setting.pieces), bench::format("%.1f ms", reduction * 1e3),
+                    bench::format("%.2f x", ratio(overlapped)), bench::format("%.2f x", ratio(one_by_one))});
+        report.add({{"case", name},
                     {"ranks", setting.ranks},
                     {"layers", setting.layers},
                     {"pieces", setting.pieces},
@@ -158,6 +163,19 @@ void by_sockets(bench::Report& report, const Setting& setting, int updates) {
                     {"update", ratio(overlapped)},
                     {"update_without_overlap", ratio(one_by_one)}});
     });
+}
+
+template <class Transport>
+void sockets(bench::Report& report, std::size_t count, bool quick) {
+    const int updates = quick ? 3 : 15;
+    for (const bool threaded : {false, true}) {
+        if (!quick) by_sockets<Transport>(report, {2, 8, 1, count, true, threaded}, updates);
+        by_sockets<Transport>(report, {2, 32, 1, count, true, threaded}, updates);
+        if (quick) continue;
+        by_sockets<Transport>(report, {2, 32, 4, count, true, threaded}, updates);
+        by_sockets<Transport>(report, {4, 32, 1, count, true, threaded}, updates);
+        by_sockets<Transport>(report, {4, 32, 4, count, true, threaded}, updates);
+    }
 }
 
 } // namespace
@@ -177,12 +195,9 @@ int main(int argc, char** argv) {
                     simulated(report, "bf16 wire, ring", setting, un::Bf16Wire{}, un::RingReducer{});
                     simulated(report, "int8 wire", setting, un::Int8Wire{});
                 }
-    const int updates = options.quick ? 3 : 15;
-    for (const bool threaded : {false, true}) {
-        by_sockets(report, {2, 8, 1, count, true, threaded}, updates);
-        by_sockets(report, {2, 32, 1, count, true, threaded}, updates);
-        by_sockets(report, {2, 32, 4, count, true, threaded}, updates);
-        by_sockets(report, {4, 32, 1, count, true, threaded}, updates);
-        by_sockets(report, {4, 32, 4, count, true, threaded}, updates);
-    }
+    if (options.only == "virtual") return 0;
+    sockets<un::Tcp>(report, count, options.quick);
+#ifdef BENCH_LIBFABRIC
+    sockets<un::Libfabric>(report, count, options.quick);
+#endif
 }
