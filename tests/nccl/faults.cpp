@@ -25,7 +25,8 @@ struct Ends {
     std::vector<un::ErrorCode> codes;
     std::vector<int> ranks, peers;
     explicit Ends(int count)
-        : texts(static_cast<std::size_t>(count)), codes(texts.size()), ranks(texts.size(), -1), peers(texts.size(), -1) {}
+        : texts(static_cast<std::size_t>(count)), codes(texts.size()), ranks(texts.size(), -1),
+          peers(texts.size(), -1) {}
 
     template <class Body>
     void note(int rank, Body body) {
@@ -86,7 +87,8 @@ Ends on_strangers(int ranks, Make make, Body body) {
     for (int rank = 0; rank < ranks; ++rank) {
         threads.emplace_back([&, rank] {
             ends.note(rank, [&] {
-                auto world = make(un::rendezvous(un::identity_of(rank, ranks), point, {.timeout = 60s, .linger = 20s}), rank);
+                auto world =
+                    make(un::rendezvous(un::identity_of(rank, ranks), point, {.timeout = 60s, .linger = 20s}), rank);
                 body(world);
             });
         });
@@ -111,10 +113,12 @@ BOOST_AUTO_TEST_CASE(no_device) {
         BOOST_CHECK_EXCEPTION(un::run<un::Nccl>(ranks, [](Group&) { BOOST_ERROR("a world without a device"); }),
                               un::error, [](const un::error& failed) {
                                   return failed.code() == un::ErrorCode::refused &&
-                                         test::mentions(failed.what(), {"rank 0", "cudaErrorNoDevice", "cudaGetDeviceCount"});
+                                         test::mentions(failed.what(),
+                                                        {"rank 0", "cudaErrorNoDevice", "cudaGetDeviceCount"});
                               });
     }
-    on_strangers(2, [](un::ControlPlane control, int) { return joined(std::move(control)); }, [](Group&) {})
+    on_strangers(
+        2, [](un::ControlPlane control, int) { return joined(std::move(control)); }, [](Group&) {})
         .expect_all(un::ErrorCode::refused, {"rank 0", "cudaErrorNoDevice"});
 }
 
@@ -123,7 +127,8 @@ BOOST_AUTO_TEST_CASE(fewer_devices_than_ranks) {
     const Scene scene({.devices = 2});
     const std::vector<std::string> words{"3 ranks", "2 devices", "CUDA_VISIBLE_DEVICES", "NCCL_MULTI_RANK_GPU_ENABLE=1",
                                          "2.28.9"};
-    on_strangers(3, [](un::ControlPlane control, int) { return joined(std::move(control)); }, [](Group&) {})
+    on_strangers(
+        3, [](un::ControlPlane control, int) { return joined(std::move(control)); }, [](Group&) {})
         .expect_all(un::ErrorCode::refused, words);
     BOOST_CHECK_EXCEPTION(un::run<un::Nccl>(3, [](Group&) {}), un::error,
                           [&](const un::error& failed) { return test::mentions(failed.what(), words); });
@@ -212,11 +217,13 @@ BOOST_AUTO_TEST_CASE(ranks_that_join) {
             Group pair = world.split(world.rank() == 2 ? un::no_colour : 0, 0);
             const auto on_device = upload(world, data);
             un::all_reduce(world, on_device.span());
-            if (data[999] != 3.0f || test::download(on_device.span())[999] != 9.0f) throw std::runtime_error("wrong sum");
+            if (data[999] != 3.0f || test::download(on_device.span())[999] != 9.0f)
+                throw std::runtime_error("wrong sum");
         });
     ends.expect_all(un::ErrorCode::none, {});
     const stand_in::Counts after = stand_in::counts();
-    BOOST_TEST(after.finalised - before.finalised == 5); // the world's three and the pair's two, in order: else a misuse
+    BOOST_TEST(after.finalised - before.finalised ==
+               5); // the world's three and the pair's two, in order: else a misuse
     BOOST_TEST(after.destroyed - before.destroyed == 5);
     BOOST_TEST(after.aborted == before.aborted);
     BOOST_TEST(after.in_progress > before.in_progress);

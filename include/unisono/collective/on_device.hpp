@@ -39,18 +39,20 @@ StreamKernelFunction stream_kernel() {
         What == Collective::all_reduce || What == Collective::reduce || What == Collective::reduce_scatter;
     constexpr bool native = std::same_as<Family, NativeSchedule>;
     if constexpr (native && combines) {
-        static_assert(is_built_in<Op> || std::same_as<Op, WeightedMean>,
-                      "found: an operation of your own by NativeSchedule on memory of a device. Required: Sum, Product, Min, "
-                      "Max or WeightedMean. Why: the device's library does no other; by a schedule such as RingSchedule, in "
-                      "a source that nvcc compiles, it can be done");
+        static_assert(
+            is_built_in<Op> || std::same_as<Op, WeightedMean>,
+            "found: an operation of your own by NativeSchedule on memory of a device. Required: Sum, Product, Min, "
+            "Max or WeightedMean. Why: the device's library does no other; by a schedule such as RingSchedule, in "
+            "a source that nvcc compiles, it can be done");
         static_assert(arithmetic_element<T>, "found: elements that the device's library cannot reduce");
         return nullptr;
     } else if constexpr (combines) {
         static_assert(!std::same_as<Op, WeightedMean>,
                       "found: WeightedMean by a schedule of ours on memory of a device. Required: NativeSchedule");
-        static_assert(has_stream_kernel<Op, T>,
-                      "found: a schedule of ours that combines on memory of a device, where no compiler for it is at work. "
-                      "Required: a source that nvcc compiles (unisono/nccl.hpp brings in Thrust there), or NativeSchedule");
+        static_assert(
+            has_stream_kernel<Op, T>,
+            "found: a schedule of ours that combines on memory of a device, where no compiler for it is at work. "
+            "Required: a source that nvcc compiles (unisono/nccl.hpp brings in Thrust there), or NativeSchedule");
         return &StreamKernel<Op, T>::call;
     } else {
         return nullptr;
@@ -63,9 +65,7 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     request.stream.used = true;
     request.stream.space = MemorySpace::device;
     schedule::OnStream<What> agreed{.shape = group.shape(root)};
-    if constexpr (std::same_as<Family, NativeSchedule>) {
-        agreed.way = 1; // not as what the host's memory goes by
-    } else {
+    if constexpr (!std::same_as<Family, NativeSchedule>) {
         static_assert(!std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
                       "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory");
         if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
@@ -115,7 +115,8 @@ template <element T, streaming_transport Transport>
 [[nodiscard]] DeviceMemory<T> allocate_on_device(Group<Transport>& group, std::size_t count) {
     std::size_t bytes = 0;
     if (__builtin_mul_overflow(count, sizeof(T), &bytes))
-        refuse_input({"allocate_on_device: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
+        refuse_input(
+            {"allocate_on_device: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
     return DeviceMemory<T>(group.endpoint().allocate_on_device(bytes), count);
 }
 
@@ -124,9 +125,10 @@ template <streaming_transport Transport, class In, arithmetic_element T, class O
     requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
                                          const Op& op = {}, const Family& family = {}) {
-    static_assert(!std::same_as<Op, WeightedMean>,
-                  "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
-                  "the library multiplies by a rank's part of all weights, which must be known first");
+    static_assert(
+        !std::same_as<Op, WeightedMean>,
+        "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
+        "the library multiplies by a rank's part of all weights, which must be known first");
     detail::check_member(group);
     detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
     const auto how = detail::on_device<Collective::all_reduce, T, Op>(family);
@@ -188,8 +190,8 @@ template <streaming_transport Transport, class In, arithmetic_element T, class O
     requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
 [[nodiscard]] Operation start_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int root,
                                      const Op& op = {}, const Family& family = {}) {
-    return group.handle(detail::start_reduce(group, std::span<const T>(detail::unread(in)), detail::unread(out), root, op,
-                                             detail::on_device<Collective::reduce, T, Op>(family)));
+    return group.handle(detail::start_reduce(group, std::span<const T>(detail::unread(in)), detail::unread(out), root,
+                                             op, detail::on_device<Collective::reduce, T, Op>(family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
@@ -202,9 +204,9 @@ void reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int r
 /// As reduce_scatter on the host.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
     requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
-[[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine,
-                                             const Op& op = {}, std::span<const std::size_t> counts = {},
-                                             const Family& family = {}) {
+[[nodiscard]] Operation
+    start_reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, const Op& op = {},
+                         std::span<const std::size_t> counts = {}, const Family& family = {}) {
     return group.handle(detail::start_reduce_scatter(group, std::span<const T>(detail::unread(all)),
                                                      detail::unread(mine), counts, op,
                                                      detail::on_device<Collective::reduce_scatter, T, Op>(family)));

@@ -24,7 +24,7 @@ namespace detail {
 /// How an operation runs on a device's stream, for transports that have one.
 struct StreamRequest {
     bool used = false;
-    bool weighted = false; ///< each rank's elements are multiplied by its weight first
+    bool weighted = false;                 ///< each rank's elements are multiplied by its weight first
     MemorySpace space = MemorySpace::host; ///< of input and output
     const Plan* plan = nullptr;            ///< by which schedule of ours; none: by the library's own collective
     StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
@@ -134,11 +134,12 @@ struct OperationState {
 
     /// Whether the request is the last one of this state over again, maybe with other memory: then it is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
-        return !next.stream.used && request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
-               request.element == next.element && request.reduction.kind == next.reduction.kind &&
-               request.total_bytes == next.total_bytes && request.chunk_bytes == next.chunk_bytes &&
-               request.partition == next.partition && request.input_counts.empty() && next.input_counts.empty() &&
-               request.output_counts.empty() && next.output_counts.empty();
+        return !next.stream.used && request.plan == next.plan && request.count == next.count &&
+               cut_for_group == in.id && group == &in && request.element == next.element &&
+               request.reduction.kind == next.reduction.kind && request.total_bytes == next.total_bytes &&
+               request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
+               request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&
+               next.output_counts.empty();
     }
 
     /// The memory and the operation of a request that this is cut for.

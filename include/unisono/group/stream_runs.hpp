@@ -64,7 +64,7 @@ private:
     using DeviceBlockOf = decltype(std::declval<Transport&>().take_block(0, false));
     struct Run {
         std::uint32_t program = 0;
-        DeviceBlockOf blocks[2] = {};   ///< of the pool
+        DeviceBlockOf blocks[2] = {};    ///< of the pool
         const std::byte* from = nullptr; ///< pinned; nothing is left to copy where it is none
         std::byte* to = nullptr;
         std::size_t bytes = 0;

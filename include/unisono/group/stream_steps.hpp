@@ -94,7 +94,8 @@ public:
     StreamWriter(StreamProgram& program, const OperationRequest& request)
         : program_(&program), typed_(request.element != ElementType::opaque),
           element_(typed_ ? request.element : ElementType::uint8), each_(request.element_bytes),
-          reduction_(request.stream.weighted ? StreamReduction::weighted_sum : stream_reduction(request.reduction.kind)) {}
+          reduction_(request.stream.weighted ? StreamReduction::weighted_sum
+                                             : stream_reduction(request.reduction.kind)) {}
 
     void call(StreamVerb verb, const std::byte* in, std::byte* out, std::size_t elements, std::size_t peer = 0) {
         if (elements == 0) return;
@@ -154,12 +155,16 @@ inline void write_native(StreamProgram& program, const StreamShape& shape, const
     if (gathers && me != root) return writer.call(StreamVerb::send, in, nullptr, shape.in_count(me), root);
     if (scatters && me != root) return writer.call(StreamVerb::receive, nullptr, out, shape.out_count(me), root);
     writer.copy(gathers ? in : in + shape.in_begin(me), scatters ? out : out + shape.out_begin(me),
-                (gathers ? shape.in_count(me) : scatters ? shape.out_count(me) : shape.in_count(me)) * each);
+                (gathers    ? shape.in_count(me)
+                 : scatters ? shape.out_count(me)
+                            : shape.in_count(me)) *
+                    each);
     writer.open();
     for (std::size_t rank = 0; rank < shape.ranks(); ++rank) {
         if (rank == me) continue;
         if (!gathers) writer.call(StreamVerb::send, in + shape.in_begin(rank), nullptr, shape.in_count(rank), rank);
-        if (!scatters) writer.call(StreamVerb::receive, nullptr, out + shape.out_begin(rank), shape.out_count(rank), rank);
+        if (!scatters)
+            writer.call(StreamVerb::receive, nullptr, out + shape.out_begin(rank), shape.out_count(rank), rank);
     }
     writer.close();
 }

@@ -184,8 +184,8 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
         if (peer == group.rank) continue;
         const bool concerned = by_stream                  ? true
                                : operation.point_to_point ? peer == operation.single[0].peer
-                               : group.announcements    ? group.announcements.finished(peer) < operation.sequence
-                                                        : awaits(transport, group.world_rank(peer));
+                               : group.announcements      ? group.announcements.finished(peer) < operation.sequence
+                                                          : awaits(transport, group.world_rank(peer));
         if (concerned) wait.peers.push_back(group.world_rank(peer));
     }
     return wait;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What ranks send by messages while a device's stream does the work of a collective: each says to the next one what it started, so
-/// that differences are found, and who is missing is known. Cost a rank: one empty message.
+/// What ranks send by messages while a device's stream does the work of a collective: what they started, so that differences are
+/// found, and who is missing is known. Cost a rank: ceil(log2 p) empty messages, beside the stream's work.
 
 #include "unisono/schedule/circular.hpp"
 
@@ -10,8 +10,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// One round around the ring, of empty messages; the collective itself is no matter of steps here. Equal neighbours all around are
-/// equal ranks. `way` tells apart by which algorithm the stream does it.
+/// The messages of DisseminationBarrier, which carry the collective's signature: nobody ends before all have started the same. The
+/// collective itself is no matter of steps here. `way` tells apart by which algorithm the stream does it.
 template <Collective What>
 struct OnStream {
     static constexpr Collective collective = What;
@@ -23,7 +23,7 @@ struct OnStream {
     std::uint32_t way = 0;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::ceil_log2(detail::world_of(shape)); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr std::uint32_t variant() const { return way; }
@@ -32,9 +32,9 @@ struct OnStream {
     }
 
     template <class Visit>
-    constexpr void round(std::uint32_t, Visit&& visit) const {
-        visit(send_to(detail::rank_at(shape, 1), input_blocks(0, 0)));
-        visit(receive_from(detail::rank_at(shape, -1), input_blocks(0, 0)));
+    constexpr void round(std::uint32_t r, Visit&& visit) const {
+        visit(send_to(detail::rank_at(shape, 1 << r), input_blocks(0, 0)));
+        visit(receive_from(detail::rank_at(shape, -(1 << r)), input_blocks(0, 0)));
     }
 
     friend constexpr bool operator==(const OnStream&, const OnStream&) = default;

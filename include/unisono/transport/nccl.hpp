@@ -6,8 +6,8 @@
 ///
 /// Two ways between ranks. What lies on devices goes over NCCL: native collectives, and our own schedules by its sends and
 /// receives, in the order of one stream. What lies on hosts goes over sockets, message by message, as over Tcp; but native
-/// collectives from `NcclOptions::staged_bytes` on go through pinned memory and the device. Each collective that NCCL runs
-/// also sends one empty message, by which ranks find out that they do different things, or who is missing.
+/// collectives from `NcclOptions::staged_bytes` on go through pinned memory and the device. With each collective that NCCL runs
+/// go ceil(log2 p) empty messages, by which ranks find out that they do different things, or who is missing.
 ///
 /// NCCL's communicators do not block here, and are looked after: what it says asynchronously, and what others say, ends a wait
 /// by an abort.
@@ -192,7 +192,7 @@ private:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
     static constexpr nanoseconds begins_within = 120'000'000'000; ///< of threads
-    static constexpr nanoseconds told_within = 1'000'000'000; ///< by the control plane, of what NCCL noticed first
+    static constexpr nanoseconds told_within = 1'000'000'000;     ///< by the control plane, of what NCCL noticed first
 
     Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
         : Nccl(shared, rank,
@@ -226,7 +226,8 @@ private:
 
     /// Until the world's communicator is there. Errors: the world's first fault; refused, as NCCL says; timeout.
     static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
-        Fault mine{.code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
+        Fault mine{
+            .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
         for (std::uint32_t attempt = 0; !device.world_is_ready(); ++attempt) {
             if (!device.failure().empty()) {
                 mine.code = ErrorCode::refused;

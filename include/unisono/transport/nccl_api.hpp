@@ -33,7 +33,9 @@ inline std::string nccl_version_text(int code) {
 }
 
 /// "cudaErrorNoDevice, no CUDA-capable device is detected"
-inline std::string words_of(cudaError_t code) { return concat({cudaGetErrorName(code), ", ", cudaGetErrorString(code)}); }
+inline std::string words_of(cudaError_t code) {
+    return concat({cudaGetErrorName(code), ", ", cudaGetErrorString(code)});
+}
 
 /// What NCCL calls it, and what it said last about anything.
 inline std::string words_of(ncclResult_t code) {
@@ -63,9 +65,9 @@ inline int loaded_nccl() {
     int loaded = 0;
     check_nccl(ncclGetVersion(&loaded), "ncclGetVersion");
     if (loaded < NCCL_VERSION_CODE) {
-        throw error(ErrorCode::refused, concat({"NCCL: the library that was loaded is ", nccl_version_text(loaded),
-                                                ", older than ", nccl_version_text(NCCL_VERSION_CODE),
-                                                ", whose headers the program was compiled with"}));
+        throw error(ErrorCode::refused,
+                    concat({"NCCL: the library that was loaded is ", nccl_version_text(loaded), ", older than ",
+                            nccl_version_text(NCCL_VERSION_CODE), ", whose headers the program was compiled with"}));
     }
     return loaded;
 }

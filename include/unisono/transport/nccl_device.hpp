@@ -130,7 +130,8 @@ public:
         if (!waiting_.empty()) {
             try {
                 const CudaDeviceGuard here(ordinal_);
-                while (!waiting_.empty() && enqueue_some(*slots_[waiting_.front()])) {}
+                while (!waiting_.empty() && enqueue_some(*slots_[waiting_.front()])) {
+                }
             } catch (const std::exception& thrown) { // by a kernel
                 fail(thrown.what(), false);
             }
@@ -271,8 +272,7 @@ private:
     bool settle(nanoseconds until) {
         while (!is_quiet()) {
             pump();
-            for (std::uint32_t number = 0; number < slots_.size(); ++number)
-                static_cast<void>(program_done(number));
+            for (std::uint32_t number = 0; number < slots_.size(); ++number) static_cast<void>(program_done(number));
             if (!failure_.empty() || steady_now() >= until) return is_quiet();
             std::this_thread::yield();
         }
@@ -298,8 +298,8 @@ private:
     Opening opening_;
     std::vector<std::unique_ptr<Slot>> slots_;
     List<std::uint32_t> free_;
-    List<std::uint32_t> waiting_;  ///< programs, as they were submitted
-    std::uint32_t enqueued_ = 0;   ///< programs that are on the stream, as far as known
+    List<std::uint32_t> waiting_; ///< programs, as they were submitted
+    std::uint32_t enqueued_ = 0;  ///< programs that are on the stream, as far as known
     WeightedSumOperation weighted_;
     DevicePool pool_;
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();

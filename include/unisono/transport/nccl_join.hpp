@@ -57,7 +57,8 @@ public:
         const DeviceBlock from = pool.take(bytes, true);
         const DeviceBlock to = pool.take(total, true);
         std::memcpy(from.pinned, mine, bytes);
-        check_cuda(cudaMemcpyAsync(from.device, from.pinned, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpyAsync");
+        check_cuda(cudaMemcpyAsync(from.device, from.pinned, bytes, cudaMemcpyHostToDevice, stream_),
+                   "cudaMemcpyAsync");
         const ncclResult_t answer =
             ncclAllGather(from.device, to.device, bytes, ncclUint8, communicator_->get(), stream_);
         if (!communicator_->note(answer, "ncclAllGather")) refuse_call("adopt", communicator_->why());
@@ -108,7 +109,8 @@ inline MeetingPoint meet_over(NcclExchange& exchange, int rank, int ranks, const
     bool other_hosts = false;
     for (const Card& one : all) other_hosts = other_hosts || one.network != mine.network;
     if (rank == 0) {
-        const TcpEntrance entrance = open_entrance(options, other_hosts); // says by which address; the port is free again then
+        const TcpEntrance entrance =
+            open_entrance(options, other_hosts); // says by which address; the port is free again then
         const std::string host = host_text(entrance.address().socket);
         host.copy(mine.host, sizeof mine.host - 1);
         mine.port = port_of(entrance.address().socket);

@@ -13,8 +13,9 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Which device a rank has, and by which network the ranks talk about what they do.
 struct NcclOptions {
-    TcpOptions network = {}; ///< for messages of the host's; what NCCL uses is NCCL's business (NCCL_SOCKET_IFNAME, NCCL_IB_HCA)
-    int device = -1;         ///< as this process numbers them; -1: the one of the rank's number on its host
+    TcpOptions network =
+        {}; ///< for messages of the host's; what NCCL uses is NCCL's business (NCCL_SOCKET_IFNAME, NCCL_IB_HCA)
+    int device = -1; ///< as this process numbers them; -1: the one of the rank's number on its host
     /// Collectives on memory of the host go through the device from so many bytes on, by native schedules; smaller ones by messages.
     /// Equal on all ranks. 0: as UNISONO_NCCL_STAGED_BYTES says, else 65,536 (chosen, not measured).
     std::size_t staged_bytes = 0;
@@ -31,7 +32,8 @@ struct NcclOptions {
         if (const std::string* const said = environment.find("UNISONO_NCCL_STAGED_BYTES")) {
             int bytes = 0;
             if (!detail::parse_count(*said, 1 << 30, bytes) || bytes == 0)
-                refuse_input({"UNISONO_NCCL_STAGED_BYTES must be a number from 1 to 2^30, found ", detail::quoted(*said)});
+                refuse_input(
+                    {"UNISONO_NCCL_STAGED_BYTES must be a number from 1 to 2^30, found ", detail::quoted(*said)});
             all.staged_bytes = static_cast<std::size_t>(bytes);
         }
         return all;

@@ -120,19 +120,21 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
             local += other < rank ? 1 : 0;
         }
         const bool shares = card.shares && card.loaded >= sharing_since;
-        std::size_t place = card.wanted >= 0 ? static_cast<std::size_t>(card.wanted)
+        std::size_t place = card.wanted >= 0                      ? static_cast<std::size_t>(card.wanted)
                             : each_sees_its_own(cards, card.host) ? 0
                                                                   : local;
         if (card.wanted < 0 && shares) place %= card.devices.size();
         if (place >= card.devices.size() && card.wanted >= 0)
-            refuse_places(rank, concat({"rank ", rank, " asks for device ", place, ", but sees ", card.devices.size()}));
+            refuse_places(rank,
+                          concat({"rank ", rank, " asks for device ", place, ", but sees ", card.devices.size()}));
         if (place >= card.devices.size()) {
             refuse_places(
-                rank, concat({"rank ", rank, " is number ", local, " of ", on_host, " ranks on its host, but sees ",
-                              card.devices.size(), card.devices.size() == 1 ? " device" : " devices",
-                              "; start at most one rank for each, or show it more of them by CUDA_VISIBLE_DEVICES; with "
-                              "NCCL 2.30 or newer several ranks may share one: NCCL_MULTI_RANK_GPU_ENABLE=1 (found: NCCL ",
-                              nccl_version_text(card.loaded), card.shares ? ", where that means nothing" : "", ")"}));
+                rank,
+                concat({"rank ", rank, " is number ", local, " of ", on_host, " ranks on its host, but sees ",
+                        card.devices.size(), card.devices.size() == 1 ? " device" : " devices",
+                        "; start at most one rank for each, or show it more of them by CUDA_VISIBLE_DEVICES; with "
+                        "NCCL 2.30 or newer several ranks may share one: NCCL_MULTI_RANK_GPU_ENABLE=1 (found: NCCL ",
+                        nccl_version_text(card.loaded), card.shares ? ", where that means nothing" : "", ")"}));
         }
         for (std::size_t other = 0; other < rank && !shares; ++other) {
             if (cards[other].host != card.host) continue;

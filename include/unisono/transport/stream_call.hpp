@@ -52,8 +52,8 @@ struct StreamCall {
     int peer = 0;      ///< in its group
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    std::size_t count = 0;         ///< elements, or bytes of copies
-    std::uint32_t sources = 0;     ///< combine: how many,
+    std::size_t count = 0;          ///< elements, or bytes of copies
+    std::uint32_t sources = 0;      ///< combine: how many,
     std::uint32_t first_source = 0; ///< and where they are in the program's addresses
 };
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 
 namespace stand_in {
@@ -74,7 +75,7 @@ void work(StandInStream* stream) {
     Lock lock(all.mutex);
     for (;;) {
         all.changed.wait(lock, [&] { return stream->ends || !stream->tasks.empty(); });
-        if (stream->tasks.empty()) return;
+        if (stream->tasks.empty()) return delete stream;
         const Task task = std::move(stream->tasks.front());
         stream->tasks.pop_front();
         stream->busy = true;
@@ -219,19 +220,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
     const Lock lock(state().mutex);
     *stream = new StandInStream;
-    (*stream)->worker = std::thread(work, *stream);
+    std::thread(work, *stream).detach();
     ++state().counts.streams;
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    {
-        const Lock lock(state().mutex);
-        stream->ends = true;
-        state().changed.notify_all();
-    }
-    stream->worker.join(); // what is left of it is carried out first
-    delete stream;
     const Lock lock(state().mutex);
+    stream->ends = true; // once what is left of it is carried out
+    state().changed.notify_all();
     --state().counts.streams;
     return cudaSuccess;
 }

@@ -24,8 +24,7 @@ struct Call {
     StandInStream* stream = nullptr;
 
     [[nodiscard]] bool fits(const Call& other) const {
-        return kind == other.kind && count == other.count && type == other.type && weighted == other.weighted &&
-               (weighted || operation == other.operation) && peer == other.peer;
+        return kind == other.kind && count == other.count && type == other.type && peer == other.peer;
     }
 };
 const char* const names[] = {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "send", "receive"};
@@ -323,7 +322,10 @@ ncclComm_t new_communicator() {
     ++state().counts.communicators;
     return made;
 }
-void end(ncclComm_t one) { --state().counts.communicators; static_cast<void>(one); }
+void end(ncclComm_t one) {
+    --state().counts.communicators;
+    static_cast<void>(one);
+}
 
 } // namespace
 

@@ -19,12 +19,12 @@ namespace stand_in {
 
 /// How the stand-in behaves from now on.
 struct Behaviour {
-    int devices = 8;             ///< 0: cudaGetDeviceCount says that there is none
+    int devices = 8; ///< 0: cudaGetDeviceCount says that there is none
     int loaded = NCCL_VERSION_CODE;
-    int questions = 3;           ///< until a call that was taken is carried out
-    int silent_rank = -1;        ///< whose stream carries out nothing any more
-    int absent_rank = -1;        ///< which never comes to new communicators
-    int failing_rank = -1;       ///< whose communicators report an error once a collective has been asked of them
+    int questions = 3;     ///< until a call that was taken is carried out
+    int silent_rank = -1;  ///< whose stream carries out nothing any more
+    int absent_rank = -1;  ///< which never comes to new communicators
+    int failing_rank = -1; ///< whose communicators report an error once a collective has been asked of them
     ncclResult_t failure = ncclSystemError;
     bool abort_hangs = false;
     std::size_t memory = std::size_t{1} << 40; ///< of a device: larger requests are refused

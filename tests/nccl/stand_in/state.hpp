@@ -12,7 +12,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace stand_in {
@@ -27,7 +26,6 @@ struct StandInStream {
     std::deque<stand_in::Task> tasks;
     bool busy = false, ends = false;
     int untaken = 0; ///< calls that NCCL has not taken yet
-    std::thread worker;
 };
 
 struct StandInEvent {
