@@ -1,7 +1,11 @@
 // What goes wrong with devices: there is none, they are too few or the same, NCCL is old, reports errors, or hangs. Over the stand-in
 // alone: no GPU can be asked to.
-#ifndef UNISONO_TEST_ON_GPU
 #include "support.hpp"
+
+using test::EverythingByDevice;
+BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
+
+#ifndef UNISONO_TEST_ON_GPU
 
 #include <unisono/launch/rendezvous.hpp>
 

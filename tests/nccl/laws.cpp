@@ -8,10 +8,6 @@
 #define UNISONO_TEST_RANDOM_FAULTS 6
 #include "../group/faults.cpp"
 
-using test::EverythingByDevice;
-
-BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
-
 BOOST_AUTO_TEST_SUITE(nccl_laws)
 
 BOOST_AUTO_TEST_CASE(laws) {

@@ -210,11 +210,12 @@ private:
 
     template <class Visit>
     void for_each_round(Visit visit) {
+        const std::uint32_t rounds = plan().rounds();
         for (std::uint32_t number = 0; number < cutter_.lanes; ++number) {
             LaneState lane;
             lane.lane = number;
             cut_lane(cutter_, lane);
-            for (lane.round = 0; lane.round < plan().rounds(); ++lane.round) {
+            for (lane.round = 0; lane.round != rounds; ++lane.round) {
                 const std::span<const schedule::Step> steps = plan().round(lane.round, lane.room);
                 lane.extent_room.clear();
                 for (const schedule::Step& step : steps) lane.extent_room.push_back(cutter_.extents_of(lane, step));

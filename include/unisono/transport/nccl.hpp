@@ -198,7 +198,12 @@ private:
         : Nccl(shared, rank,
                shared->size() == 1 ? detail::TcpEntrance{} : detail::open_entrance(options.network, false),
                begin_thread(*shared, rank, options), options.staged_bytes) {
-        wait_for_world(*shared, rank, *device_, steady_now() + begins_within);
+        try {
+            wait_for_world(*shared, rank, *device_, steady_now() + begins_within);
+        } catch (const error& failed) {
+            if (failed.why().rank == rank) throw;
+            // Another rank's fault, which comes to light in the first call, as if it had come a moment later.
+        }
     }
 
     static detail::TcpWire announced(const std::shared_ptr<detail::NetworkWorld>& shared, int rank,

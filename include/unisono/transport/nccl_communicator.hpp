@@ -67,15 +67,14 @@ public:
 
     /// Whether it takes calls. Asks NCCL only while it is busy.
     [[nodiscard]] State state() {
-        if (code_ != ncclSuccess) return State::failed;
+        if (code_ != ncclSuccess || aborted_) return State::failed;
         if (!busy_) return State::ready;
         return look();
     }
 
     /// Asks NCCL in any case: errors come to light that way, too.
     [[nodiscard]] State look() {
-        if (code_ != ncclSuccess) return State::failed;
-        if (aborted_) return State::ready;
+        if (code_ != ncclSuccess || aborted_) return State::failed;
         if (from_ != nullptr) { // the new one is good for questions once the old one has answered
             const State old = ask(from_);
             if (old != State::ready) return old;

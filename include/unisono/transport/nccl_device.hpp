@@ -126,7 +126,7 @@ public:
 
     /// Enqueues what can be, and looks after errors and groups that end.
     void pump() {
-        if (!failure_.empty()) return;
+        if (!failure_.empty() || communicators_.empty()) return;
         if (!waiting_.empty()) {
             try {
                 const CudaDeviceGuard here(ordinal_);
