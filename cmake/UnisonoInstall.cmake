@@ -13,7 +13,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/unisono-config-version.cm
                                  COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake ${PROJECT_BINARY_DIR}/unisono-config-version.cmake
               cmake/UnisonoCompiler.cmake cmake/UnisonoLibfabric.cmake cmake/UnisonoMpi.cmake
-              cmake/UnisonoThrust.cmake
+              cmake/UnisonoNccl.cmake cmake/UnisonoThrust.cmake
         DESTINATION ${package_dir})
 
 set(pc_dir ${CMAKE_INSTALL_DATADIR}/pkgconfig)

@@ -50,6 +50,7 @@ ONLY_FROM = {"checkpoint": ["", "testing"], "parallel": ["", "testing"]}
 # Headers that belong to their room's concept though they do not open the room -> why.
 CONCEPT_HEADERS = {
     "trainer/failure.hpp": "how a rank tells the others that it failed: for whoever runs a model of the user's",
+    "transport/stream_call.hpp": "what a transport with a device's stream is asked to do: part of the contract",
     "transport/board.hpp": "what ranks with common memory share, whatever the transport: part of the contract",
 }
 

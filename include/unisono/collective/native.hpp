@@ -5,6 +5,7 @@
 
 #include "unisono/group/group.hpp"
 #include "unisono/schedule/families.hpp"
+#include "unisono/schedule/on_stream.hpp"
 
 #include <cstddef>
 #include <string_view>
@@ -14,7 +15,7 @@ UNISONO_NAMESPACE_BEGIN
 /// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
 /// straight from the peers' buffers; elsewhere one exchange of everything for very small data where the transport has it so,
 /// halving and doubling for small data, a ring for large ones, and trees. Where the transport knows that ranks share hosts:
-/// HierarchicalSchedule.
+/// HierarchicalSchedule. Where it has a device: that device's library, for what is large enough.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 65536; ///< over messages: from this size on, all_reduce goes by the ring
@@ -64,6 +65,23 @@ auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, con
     }
 }
 
+/// Whether data of the host go through the device: what its library can do, if they are large enough. All ranks must come to the same
+/// answer, which they could not by counts of their own.
+template <Collective What, class Transport>
+bool goes_by_stream(const Transport& transport, const OperationRequest& request) {
+    if (What == Collective::barrier || request.total_bytes < transport.staged_bytes()) return false;
+    if (What == Collective::all_to_all && !request.input_counts.empty()) return false;
+    switch (request.reduction.kind) {
+    case ReductionKind::none: return true;
+    case ReductionKind::sum:
+    case ReductionKind::product:
+    case ReductionKind::min:
+    case ReductionKind::max:
+    case ReductionKind::weighted_mean: return request.element != ElementType::opaque;
+    default: return false;
+    }
+}
+
 /// Calls `use(schedule)` with the schedule for this collective. It depends on what all ranks know alike.
 template <Collective What, transport Transport, class Family, class Use>
 auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request, int root,
@@ -91,6 +109,9 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
                 return use(schedule_of<What>(StagedSchedule{}, shape));
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));
+    } else if constexpr (streaming_transport<Transport>) {
+        if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::OnStream<What>{.shape = shape});
+        return choose_on_equals<What>(group, family, request, root, use);
     } else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all) {
         return choose_on_hosts<What>(group, family, request, root, use);
     } else {

@@ -14,6 +14,7 @@
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
 #include "unisono/group/staging.hpp"
+#include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
 
 #include <cstring>
@@ -43,19 +44,14 @@ public:
         const std::uint32_t index = take(group.id, request);
         OperationState& operation = operations_[index];
         if constexpr (stages) stagings_[index] = staging;
-        if (operation.is_cut_for(group, request)) {
-            operation.request.input = request.input;
-            operation.request.output = request.output;
-            operation.request.reduction = request.reduction;
-            operation.request.state_bytes = request.state_bytes;
-        } else {
-            cut(group, operation, request, Transport::maps_peers);
-        }
+        if (operation.is_cut_for(group, request)) operation.renew(request);
+        else cut(group, operation, request, Transport::maps_peers);
         operation.sequence = ++group.sequence;
         if (request.state_bytes != 0) {
             std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
             operation.request.reduction.state = operation.state.data();
         }
+        streams_.begin(transport_, group, operation);
         if (request.plan->mapped()) number_mapped(group, operation);
         if (operation.straight) {
             operation.slots[0].cursor = 0;
@@ -255,7 +251,7 @@ private:
                 finish_round(operation, lane);
             }
         }
-        if (operation.lanes_done == operation.lanes) finish(index, operation);
+        if (operation.lanes_done == operation.lanes && streams_.done(transport_, operation)) finish(index, operation);
     }
 
     /// Runs the steps that are left of a round; false where it has to wait for a flag.
@@ -313,6 +309,7 @@ private:
         operation.done = true;
         moved_ = true;
         if (!operation.point_to_point) tell_finished(operation);
+        streams_.end(transport_, operation);
         if constexpr (stages) {
             if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);
         }
@@ -387,6 +384,7 @@ private:
     Transport transport_;
     OperationPool operations_;
     List<Staging> stagings_; ///< of each operation, where the transport stages
+    StreamRuns<Transport> streams_;
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that

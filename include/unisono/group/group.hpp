@@ -97,6 +97,7 @@ public:
         Group made(engine_);
         made.set_context(id, new_rank, ranks, std::move(members));
         made.context_->timeout = context_->timeout;
+        if constexpr (streaming_transport<Transport>) open_on_device(id, colour, new_rank);
         return made;
     }
 
@@ -195,6 +196,27 @@ private:
         }
     }
 
+    /// The new group's part of the device's library; all ranks of this group take part.
+    void open_on_device(std::uint64_t id, int colour, int key) {
+        Transport& endpoint = engine_->endpoint();
+        endpoint.open_group(context_->id, id, colour, key);
+        const nanoseconds until = deadline_after(endpoint.now(), timeout());
+        for (std::uint32_t attempt = 0; !endpoint.group_is_open(); ++attempt) {
+            engine_->progress(); // others may wait for what this rank has started
+            engine_->throw_if_faulty();
+            if (endpoint.now() >= until) {
+                endpoint.abort({.code = ErrorCode::timeout,
+                                .rank = endpoint.rank(),
+                                .peer = -1,
+                                .operation = "split",
+                                .sequence = 0,
+                                .message = concat({"rank ", endpoint.rank(), " waited ", context_->timeout / 1'000'000,
+                                                   " ms for the new group's communicator"})});
+            }
+            endpoint.idle(attempt, until);
+        }
+    }
+
     static constexpr std::uint64_t world_id = 1;
     static constexpr bool gives_boards = requires(Transport& transport) { transport.offer_board(); };
     static constexpr int none_left = -1;
@@ -212,7 +234,12 @@ private:
     /// Where boards are given, it gives this rank's part of one back in the end.
     [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id) {
         std::shared_ptr<detail::GroupContext> made;
-        if constexpr (gives_boards) {
+        if constexpr (streaming_transport<Transport>) {
+            made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
+                if (done->id != world_id && done->size() != 0) engine->endpoint().close_group(done->id);
+                delete done;
+            });
+        } else if constexpr (gives_boards) {
             made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
                 const auto entry = engine->enter();
                 if (done->id != world_id && done->size() != 0) engine->endpoint().drop_board(done->id);

@@ -4,6 +4,7 @@
 /// One collective in flight on one rank: what the executor keeps of it.
 
 #include "unisono/arithmetic/reduction.hpp"
+#include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/group/context.hpp"
 #include "unisono/group/partition.hpp"
@@ -19,6 +20,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// How an operation runs on a device's stream, for transports that have one.
+struct StreamRequest {
+    bool used = false;
+    bool weighted = false;                 ///< each rank's elements are multiplied by its weight first
+    MemorySpace space = MemorySpace::host; ///< of input and output
+    const Plan* plan = nullptr;            ///< by which schedule of ours; none: by the library's own collective
+    StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
+    double weight = 1.0;
+};
 
 /// What a collective asks of the executor. Made for each call, so it is small.
 struct OperationRequest {
@@ -36,6 +47,7 @@ struct OperationRequest {
     std::uint64_t call = 0;      ///< what the caller will ask for again, in a word (see `call_of`); 0: not known
     std::size_t chunk_bytes = 0; ///< 0: one lane
     std::size_t total_bytes = 0; ///< what is cut into chunks
+    StreamRequest stream;
 };
 
 /// A collective as a caller knows it, by the transport's native schedule and with equal counts: with the count it tells how
@@ -122,11 +134,20 @@ struct OperationState {
 
     /// Whether the request is the last one of this state over again, maybe with other memory: then it is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
-        return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
-               request.element == next.element && request.reduction.kind == next.reduction.kind &&
-               request.total_bytes == next.total_bytes && request.chunk_bytes == next.chunk_bytes &&
-               request.partition == next.partition && request.input_counts.empty() && next.input_counts.empty() &&
-               request.output_counts.empty() && next.output_counts.empty();
+        return !next.stream.used && request.plan == next.plan && request.count == next.count &&
+               cut_for_group == in.id && group == &in && request.element == next.element &&
+               request.reduction.kind == next.reduction.kind && request.total_bytes == next.total_bytes &&
+               request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
+               request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&
+               next.output_counts.empty();
+    }
+
+    /// The memory and the operation of a request that this is cut for.
+    void renew(const OperationRequest& next) {
+        request.input = next.input;
+        request.output = next.output;
+        request.reduction = next.reduction;
+        request.state_bytes = next.state_bytes;
     }
 
     [[nodiscard]] bool holds_one_block(schedule::Buffer where) const {

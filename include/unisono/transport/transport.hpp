@@ -42,6 +42,8 @@
 ///   one of the ranks `give_board(ranks)`s, the board is part of the group's number (`with_board`), and each rank of the group
 ///   calls `drop_board(number)` in the end.
 ///
+/// - A transport whose ranks have devices says that it `streams`: stream_call.hpp has its laws.
+///
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
 /// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
@@ -49,6 +51,7 @@
 ///   (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
 /// - libfabric: the same over whatever network libfabric has a provider for; needs that library.
 /// - mpi: ranks of an MPI communicator, over its point-to-point messages.
+/// - nccl: ranks that have a GPU each, over NCCL; what lies on hosts over sockets.
 /// - hosts: shared memory between the ranks of a host, and one of these networks between hosts.
 /// - simulated: virtual time, one rank at a time.
 /// - any: one of those that map peers, chosen at run time.

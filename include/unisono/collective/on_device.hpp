@@ -1,0 +1,291 @@
+#pragma once
+
+/// \file
+/// Collectives on memory of devices, for transports whose ranks have one: the same names on `DeviceSpan`s.
+///
+///     un::DeviceMemory<float> gradient = un::allocate_on_device<float>(world, 1'000'000);
+///     un::all_reduce(world, gradient.span());                                   // by the library (NCCL)
+///     un::all_reduce(world, gradient.span(), un::Sum{}, un::RingSchedule{});    // our own schedule, kernels of ours
+///
+/// They are enqueued on the transport's stream, in the order in which they are started, whatever group they are of: ranks start
+/// collectives of groups that they have in common in the same order. Done means that the device is done. Laws, shapes and
+/// errors are those of the collectives on memory of the host; determinism: by the library, what the library promises; by a schedule of
+/// ours, its bits.
+
+#include "unisono/arithmetic/stream_kernel.hpp"
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/device_span.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// As start_... of memory of the host make requests: with the addresses of the device, which nobody reads here.
+template <class T>
+std::span<T> unread(DeviceSpan<T> elements) {
+    return {elements.data(), elements.size()};
+}
+
+/// The kernel by which a schedule of ours combines on the device; none for the library's own collectives, and where nothing is combined.
+template <Collective What, class Family, class T, class Op>
+StreamKernelFunction stream_kernel() {
+    constexpr bool combines =
+        What == Collective::all_reduce || What == Collective::reduce || What == Collective::reduce_scatter;
+    constexpr bool native = std::same_as<Family, NativeSchedule>;
+    if constexpr (native && combines) {
+        static_assert(
+            is_built_in<Op> || std::same_as<Op, WeightedMean>,
+            "found: an operation of your own by NativeSchedule on memory of a device. Required: Sum, Product, Min, "
+            "Max or WeightedMean. Why: the device's library does no other; by a schedule such as RingSchedule, in "
+            "a source that nvcc compiles, it can be done");
+        static_assert(arithmetic_element<T>, "found: elements that the device's library cannot reduce");
+        return nullptr;
+    } else if constexpr (combines) {
+        static_assert(!std::same_as<Op, WeightedMean>,
+                      "found: WeightedMean by a schedule of ours on memory of a device. Required: NativeSchedule");
+        static_assert(
+            has_stream_kernel<Op, T>,
+            "found: a schedule of ours that combines on memory of a device, where no compiler for it is at work. "
+            "Required: a source that nvcc compiles (unisono/nccl.hpp brings in Thrust there), or NativeSchedule");
+        return &StreamKernel<Op, T>::call;
+    } else {
+        return nullptr;
+    }
+}
+
+/// Starts a request on memory of the device by the schedule that `family` offers, or by the library.
+template <Collective What, streaming_transport Transport, class Family>
+std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
+    request.stream.used = true;
+    request.stream.space = MemorySpace::device;
+    schedule::OnStream<What> agreed{.shape = group.shape(root)};
+    if constexpr (!std::same_as<Family, NativeSchedule>) {
+        static_assert(!std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
+                      "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory");
+        if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
+        request.stream.plan = &group.plan(schedule_of<What>(family, group.shape(root)));
+        agreed.way = request.stream.plan->hash() ^ static_cast<std::uint32_t>(request.chunk_bytes * 2654435761u);
+    }
+    request.plan = &group.plan(agreed);
+    return group.engine().start(group.context(), request);
+}
+
+/// A family that makes the host's functions start on the device what they would start here.
+template <class Family>
+struct OnDevice {
+    Family family;
+    StreamKernelFunction kernel = nullptr;
+    double weight = 1.0;
+    bool weighted = false;
+};
+
+template <Collective What, streaming_transport Transport, class Family>
+std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const OnDevice<Family>& device) {
+    request.stream.kernel = device.kernel;
+    request.stream.weight = device.weight;
+    request.stream.weighted = device.weighted;
+    return start_on_device<What>(group, request, root, device.family);
+}
+
+template <Collective What, class T, class Op, class Family>
+OnDevice<Family> on_device(const Family& family) {
+    return {.family = family, .kernel = stream_kernel<What, Family, T, Op>()};
+}
+
+/// Each rank's part of the whole, if the weights are not all zero.
+template <streaming_transport Transport>
+double share_of_weights(Group<Transport>& group, const WeightedMean& op) {
+    op.check();
+    double all = op.weight;
+    all_reduce(group, std::span<double>(&all, 1));
+    return all == 0.0 ? 0.0 : op.weight / all;
+}
+
+} // namespace detail
+
+/// `count` elements of the device's memory, which its library moves without copying. Not cleared. Not collective. To free it waits for
+/// what the device does. Errors: bad_input (too many bytes), refused (no memory).
+template <element T, streaming_transport Transport>
+[[nodiscard]] DeviceMemory<T> allocate_on_device(Group<Transport>& group, std::size_t count) {
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(count, sizeof(T), &bytes))
+        refuse_input(
+            {"allocate_on_device: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
+    return DeviceMemory<T>(group.endpoint().allocate_on_device(bytes), count);
+}
+
+/// As all_reduce, on the device, without waiting. Not for WeightedMean, whose weights must be known first.
+template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
+[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
+                                         const Op& op = {}, const Family& family = {}) {
+    static_assert(
+        !std::same_as<Op, WeightedMean>,
+        "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
+        "the library multiplies by a rank's part of all weights, which must be known first");
+    detail::check_member(group);
+    detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
+    const auto how = detail::on_device<Collective::all_reduce, T, Op>(family);
+    return group.handle(
+        detail::start_all_reduce(group, static_cast<const T*>(in.data()), out.data(), in.size(), op, how));
+}
+
+/// out = the reduction of all ranks' in, on the device, on every rank. WeightedMean: the library multiplies by weight / sum of
+/// weights, rounded to the element's type, and adds (PreMulSum); so its bits are not those of the host.
+template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
+void all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, const Op& op = {},
+                const Family& family = {}) {
+    if constexpr (std::same_as<Op, WeightedMean>) {
+        detail::check_member(group);
+        detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
+        auto how = detail::on_device<Collective::all_reduce, T, Op>(family);
+        how.weight = detail::share_of_weights(group, op);
+        how.weighted = true;
+        detail::OperationRequest request = detail::request_for(static_cast<const T*>(in.data()), out.data());
+        request.partition = detail::Partition::vector(in.size());
+        request.count = in.size();
+        request.total_bytes = in.size_bytes();
+        detail::set_reduction<T>(request, op);
+        group.finish(detail::start<Collective::all_reduce>(group, request, 0, how));
+    } else {
+        start_all_reduce(group, in, out, op, family).wait();
+    }
+}
+/// The same in place.
+template <streaming_transport Transport, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, T>
+void all_reduce(Group<Transport>& group, DeviceSpan<T> data, const Op& op = {}, const Family& family = {}) {
+    all_reduce(group, data, data, op, family);
+}
+/// The same in place, without waiting.
+template <streaming_transport Transport, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires reduction_operation<Op, T>
+[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, DeviceSpan<T> data, const Op& op = {},
+                                         const Family& family = {}) {
+    return start_all_reduce(group, data, data, op, family);
+}
+
+/// As broadcast on the host.
+template <streaming_transport Transport, element T, class Family = NativeSchedule>
+[[nodiscard]] Operation start_broadcast(Group<Transport>& group, DeviceSpan<T> data, int root,
+                                        const Family& family = {}) {
+    return group.handle(detail::start_broadcast(group, detail::unread(data), root,
+                                                detail::on_device<Collective::broadcast, T, Sum>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, element T, class Family = NativeSchedule>
+void broadcast(Group<Transport>& group, DeviceSpan<T> data, int root, const Family& family = {}) {
+    start_broadcast(group, data, root, family).wait();
+}
+
+/// As reduce on the host.
+template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
+[[nodiscard]] Operation start_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int root,
+                                     const Op& op = {}, const Family& family = {}) {
+    return group.handle(detail::start_reduce(group, std::span<const T>(detail::unread(in)), detail::unread(out), root,
+                                             op, detail::on_device<Collective::reduce, T, Op>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
+void reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int root, const Op& op = {},
+            const Family& family = {}) {
+    start_reduce(group, in, out, root, op, family).wait();
+}
+
+/// As reduce_scatter on the host.
+template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
+[[nodiscard]] Operation
+    start_reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, const Op& op = {},
+                         std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    return group.handle(detail::start_reduce_scatter(group, std::span<const T>(detail::unread(all)),
+                                                     detail::unread(mine), counts, op,
+                                                     detail::on_device<Collective::reduce_scatter, T, Op>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
+void reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, const Op& op = {},
+                    std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    start_reduce_scatter(group, all, mine, op, counts, family).wait();
+}
+
+/// As all_gather on the host.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+[[nodiscard]] Operation start_all_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all,
+                                         std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    return group.handle(detail::start_all_gather(group, std::span<const T>(detail::unread(mine)), detail::unread(all),
+                                                 counts, detail::on_device<Collective::all_gather, T, Sum>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+void all_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all,
+                std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    start_all_gather(group, mine, all, counts, family).wait();
+}
+
+/// As gather on the host.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+[[nodiscard]] Operation start_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all, int root,
+                                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    return group.handle(detail::start_rooted_blocks<Collective::gather>(
+        group, static_cast<const T*>(mine.data()), all.data(), mine.size(), all.size(), counts, root,
+        detail::on_device<Collective::gather, T, Sum>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+void gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all, int root,
+            std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    start_gather(group, mine, all, root, counts, family).wait();
+}
+
+/// As scatter on the host.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+[[nodiscard]] Operation start_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, int root,
+                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    return group.handle(detail::start_rooted_blocks<Collective::scatter>(
+        group, static_cast<const T*>(all.data()), mine.data(), mine.size(), all.size(), counts, root,
+        detail::on_device<Collective::scatter, T, Sum>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+void scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, int root,
+             std::span<const std::size_t> counts = {}, const Family& family = {}) {
+    start_scatter(group, all, mine, root, counts, family).wait();
+}
+
+/// As all_to_all on the host. Counts that do not fit one another's hang until the deadline: no message tells their sizes.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+[[nodiscard]] Operation start_all_to_all(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
+                                         std::span<const std::size_t> send_counts = {},
+                                         std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
+    return group.handle(detail::start_all_to_all(group, std::span<const T>(detail::unread(in)), detail::unread(out),
+                                                 send_counts, receive_counts,
+                                                 detail::on_device<Collective::all_to_all, T, Sum>(family)));
+}
+/// The same; waits.
+template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
+    requires std::same_as<std::remove_const_t<In>, T>
+void all_to_all(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
+                std::span<const std::size_t> send_counts = {}, std::span<const std::size_t> receive_counts = {},
+                const Family& family = {}) {
+    start_all_to_all(group, in, out, send_counts, receive_counts, family).wait();
+}
+
+UNISONO_NAMESPACE_END

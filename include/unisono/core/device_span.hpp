@@ -1,0 +1,78 @@
+#pragma once
+
+/// \file
+/// Elements in memory of a device: what `std::span` is for the host's, but without access, so that no code of the host's reads
+/// there by mistake.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/view.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// `size()` elements at an address of a device's memory; does not own them. Collectives take it where the transport has a device.
+template <class T>
+    requires element<std::remove_const_t<T>>
+class DeviceSpan {
+public:
+    using element_type = T;
+    using value_type = std::remove_const_t<T>;
+
+    constexpr DeviceSpan() = default;
+    constexpr DeviceSpan(T* data, std::size_t count) : data_(data), count_(count) {}
+    /// One that is only read.
+    template <class U>
+        requires std::same_as<const U, T> && (!std::same_as<U, T>)
+    constexpr DeviceSpan(const DeviceSpan<U>& other) : data_(other.data()), count_(other.size()) {}
+
+    [[nodiscard]] constexpr T* data() const { return data_; } ///< an address of the device's
+    [[nodiscard]] constexpr std::size_t size() const { return count_; }
+    [[nodiscard]] constexpr std::size_t size_bytes() const { return count_ * sizeof(T); }
+    [[nodiscard]] constexpr bool empty() const { return count_ == 0; }
+
+    /// `count` elements from `first` on. Errors: bad_input where there are not so many.
+    [[nodiscard]] constexpr DeviceSpan subspan(std::size_t first, std::size_t count) const {
+        if (first > count_ || count > count_ - first)
+            refuse_input({"DeviceSpan::subspan: elements ", first, " to ", first + count, " of ", count_});
+        return {data_ + first, count};
+    }
+
+private:
+    T* data_ = nullptr;
+    std::size_t count_ = 0;
+};
+
+/// Elements of a device's memory that are owned: what `allocate_on_device<T>(group, n)` returns. Move-only.
+template <element T>
+class DeviceMemory {
+public:
+    using value_type = T;
+
+    DeviceMemory() = default;
+    DeviceMemory(std::shared_ptr<std::byte> owner, std::size_t count) : owner_(std::move(owner)), count_(count) {}
+    DeviceMemory(DeviceMemory&& other) noexcept
+        : owner_(std::move(other.owner_)), count_(std::exchange(other.count_, 0)) {}
+    DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+        owner_ = std::move(other.owner_);
+        count_ = std::exchange(other.count_, 0);
+        return *this;
+    }
+    ~DeviceMemory() = default;
+
+    [[nodiscard]] T* data() const { return reinterpret_cast<T*>(owner_.get()); } ///< an address of the device's
+    [[nodiscard]] std::size_t size() const { return count_; }
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+    [[nodiscard]] DeviceSpan<T> span() const { return {data(), count_}; }
+
+private:
+    std::shared_ptr<std::byte> owner_;
+    std::size_t count_ = 0;
+};
+
+UNISONO_NAMESPACE_END

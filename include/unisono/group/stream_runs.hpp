@@ -1,0 +1,120 @@
+#pragma once
+
+/// \file
+/// The operations of one rank that run on its device's stream: their programs, and the memory that they need meanwhile.
+
+#include "unisono/group/stream_steps.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// For transports without streams: nothing.
+template <class Transport>
+class StreamRuns {
+public:
+    void begin(Transport&, GroupContext&, OperationState&) {}
+    [[nodiscard]] bool done(Transport&, const OperationState&) { return true; }
+    void end(Transport&, const OperationState&) {}
+};
+
+template <streaming_transport Transport>
+class StreamRuns<Transport> {
+public:
+    /// Makes the operation's program and hands it over. What cannot be had (memory) is the world's fault, too.
+    void begin(Transport& transport, GroupContext& group, OperationState& operation) {
+        if (!operation.request.stream.used) return;
+        if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
+        Run& run = runs_[operation.number];
+        try {
+            run.program = transport.begin_program(group.id);
+            StreamProgram& program = transport.program(run.program);
+            program.kernel = operation.request.stream.kernel;
+            program.kernel_state = operation.request.reduction.state;
+            program.weight = operation.request.stream.weight;
+            write(transport, group, operation.request, program, run);
+            transport.submit(run.program);
+        } catch (const error& refused) {
+            Fault fault = refused.why();
+            fault.rank = transport.rank();
+            transport.abort(fault);
+            throw;
+        }
+    }
+
+    [[nodiscard]] bool done(Transport& transport, const OperationState& operation) {
+        return !operation.request.stream.used || transport.program_done(runs_[operation.number].program);
+    }
+
+    /// Results go where they belong.
+    void end(Transport& transport, const OperationState& operation) {
+        if (!operation.request.stream.used) return;
+        const Run run = std::exchange(runs_[operation.number], {});
+        if (run.from != nullptr) std::memcpy(run.to, run.from, run.bytes);
+        for (const DeviceBlockOf& block : run.blocks) transport.give_block(block);
+        transport.release_program(run.program);
+    }
+
+private:
+    using DeviceBlockOf = decltype(std::declval<Transport&>().take_block(0, false));
+    struct Run {
+        std::uint32_t program = 0;
+        DeviceBlockOf blocks[2] = {};    ///< of the pool
+        const std::byte* from = nullptr; ///< pinned; nothing is left to copy where it is none
+        std::byte* to = nullptr;
+        std::size_t bytes = 0;
+    };
+
+    static void write(Transport& transport, GroupContext& group, const OperationRequest& request,
+                      StreamProgram& program, Run& run) {
+        if (request.stream.space == MemorySpace::device) {
+            if (request.stream.plan == nullptr)
+                return write_native(program, StreamShape(group, request), request, request.input, request.output);
+            StreamRounds rounds(group, request);
+            run.blocks[0] = transport.take_block(rounds.scratch_bytes(), false);
+            run.blocks[1] = transport.take_block(rounds.landing_bytes(), false);
+            return rounds.write(program, run.blocks[0].device, run.blocks[1].device);
+        }
+        const StreamShape shape(group, request);
+        const StreamExtents extents = shape.extents();
+        const bool broadcasts = shape.what() == Collective::broadcast;
+        const std::byte* const input = broadcasts ? request.output : request.input;
+        const bool in_place = broadcasts || (extents.input == extents.output && request.input == request.output);
+        std::byte* in = nullptr;
+        std::byte* out = nullptr;
+        if (extents.input != 0) {
+            const bool direct = transport.is_pinned(input, extents.input);
+            // Results come by the same pinned memory where they lie in the same place.
+            run.blocks[0] = transport.take_block(extents.input, !direct);
+            in = run.blocks[0].device;
+            if (!direct) std::memcpy(run.blocks[0].pinned, input, extents.input);
+            program.add(StreamVerb::to_device, direct ? input : run.blocks[0].pinned, in, extents.input);
+        }
+        if (extents.output != 0) {
+            const bool direct = transport.is_pinned(request.output, extents.output);
+            const bool again = in_place && extents.input != 0;
+            if (!again) run.blocks[1] = transport.take_block(extents.output, !direct);
+            const DeviceBlockOf& block = run.blocks[again ? 0 : 1];
+            out = block.device;
+            write_native(program, shape, request, in, out);
+            if (broadcasts && extents.input != 0) return; // the root's data are where they were
+            program.add(StreamVerb::to_host, out, direct ? request.output : block.pinned, extents.output);
+            if (direct) return;
+            run.from = block.pinned;
+            run.to = request.output;
+            run.bytes = extents.output;
+        } else {
+            write_native(program, shape, request, in, out);
+        }
+    }
+
+    std::vector<Run> runs_; ///< by the operation's number
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,33 @@
+#pragma once
+
+/// \file
+/// Ranks that have a GPU each, over NCCL: `join<Nccl>()` where a launcher has started processes, `run<Nccl>(n, body)` for threads of
+/// this process, `adopt(communicator, stream)` where the program has a communicator. Needs NCCL's and CUDA's headers: link
+/// unisono::nccl. Not part of the umbrella. In sources that nvcc compiles our own schedules combine on the device, by Thrust.
+
+#include "unisono/collective/on_device.hpp"
+#include "unisono/join.hpp"
+#include "unisono/transport/nccl_join.hpp"
+
+#if defined(__CUDACC__)
+#include "unisono/arithmetic/thrust_stream.hpp"
+#endif
+
+#include <chrono>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The ranks of a communicator of the program's as a world: rank r of the one is rank r of the other, on the same device.
+/// Collective over it. It stays its owner's, as does the stream: the world has a communicator of its own, split from it, and enqueues
+/// what it does on `stream`, which must live longer. Nothing else may go on on `communicator` during this call.
+///
+/// Errors: bad_input (no communicator), refused (as NCCL says), timeout.
+[[nodiscard]] inline Group<Nccl> adopt(ncclComm_t communicator, cudaStream_t stream,
+                                       std::chrono::nanoseconds timeout = std::chrono::minutes(10),
+                                       const NcclOptions& options = {}) {
+    Group<Nccl> world(Nccl::adopt(communicator, stream, timeout, options));
+    world.set_timeout(timeout);
+    return world;
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,278 @@
+#pragma once
+
+/// \file
+/// Ranks that have a GPU each, over NCCL. Link the target unisono::nccl (NCCL 2.19 or newer and the CUDA runtime; a host's compiler
+/// will do).
+///
+/// Two ways between ranks. What lies on devices goes over NCCL: native collectives, and our own schedules by its sends and
+/// receives, in the order of one stream. What lies on hosts goes over sockets, message by message, as over Tcp; but native
+/// collectives from `NcclOptions::staged_bytes` on go through pinned memory and the device. With each collective that NCCL runs
+/// go ceil(log2 p) empty messages, by which ranks find out that they do different things, or who is missing.
+///
+/// NCCL's communicators do not block here, and are looked after: what it says asynchronously, and what others say, ends a wait
+/// by an abort.
+
+#include "unisono/launch/host.hpp"
+#include "unisono/transport/framed_endpoint.hpp"
+#include "unisono/transport/memory_channel.hpp"
+#include "unisono/transport/nccl_device.hpp"
+#include "unisono/transport/nccl_options.hpp"
+#include "unisono/transport/nccl_places.hpp"
+#include "unisono/transport/tcp_wire.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Threads of one process as ranks: they see the same devices, and whoever comes first makes NCCL's number for them.
+class NcclWorld : public NetworkWorld {
+public:
+    explicit NcclWorld(int size) : NetworkWorld(size) {}
+
+    [[nodiscard]] const NcclCard& card(const NcclOptions& options, bool shares) {
+        const std::lock_guard lock(mutex_);
+        if (!card_) card_ = card_of_process(host_number(), options.device, options.staged_bytes, shares);
+        return *card_;
+    }
+
+private:
+    std::mutex mutex_;
+    std::optional<NcclCard> card_;
+};
+
+inline bool devices_are_shared(const Environment& environment) {
+    const std::string* const said = environment.find("NCCL_MULTI_RANK_GPU_ENABLE");
+    return said != nullptr && *said == "1";
+}
+
+} // namespace detail
+
+/// The transport of one rank over NCCL: made by `run<Nccl>` (group/run.hpp) for threads of this process, by `join<Nccl>` (join.hpp)
+/// where a launcher has started processes, or by `adopt(communicator, stream)` where the program has NCCL already (unisono/nccl.hpp).
+///
+/// Errors: refused, within a second, where there is no device or not enough of them, NCCL is older than its headers, or ranks
+/// differ in it; afterwards those of Tcp, and what NCCL reports: peer_lost where it says that another rank is the cause, else
+/// aborted.
+class Nccl : public detail::FramedEndpoint<detail::TcpWire> {
+    using Base = detail::FramedEndpoint<detail::TcpWire>;
+
+public:
+    static constexpr std::string_view name = "nccl";
+    static constexpr bool streams = true; ///< see transport/stream_call.hpp
+    using Options = NcclOptions;
+    using World = detail::NcclWorld;
+    // Of messages: see Tcp.
+    static constexpr std::size_t exchange_bytes = 16384;
+    static constexpr std::size_t chunk_bytes = 1048576;
+
+    Nccl() : Nccl(std::make_shared<World>(1), 0) {}
+    /// A rank of a world of threads; waits for the others. Errors: refused, bad_input, timeout.
+    Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options = {})
+        : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
+    /// A rank that listens already, and whose device and communicator are ready.
+    Nccl(const std::shared_ptr<detail::NetworkWorld>& shared, int rank, detail::TcpEntrance entrance,
+         std::shared_ptr<detail::NcclDevice> device, std::size_t staged_bytes)
+        : FramedEndpoint(shared, rank, announced(shared, rank, std::move(entrance))), device_(std::move(device)),
+          staged_bytes_(staged_bytes) {}
+    Nccl(Nccl&&) noexcept = default;
+    Nccl& operator=(Nccl&&) = delete;
+    ~Nccl() {
+        if (device_ == nullptr || !shared_world()->is_here()) return;
+        shared_world()->report_unwinding(rank()); // first: the others may wait for this rank's device
+        if (first_fault() != nullptr) device_->abort(abort_within);
+        else device_->close(close_within);
+    }
+
+    /// The device, as this process numbers them.
+    [[nodiscard]] int device() const { return device_->ordinal(); }
+    /// Where everything is enqueued: what a program enqueues there before a collective is done before it, and what it enqueues after
+    /// waiting for it, after it.
+    [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
+    /// From how many bytes on native collectives on memory of the host go through the device.
+    [[nodiscard]] std::size_t staged_bytes() const { return staged_bytes_; }
+    /// Where this rank listens for messages of the host's.
+    [[nodiscard]] std::string address() const { return wire().address(); }
+
+    // --- the host's side ------------------------------------------------------------------------------------------------
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        Base::progress(sink);
+        device_->pump();
+        if (!device_->failure().empty() && first_fault() == nullptr) [[unlikely]]
+            report_failure();
+    }
+    /// What goes on on the device wakes nobody: it is asked again.
+    void idle(std::uint32_t attempt, nanoseconds until) {
+        if (device_->is_quiet()) Base::idle(attempt, until);
+        else detail::idle_on_host(shared_world()->more_ranks_than_cores(), attempt, until);
+    }
+    void abort(const Fault& fault) {
+        Base::abort(fault);
+        device_->abort(abort_within);
+    }
+    [[nodiscard]] std::string describe(int peer) const {
+        const std::string where = Base::describe(peer);
+        const std::string& why = device_->failure();
+        return why.empty() || why == "aborted" ? where : concat({where, "; here NCCL says: ", why});
+    }
+
+    /// Pinned memory of the host: collectives on it need no copy more. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        void* made = nullptr;
+        detail::check_cuda(cudaMallocHost(&made, bytes == 0 ? 1 : bytes), "cudaMallocHost");
+        auto* const data = static_cast<std::byte*>(made);
+        device_->pinned().add(data, bytes);
+        return {data, [ranges = device_->shared_pinned()](std::byte* one) {
+                    ranges->drop(one);
+                    static_cast<void>(cudaFreeHost(one));
+                }};
+    }
+    /// Memory of the device, from ncclMemAlloc, registered with the communicator. Not cleared. To free it waits for all that the
+    /// device does. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        void* made = nullptr;
+        detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
+        void* const registration = device_->register_memory(made, bytes == 0 ? 1 : bytes);
+        return {static_cast<std::byte*>(made),
+                [registration, device = std::weak_ptr<detail::NcclDevice>(device_)](std::byte* one) {
+                    const std::shared_ptr<detail::NcclDevice> there = device.lock();
+                    if (there != nullptr && registration != nullptr) there->deregister(registration);
+                    static_cast<void>(ncclMemFree(one));
+                }};
+    }
+
+    // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
+
+    [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
+    [[nodiscard]] detail::StreamProgram& program(std::uint32_t number) { return device_->program(number); }
+    void submit(std::uint32_t number) { device_->submit(number); }
+    [[nodiscard]] bool program_done(std::uint32_t number) { return device_->program_done(number); }
+    void release_program(std::uint32_t number) { device_->release_program(number); }
+
+    /// Buffers of this transport's own: on the device, and pinned ones of the host where `with_pinned`. Errors: refused.
+    [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        return device_->pool().take(bytes, with_pinned);
+    }
+    void give_block(const detail::DeviceBlock& block) { device_->pool().give(block); }
+    /// Whether the device copies straight from or to there.
+    [[nodiscard]] bool is_pinned(const std::byte* data, std::size_t bytes) const {
+        return device_->pinned().holds(data, bytes);
+    }
+
+    void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
+        device_->open_group(parent, id, colour, key);
+    }
+    [[nodiscard]] bool group_is_open() { return device_->group_is_open(); }
+    void close_group(std::uint64_t id) { device_->close_group(id); }
+
+    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
+    /// all ranks: refused, as said above; what NCCL refuses. Defined in nccl_join.hpp.
+    template <control_plane Control>
+    [[nodiscard]] static Nccl join(Control control, nanoseconds deadline, const NcclOptions& options);
+    /// The ranks of a communicator of the program's. Defined in nccl_join.hpp; see `adopt`.
+    [[nodiscard]] static Nccl adopt(ncclComm_t communicator, cudaStream_t stream, std::chrono::nanoseconds timeout,
+                                    const NcclOptions& options);
+
+private:
+    struct Threads {};
+    static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
+    static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
+    static constexpr nanoseconds begins_within = 120'000'000'000; ///< of threads
+    static constexpr nanoseconds told_within = 1'000'000'000;     ///< by the control plane, of what NCCL noticed first
+
+    Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
+        : Nccl(shared, rank,
+               shared->size() == 1 ? detail::TcpEntrance{} : detail::open_entrance(options.network, false),
+               begin_thread(*shared, rank, options), options.staged_bytes) {
+        try {
+            wait_for_world(*shared, rank, *device_, steady_now() + begins_within);
+        } catch (const error& failed) {
+            if (failed.why().rank == rank) throw;
+            // Another rank's fault, which comes to light in the first call, as if it had come a moment later.
+        }
+    }
+
+    static detail::TcpWire announced(const std::shared_ptr<detail::NetworkWorld>& shared, int rank,
+                                     detail::TcpEntrance entrance) {
+        const std::string address = entrance.address().text();
+        detail::TcpWire wire(shared, rank, std::move(entrance));
+        shared->publish(rank, address);
+        return wire;
+    }
+
+    static std::shared_ptr<detail::NcclDevice> begin_thread(World& world, int rank, const NcclOptions& options) {
+        const bool shares = detail::devices_are_shared(Environment::of_process());
+        const detail::NcclCard card = world.card(options, shares);
+        const std::vector<int> places =
+            detail::place_ranks(std::vector<detail::NcclCard>(static_cast<std::size_t>(world.size()), card));
+        return begin_device(places[static_cast<std::size_t>(rank)], world.size(), card.id, rank);
+    }
+
+    static std::shared_ptr<detail::NcclDevice> begin_device(int ordinal, int ranks, const ncclUniqueId& id, int rank) {
+        const detail::CudaDeviceGuard here(ordinal);
+        auto made = std::make_shared<detail::NcclDevice>(ordinal, detail::CudaStream::make());
+        made->begin_world(detail::NcclCommunicator::begin(ranks, id, rank));
+        return made;
+    }
+
+    /// Until the world's communicator is there. Errors: the world's first fault; refused, as NCCL says; timeout.
+    static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
+        Fault mine{
+            .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
+        for (std::uint32_t attempt = 0; !device.world_is_ready(); ++attempt) {
+            if (!device.failure().empty()) {
+                mine.code = ErrorCode::refused;
+                mine.message = concat({"rank ", rank, ": ", device.failure()});
+            } else if (steady_now() >= until) {
+                mine.code = ErrorCode::timeout;
+                mine.message = concat({"rank ", rank, " waited for NCCL's communicator of ", world.size(), " ranks"});
+            }
+            if (mine.code != ErrorCode::none) world.abort(rank, mine);
+            if (const Fault* const first = world.first_fault(); first != nullptr || mine.code != ErrorCode::none) {
+                const Fault told = first != nullptr ? *first : mine;
+                device.abort(abort_within);
+                throw error(told);
+            }
+            if (attempt < 64) std::this_thread::yield();
+            else std::this_thread::sleep_for(std::chrono::microseconds(200));
+        }
+    }
+
+    /// NCCL or CUDA found something. Where that is another rank's end, the control plane soon says whose.
+    void report_failure() {
+        const nanoseconds until = steady_now() + (device_->failed_remotely() ? told_within : 0);
+        int lost = -1;
+        while (first_fault() == nullptr && lost < 0 && steady_now() < until) {
+            for (int peer = 0; peer < size() && lost < 0; ++peer)
+                if (peer != rank() && has_died(peer)) lost = peer;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        abort({.code = device_->failed_remotely() ? ErrorCode::peer_lost : ErrorCode::aborted,
+               .rank = rank(),
+               .peer = lost,
+               .operation = {},
+               .sequence = 0,
+               .message = concat({"rank ", rank(), ", device ", device_->ordinal(), ": ", device_->failure()})});
+    }
+
+    std::shared_ptr<detail::NcclDevice> device_;
+    std::size_t staged_bytes_ = 0;
+};
+
+static_assert(transport<Nccl>);
+
+UNISONO_NAMESPACE_END

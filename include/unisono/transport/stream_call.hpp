@@ -1,0 +1,88 @@
+#pragma once
+
+/// \file
+/// What a transport with a stream is asked to do: an operation is a program, a list of calls that the transport enqueues in
+/// order on its device's stream. Who makes programs (group/stream_steps.hpp) knows schedules, and who runs them (nccl_queue.hpp)
+/// knows a library.
+///
+/// Laws of a transport that `streams`
+/// - `begin_program(group)` gives a number and `program(number)` the empty list to fill; `submit(number)` hands it over. Programs
+///   run in the order in which they were submitted, whatever group they are of, one after the other.
+/// - `program_done(number)`: its last call has been carried out. `release_program(number)` gives the number back, done or aborted.
+/// - Calls with `open` set belong to one communication with the next one: their sends and receives meet at the same time.
+/// - After `abort` none of its calls touches memory any more.
+/// - Before a group of other ranks than the world's does anything, its ranks `open_group`, which all ranks of its parent call.
+
+#include "unisono/core/element.hpp"
+#include "unisono/core/list.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+enum class StreamVerb : std::uint8_t {
+    all_reduce,     ///< out = the reduction of all ranks' in
+    reduce,         ///< the same at rank `peer` only
+    broadcast,      ///< out = in of rank `peer`
+    all_gather,     ///< out = all ranks' in, one after the other
+    reduce_scatter, ///< out = the own block, of `count` elements, of the reduction of all ranks' in
+    send,           ///< in to rank `peer`
+    receive,        ///< out from rank `peer`
+    copy,           ///< out = in, both on the device
+    to_device,      ///< out = in of the host's, pinned
+    to_host,        ///< the other way round
+    combine,        ///< by a kernel of our own
+};
+
+/// What the library's own reductions are.
+enum class StreamReduction : std::uint8_t { sum, product, min, max, weighted_sum };
+
+/// Enqueues, on `stream`: for each element i of `count`, targets[t][i] = sources[0][i] op sources[1][i] op ... (left fold), as a
+/// CombineKernel does on the host.
+using StreamKernelCall = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
+                                  std::byte* const* targets, std::size_t target_count, std::size_t count, void* stream);
+
+struct StreamCall {
+    StreamVerb verb = StreamVerb::copy;
+    ElementType element = ElementType::uint8;
+    StreamReduction reduction = StreamReduction::sum;
+    bool open = false; ///< goes with the next call
+    int peer = 0;      ///< in its group
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    std::size_t count = 0;          ///< elements, or bytes of copies
+    std::uint32_t sources = 0;      ///< combine: how many,
+    std::uint32_t first_source = 0; ///< and where they are in the program's addresses
+};
+
+/// One operation's calls. Kept and used again.
+struct StreamProgram {
+    std::uint64_t group = 0;
+    List<StreamCall> calls;
+    List<const std::byte*> addresses; ///< sources of combinations
+    StreamKernelCall kernel = nullptr;
+    const void* kernel_state = nullptr; ///< of the operation, alive until the program is done
+    double weight = 1.0;                ///< of this rank, for weighted_sum
+
+    StreamCall& add(StreamVerb verb, const std::byte* in, std::byte* out, std::size_t count) {
+        calls.push_back({});
+        StreamCall& call = calls.back();
+        call.verb = verb;
+        call.in = in;
+        call.out = out;
+        call.count = count;
+        return call;
+    }
+    void clear() {
+        calls.clear();
+        addresses.clear();
+        kernel = nullptr;
+        kernel_state = nullptr;
+        weight = 1.0;
+    }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

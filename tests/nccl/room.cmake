@@ -1,0 +1,24 @@
+# A stand-in for CUDA and NCCL, over memory of the host: see stand_in/stand_in.hpp. The real ones are only linked (link/).
+target_sources(${room_target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in/cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/stand_in/nccl.cpp)
+target_include_directories(${room_target} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in)
+
+# Under a sanitizer one translation unit: worlds that begin, fail and end. The rest compiles for too long.
+if(UNISONO_SANITIZED)
+    get_target_property(nccl_sources ${room_target} SOURCES)
+    list(FILTER nccl_sources EXCLUDE REGEX "/(collectives|laws|training)[.]cpp$")
+    set_target_properties(${room_target} PROPERTIES SOURCES "${nccl_sources}")
+endif()
+
+# NCCL itself, where it is: compiled, linked and run as far as a machine without a GPU goes.
+if(NOT UNISONO_SANITIZED)
+    if(TARGET unisono::nccl)
+        add_test(NAME nccl/link
+                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/link/check.py ${CMAKE_CXX_COMPILER} "${UNISONO_NVCC}"
+                         ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR} "${UNISONO_NCCL_INCLUDE};${UNISONO_CUDART_INCLUDE}"
+                         "${UNISONO_NCCL_LIBRARY};${UNISONO_CUDART_LIBRARY}")
+        set_tests_properties(nccl/link PROPERTIES TIMEOUT 600)
+    else()
+        add_test(NAME nccl/link COMMAND ${CMAKE_COMMAND} -E echo "skipped: no NCCL 2.19 or newer with the CUDA runtime")
+        set_tests_properties(nccl/link PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
+    endif()
+endif()

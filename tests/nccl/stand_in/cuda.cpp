@@ -1,0 +1,267 @@
+#include "state.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+namespace stand_in {
+
+State& state() {
+    static State& one = *new State; // threads of streams may outlive main
+    return one;
+}
+
+namespace {
+
+/// Memory of all devices: mapped twice, and the program knows the address only at which it can't be touched.
+class Arena {
+public:
+    static constexpr std::size_t bytes = std::size_t{1} << 28;
+    Arena() {
+        const int file = ::memfd_create("stand-in for a device", 0);
+        if (file < 0 || ::ftruncate(file, bytes) != 0) std::abort();
+        host_ = map(file, PROT_READ | PROT_WRITE);
+        device_ = map(file, PROT_NONE);
+        ::close(file);
+    }
+    std::byte* seen(const void* address) const {
+        const auto* at = static_cast<const std::byte*>(address);
+        return at >= device_ && at < device_ + bytes ? host_ + (at - device_) : const_cast<std::byte*>(at);
+    }
+    void* take(std::size_t wanted) {
+        const std::size_t size = (wanted + 255) / 256 * 256;
+        std::size_t at = 0;
+        for (const auto& [begin, used] : used_) {
+            if (begin - at >= size) break;
+            at = begin + used;
+        }
+        if (at + size > bytes) return nullptr;
+        used_[at] = size;
+        return device_ + at;
+    }
+    /// Its size; 0 for what was not taken here.
+    std::size_t give(const void* address) {
+        const auto known = used_.find(static_cast<std::size_t>(static_cast<const std::byte*>(address) - device_));
+        if (known == used_.end()) return 0;
+        const std::size_t size = known->second;
+        used_.erase(known);
+        return size;
+    }
+    std::size_t size_of(const void* address) {
+        return used_[static_cast<std::size_t>(static_cast<const std::byte*>(address) - device_)];
+    }
+
+private:
+    static std::byte* map(int file, int protection) {
+        void* const at = ::mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
+        if (at == MAP_FAILED) std::abort();
+        return static_cast<std::byte*>(at);
+    }
+    std::byte *host_ = nullptr, *device_ = nullptr;
+    std::map<std::size_t, std::size_t> used_;
+};
+Arena& arena() {
+    static Arena& one = *new Arena;
+    return one;
+}
+
+thread_local int current_device = 0;
+
+void work(StandInStream* stream) {
+    State& all = state();
+    Lock lock(all.mutex);
+    for (;;) {
+        all.changed.wait(lock, [&] { return stream->ends || !stream->tasks.empty(); });
+        if (stream->tasks.empty()) return delete stream;
+        const Task task = std::move(stream->tasks.front());
+        stream->tasks.pop_front();
+        stream->busy = true;
+        task(lock);
+        stream->busy = false;
+        all.changed.notify_all();
+    }
+}
+
+} // namespace
+
+std::byte* seen_by_host(const void* of_device) { return arena().seen(of_device); }
+
+void launch(cudaStream_t stream, std::function<void()> work) {
+    const Lock lock(state().mutex);
+    if (stream->untaken != 0) state().note("a kernel was launched while NCCL had not taken a call before it");
+    state().enqueue(stream, [work = std::move(work)](Lock&) { work(); });
+}
+
+int device_of_thread() { return current_device; }
+
+cudaError_t take_of_device(void** memory, std::size_t bytes) {
+    State& all = state();
+    if (bytes > all.behaviour.memory) return cudaErrorMemoryAllocation;
+    *memory = arena().take(bytes);
+    if (*memory == nullptr) return cudaErrorMemoryAllocation;
+    all.counts.device_bytes += arena().size_of(*memory);
+    return cudaSuccess;
+}
+cudaError_t free_of_device(void* memory) {
+    if (memory == nullptr) return cudaSuccess;
+    State& all = state();
+    if (all.registered.contains(memory)) all.note("memory was freed while it was registered");
+    const std::size_t size = arena().give(memory);
+    all.counts.device_bytes -= size;
+    return size == 0 ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+Counts counts() {
+    const Lock lock(state().mutex);
+    return state().counts;
+}
+std::vector<std::string> take_misuse() {
+    const Lock lock(state().mutex);
+    return std::exchange(state().misuse, {});
+}
+std::vector<std::string> take_calls() {
+    const Lock lock(state().mutex);
+    return std::exchange(state().calls, {});
+}
+
+Scene::Scene(const Behaviour& behaviour) {
+    const Lock lock(state().mutex);
+    state().behaviour = behaviour;
+}
+Scene::~Scene() {
+    const Lock lock(state().mutex);
+    state().behaviour = {};
+    state().changed.notify_all();
+}
+
+} // namespace stand_in
+
+using namespace stand_in;
+
+const char* cudaGetErrorName(cudaError_t code) {
+    switch (code) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    default: return "cudaErrorInvalidValue";
+    }
+}
+const char* cudaGetErrorString(cudaError_t code) {
+    return code == cudaErrorNoDevice           ? "no CUDA-capable device is detected (stand-in)"
+           : code == cudaErrorMemoryAllocation ? "out of memory (stand-in)"
+                                               : "an error (stand-in)";
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    const Lock lock(state().mutex);
+    if (state().behaviour.devices == 0) return cudaErrorNoDevice; // and *count stays what it was
+    *count = state().behaviour.devices;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+    const Lock lock(state().mutex);
+    if (device < 0 || device >= state().behaviour.devices) return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
+    std::snprintf(text, static_cast<std::size_t>(bytes), "0000:%02x:00.0", static_cast<unsigned>(device) + 16u);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    const Lock lock(state().mutex);
+    return take_of_device(memory, bytes);
+}
+cudaError_t cudaFree(void* memory) {
+    const Lock lock(state().mutex);
+    return free_of_device(memory);
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+    const Lock lock(state().mutex);
+    *memory = std::malloc(bytes);
+    if (*memory == nullptr) return cudaErrorMemoryAllocation;
+    state().pinned[*memory] = bytes;
+    state().counts.pinned_bytes += bytes;
+    return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+    const Lock lock(state().mutex);
+    const auto known = state().pinned.find(memory);
+    if (known == state().pinned.end()) return cudaErrorInvalidValue;
+    state().counts.pinned_bytes -= known->second;
+    state().pinned.erase(known);
+    std::free(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+    const Lock lock(state().mutex);
+    if (bytes != 0) std::memmove(arena().seen(to), arena().seen(from), bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+    const Lock lock(state().mutex);
+    if (stream->untaken != 0) state().note("a copy was enqueued while NCCL had not taken a call before it");
+    state().enqueue(stream, [=](Lock&) { std::memmove(arena().seen(to), arena().seen(from), bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    const Lock lock(state().mutex);
+    *stream = new StandInStream;
+    std::thread(work, *stream).detach();
+    ++state().counts.streams;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    const Lock lock(state().mutex);
+    stream->ends = true; // once what is left of it is carried out
+    state().changed.notify_all();
+    --state().counts.streams;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    const Lock lock(state().mutex);
+    return stream->tasks.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    Lock lock(state().mutex);
+    state().changed.wait(lock, [&] { return stream->tasks.empty() && !stream->busy; });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    const Lock lock(state().mutex);
+    *event = new StandInEvent;
+    ++state().counts.events;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    const Lock lock(state().mutex);
+    delete event;
+    --state().counts.events;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    const Lock lock(state().mutex);
+    if (stream->untaken != 0) state().note("an event was recorded while NCCL had not taken a call before it");
+    event->done = std::make_shared<bool>(false);
+    state().enqueue(stream, [done = event->done](Lock&) { *done = true; });
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    const Lock lock(state().mutex);
+    return *event->done ? cudaSuccess : cudaErrorNotReady;
+}

@@ -1,0 +1,74 @@
+// What the tests of ranks over NCCL have in common. They run over the stand-in (stand_in/), or, with UNISONO_TEST_ON_GPU (on_gpu.sh), over
+// NCCL itself, one rank a GPU.
+#pragma once
+
+#ifndef UNISONO_TEST_ON_GPU
+#include "stand_in/kernels.hpp"
+#include "stand_in/stand_in.hpp"
+#endif
+
+#include <unisono/nccl.hpp>
+#include <unisono/unisono.hpp>
+
+#define UNISONO_TEST_TRANSPORT unisono::Nccl
+#include "support/joined.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace test {
+
+namespace un = unisono;
+
+/// As many ranks as a test asks for, or as there are devices.
+inline int at_most(int ranks) { return std::min(ranks, un::detail::visible_devices()); }
+
+/// All host data by native schedules go through the device, unless a test says otherwise.
+struct EverythingByDevice {
+    Variable said{"UNISONO_NCCL_STAGED_BYTES", "1"};
+};
+
+template <class T>
+un::DeviceMemory<T> upload(Group& group, const std::vector<T>& values) {
+    un::DeviceMemory<T> made = un::allocate_on_device<T>(group, values.size());
+    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
+                           "cudaMemcpy");
+    return made;
+}
+template <class T>
+std::vector<T> download(un::DeviceSpan<T> values) {
+    std::vector<T> made(values.size());
+    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size_bytes(), cudaMemcpyDeviceToHost),
+                           "cudaMemcpy");
+    return made;
+}
+
+#ifndef UNISONO_TEST_ON_GPU
+/// Nothing is left of what a test made, and no call was one that NCCL forbids.
+class Clean {
+public:
+    Clean() { static_cast<void>(stand_in::take_misuse()); }
+    ~Clean() {
+        for (const std::string& one : stand_in::take_misuse()) BOOST_ERROR("misuse: " << one);
+        const stand_in::Counts now = stand_in::counts();
+        BOOST_TEST(now.communicators == before_.communicators);
+        BOOST_TEST(now.streams == before_.streams);
+        BOOST_TEST(now.events == before_.events);
+        BOOST_TEST(now.registrations == before_.registrations);
+        BOOST_TEST(now.operations == before_.operations);
+        BOOST_TEST(now.device_bytes == before_.device_bytes);
+        BOOST_TEST(now.pinned_bytes == before_.pinned_bytes);
+    }
+
+private:
+    stand_in::Counts before_ = stand_in::counts();
+};
+#else
+struct Clean {};
+#endif
+
+} // namespace test
