@@ -31,15 +31,15 @@ UNISONO_NAMESPACE_BEGIN
 /// even), each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
-class MasterWeights : public detail::WrappedModel<M> {
+class MasterWeights : public detail::ImageOfModel<MasterWeights<M>, M> {
+    friend detail::ImageOfModel<MasterWeights<M>, M>; // take, zero
 public:
-    using detail::WrappedModel<M>::wrapped;
     using Low = parameter_element_t<M>;
     static_assert(sizeof(Low) == 2,
                   "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
                   "bfloat16 or float16. Why: others are trained as they are.");
 
-    explicit MasterWeights(M& model) : detail::WrappedModel<M>(model) {
+    explicit MasterWeights(M& model) : detail::ImageOfModel<MasterWeights<M>, M>(model) {
         std::size_t count = 0;
         detail::for_each_span(model.parameters(), [&](std::span<Low> one) {
             low_.push_back(one);
@@ -63,38 +63,11 @@ public:
             zero(p);
             at += n;
         }
-        taken_.resize(low_.size());
+        this->expect(low_.size());
     }
-    MasterWeights(const MasterWeights&) = delete;
-    MasterWeights& operator=(const MasterWeights&) = delete;
 
     [[nodiscard]] std::span<const std::span<float>> parameters() { return weight_spans_; }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }
-
-    template <class Batch>
-        requires trainable_on<M, Batch>
-    double operator()(const Batch& batch, Pass& pass) {
-        refresh();
-        for (std::size_t p = 0; p < low_.size() && !clean_; ++p) zero(p); // the last call threw
-        clean_ = false;
-        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
-        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
-        taking.finish();
-        clean_ = true;
-        return loss;
-    }
-    template <class Batch, class... Metrics>
-        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
-    void evaluate(const Batch& batch, Metrics&... metrics) {
-        refresh();
-        wrapped().evaluate(batch, metrics...);
-    }
-    template <class Batch>
-        requires requires(M& m, const Batch& batch) { m.predict(batch); }
-    decltype(auto) predict(const Batch& batch) {
-        refresh();
-        return wrapped().predict(batch);
-    }
 
     /// The model's weights become those of now: after training, before the model is used by itself.
     void refresh() {
@@ -103,7 +76,7 @@ public:
     }
 
 private:
-    void add(std::size_t p) {
+    void take(std::size_t p) {
         accumulate(gradient_spans_[p], low_gradients_[p]);
         zero(p);
     }
@@ -115,8 +88,6 @@ private:
     std::vector<std::span<Low>> low_, low_gradients_;
     std::vector<float> weights_, gradients_;
     std::vector<std::span<float>> weight_spans_, gradient_spans_;
-    std::vector<bool> taken_; ///< in this call
-    bool clean_ = true;       ///< the model's gradients are zero
 };
 
 UNISONO_NAMESPACE_END
