@@ -182,6 +182,9 @@ BOOST_AUTO_TEST_CASE(saved_and_resumed_on_any_stages) {
         saving.folder = folder.path;
         saving.stop_after = 3; // within an epoch
         saving.background = before % 2 == 1;
+#ifdef UNISONO_TEST_FEW // under a sanitizer
+        if (before % 3 != 1) continue;
+#endif
         BOOST_TEST_CONTEXT("saved on " << text(saving)) {
             for (const End& one : run(saving)) BOOST_TEST(std::string(one.refused) == "");
             for (Run how : ways()) {

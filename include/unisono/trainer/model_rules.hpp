@@ -27,6 +27,16 @@ inline constexpr bool trains_wider = [] {
     else return false;
 }();
 
+/// Of the passes that a model is given; of one that is not in units whatever it is trained in.
+template <class Model, class Element>
+struct PassElementOf {
+    using type = Element;
+};
+template <unit_model Model, class Element>
+struct PassElementOf<Model, Element> {
+    using type = pass_element_t<Model>;
+};
+
 template <class Model, class Sharding, class Update, class Summation>
 struct ModelRules {
     static constexpr bool units_where_sharded = !shards_gradients<Sharding> || unit_model<Model>;

@@ -58,6 +58,7 @@ public:
         "unisono::Trainer: the model and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
+    using PassElement = typename detail::PassElementOf<Model, Element>::type; ///< of models in units: pass_element_t
     /// No rank holds all parameters, in the type in which they are trained.
     static constexpr bool shards_parameters = detail::shards_parameters<Sharding> || detail::trains_wider<Model>;
     static_assert(
@@ -146,7 +147,7 @@ public:
         requires data_set<std::remove_reference_t<Data>>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
         using Batch = batch_of<std::remove_reference_t<Data>>;
-        if constexpr (requires(Model& m, const Batch& batch, UnitPass<pass_element_t<Model>>& pass) {
+        if constexpr (requires(Model& m, const Batch& batch, UnitPass<PassElement>& pass) {
                           m.evaluate(batch, pass, metrics...);
                       })
             return evaluate(
