@@ -28,18 +28,17 @@ BOOST_AUTO_TEST_CASE(two_hosts_have_the_bits_of_one_rank) {
 }
 
 // A mesh of 2 x 2: the stages of a replica share a host, or each is on another than its neighbour.
-BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) {
+void layers_on_two_hosts(const std::string& transport) {
     if (test::skipped()) return;
-    const std::string alone = test::run_command({UNISONO_HOST_RANK, "alone", "split", "1", "1"}).out;
+    static const std::string alone = test::run_command({UNISONO_HOST_RANK, "alone", "split", "1", "1"}).out;
     BOOST_TEST_REQUIRE(alone.starts_with("bits "));
     const Lab lab(2);
-    for (const std::string transport : {"tcp", "hosts"}) {
-        for (const std::vector<int>& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}})
-            BOOST_TEST(Job(lab, host_of, {transport, "split", "2", "2"}).agree() == alone, transport);
-    }
-    BOOST_TEST(Job(lab, {0, 1}, {"hosts", "split", "2", "1"}).agree() == alone);
-    BOOST_TEST(Job(lab, {0, 1, 1}, {"hosts", "split", "1", "3"}).agree() == alone);
+    for (const std::vector<int>& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}})
+        BOOST_TEST(Job(lab, host_of, {transport, "split", "2", "2"}).agree() == alone);
+    BOOST_TEST(Job(lab, {0, 1, 1}, {transport, "split", "1", "3"}).agree() == alone);
 }
+BOOST_AUTO_TEST_CASE(layers_over_sockets_have_the_bits_of_one_rank) { layers_on_two_hosts("tcp"); }
+BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) { layers_on_two_hosts("hosts"); }
 
 // The right column of docs/parallel.md, as it stands there.
 BOOST_AUTO_TEST_CASE(the_lines_of_the_documentation) {
