@@ -1,5 +1,6 @@
 // Data, batches and metrics that a model cannot be called with are refused at the call, in the model's terms.
 #include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/compression/one_bit.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/trainer/full_batch.hpp"
 #include "unisono/trainer/trainer.hpp"
@@ -32,11 +33,11 @@ int main() {
     un::RowData<float> data(values, 2);
     un::RowData<double> doubles{std::span<const double>(), 2};
 
-// case: checkpoint_of_local_updates
-// expect: unisono::Checkpoints: found a trainer whose update declares `local`
-#ifdef CASE_checkpoint_of_local_updates
+// case: checkpoint_of_compressed_local_updates
+// expect: unisono::Checkpoints: found a trainer whose update declares `local`, with a compression. Required: none.
+#ifdef CASE_checkpoint_of_compressed_local_updates
     Model local;
-    un::Trainer drifting{world, local, un::LocalSteps{}};
+    un::Trainer drifting{world, local, un::LocalSteps{}, un::OneBit{}};
     un::Checkpoints("folder").save(drifting);
 #endif
 

@@ -4,9 +4,12 @@
 #include "support.hpp"
 
 #include "support/digits_training.hpp"
+#include "support/split_training.hpp"
 
 #include <unisono/reducer/hierarchical.hpp>
 #include <unisono/reproducible.hpp>
+
+#include <type_traits>
 
 namespace un = unisono;
 
@@ -42,6 +45,26 @@ BOOST_AUTO_TEST_CASE(plain_sums_agree_on_all_ranks) { // which `trained` verifie
     float most = 0;
     for (std::size_t i = 0; i < ranks.size(); ++i) most = std::max(most, std::abs(ranks[i] - alone[i]));
     BOOST_TEST(most < 1e-3f);
+}
+
+BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) {
+    const auto images = test::images();
+    const auto bits = [&](auto transport, int data, int stages) {
+        std::vector<std::uint64_t> found(static_cast<std::size_t>(data * stages));
+        un::run<typename decltype(transport)::type>(data * stages, [&](auto& world) {
+            found[static_cast<std::size_t>(world.rank())] = test::trained_in_parts(world, images, data, stages);
+        });
+        return found;
+    };
+    const std::uint64_t alone = bits(std::type_identity<un::InProcess>{}, 1, 1)[0];
+    for (const bool pipeline_within : {true, false}) {
+        test::pretended_host = [=](int rank, int) { return pipeline_within ? rank / 2 : rank % 2; };
+        for (const std::uint64_t found : bits(std::type_identity<test::PretendedHosts>{}, 2, 2))
+            BOOST_TEST(found == alone, (pipeline_within ? "the pipeline stays within a host" : "it crosses"));
+    }
+    test::pretended_host = [](int rank, int) { return rank / 3; }; // a host of three ranks and one of one
+    for (const std::uint64_t found : bits(std::type_identity<test::PretendedHosts>{}, 1, 4)) BOOST_TEST(found == alone);
+    test::pretended_host = [](int rank, int) { return rank % 2; };
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,7 @@
 // Crosses policies with each other: every combination that the rules allow trains like a serial loop in double.
 //
 // Full over reducer x update x sharding x accumulation (full_*.cpp, one file a reducer); the other families pairwise
-// (pairwise.cpp); servers and compressions by themselves (served.cpp, compressed.cpp). Each runs on threads and on processes, by the transport that is chosen at run time. What the rules refuse is counted by reason; report.cpp prints the counts at the end.
+// (pairwise.cpp); servers, compressions and split models by themselves (served.cpp, compressed.cpp, split.cpp). Each runs on threads and on processes, by the transport that is chosen at run time. What the rules refuse is counted by reason; report.cpp prints the counts at the end.
 #pragma once
 
 #ifndef UNISONO_TEST_TRANSPORT // else the combinations run on what is named there

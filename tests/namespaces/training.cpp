@@ -1,6 +1,8 @@
 // Several hosts, each a name space with an interface of its own: results, bits, and what goes through the cables.
 #include "support.hpp"
 
+#include <cmath>
+
 using test::Job;
 using test::Lab;
 
@@ -23,6 +25,55 @@ BOOST_AUTO_TEST_CASE(two_hosts_have_the_bits_of_one_rank) {
     for (const std::string& transport : test::transports())
         BOOST_TEST(Job(lab, {0, 0, 1, 1}, {transport, "train"}).agree() == bits_alone(), transport);
     BOOST_TEST(Job(lab, {1, 0, 1}, {"hosts", "train"}).agree() == bits_alone()); // rank 0, where all meet, is elsewhere
+}
+
+// A mesh of 2 x 2: the stages of a replica share a host, or each is on another than its neighbour.
+void layers_on_two_hosts(const std::string& transport) {
+    if (test::skipped()) return;
+    static const std::string alone = test::run_command({UNISONO_HOST_RANK, "alone", "split", "1", "1"}).out;
+    BOOST_TEST_REQUIRE(alone.starts_with("bits "));
+    const Lab lab(2);
+    for (const std::vector<int>& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}})
+        BOOST_TEST(Job(lab, host_of, {transport, "split", "2", "2"}).agree() == alone);
+    BOOST_TEST(Job(lab, {0, 1, 1}, {transport, "split", "1", "3"}).agree() == alone);
+}
+BOOST_AUTO_TEST_CASE(layers_over_sockets_have_the_bits_of_one_rank) { layers_on_two_hosts("tcp"); }
+BOOST_AUTO_TEST_CASE(layers_on_two_hosts_have_the_bits_of_one_rank) { layers_on_two_hosts("hosts"); }
+
+// The right column of docs/parallel.md, as it stands there.
+BOOST_AUTO_TEST_CASE(the_lines_of_the_documentation) {
+    if (test::skipped()) return;
+#ifdef UNISONO_PARALLEL_DIGITS
+    const Lab lab(2);
+    const auto weights = [&](const std::vector<int>& host_of, const std::vector<std::string>& arguments) {
+        std::vector<std::unique_ptr<test::Command>> ranks;
+        for (std::size_t rank = 0; rank < host_of.size(); ++rank) {
+            std::vector<std::string> line{UNISONO_PARALLEL_DIGITS, "--epochs", "1", "--transport", "tcp"};
+            line.insert(line.end(), arguments.begin(), arguments.end());
+            ranks.push_back(std::make_unique<test::Command>(
+                lab.on(host_of[rank], line), Job::Variables{{"MASTER_ADDR", Lab::address(host_of[0])},
+                                                            {"MASTER_PORT", "29500"},
+                                                            {"RANK", std::to_string(rank)},
+                                                            {"WORLD_SIZE", std::to_string(host_of.size())}}));
+        }
+        double sum = 0;
+        for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+            const test::Result end = ranks[rank]->end(50s);
+            BOOST_TEST(end.status == 0, end.all());
+            const std::size_t at = end.out.find("sum of all weights ");
+            BOOST_TEST((at != std::string::npos) == (rank == 0), end.all()); // which speaks
+            if (at != std::string::npos) sum = std::stod(end.out.substr(at + 19));
+        }
+        return sum;
+    };
+    const double two = weights({0, 1}, {"--data", "2", "--pipeline", "1"});
+    BOOST_TEST(two > 1);
+    BOOST_TEST(weights({0, 1}, {"--pipeline", "2"}) > 1);
+    for (const std::vector<int>& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}})
+        BOOST_TEST(std::abs(weights(host_of, {"--data", "2", "--pipeline", "2"}) - two) < 1e-6 * two);
+#else
+    std::printf("left out: the lines of docs/parallel.md: the examples are not built here\n");
+#endif
 }
 
 BOOST_AUTO_TEST_CASE(four_hosts_have_the_bits_of_one_rank) {

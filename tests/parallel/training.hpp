@@ -1,6 +1,7 @@
 // Training a pipeline, on any ranks.
 #pragma once
 
+#include "any_schedule.hpp"
 #include "network.hpp"
 
 #include <array>
@@ -9,27 +10,6 @@ namespace unisono_test {
 
 inline constexpr std::size_t parameter_count =
     (width + 1) * hidden + 6 * (hidden + 1) * hidden + (hidden + 1) * results;
-
-/// Any of the schedules, chosen at run time, so that little is compiled.
-struct AnySchedule {
-    static constexpr std::string_view name = "any";
-    enum Kind { gpipe, one_forward_one_backward, interleaved } kind = one_forward_one_backward;
-    std::uint32_t chunks = 1;
-
-    template <class Visit>
-    void work(const un::PipelineShape& shape, Visit&& visit) const {
-        switch (kind) {
-        case gpipe: return un::GPipe::work(shape, visit);
-        case one_forward_one_backward: return un::OneForwardOneBackward::work(shape, visit);
-        case interleaved: return un::Interleaved{chunks}.work(shape, visit);
-        }
-    }
-    [[nodiscard]] std::size_t in_flight(const un::PipelineShape& shape) const {
-        return kind == gpipe                      ? un::GPipe::in_flight(shape)
-               : kind == one_forward_one_backward ? un::OneForwardOneBackward::in_flight(shape)
-                                                  : un::Interleaved::in_flight(shape);
-    }
-};
 
 struct Training {
     int data = 1;

@@ -8,6 +8,7 @@
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/simulate.hpp"
+#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/trainer/unit_exchange.hpp"
 #include "unisono/transport/in_process.hpp"
@@ -28,19 +29,21 @@ constexpr int ranks = 4;
 constexpr std::size_t unit_count = 16;
 
 /// Units of equal sizes.
+template <class T>
 struct Wide {
-    using Element = float;
+    using Element = T;
     std::vector<std::size_t> sizes;
     explicit Wide(std::size_t of_each) : sizes(unit_count, of_each) {}
     [[nodiscard]] const std::vector<std::size_t>& units() const { return sizes; }
-    static void initialise(std::size_t, std::span<float> values) { std::fill(values.begin(), values.end(), 1.0f); }
-    double operator()(int, un::UnitPass<float>& pass) const {
+    static void initialise(std::size_t, std::span<T> values) { std::fill(values.begin(), values.end(), T(1.0f)); }
+    double operator()(int, un::UnitPass<T>& pass) const {
         double loss = 0;
-        for (std::size_t u = 0; u < sizes.size(); ++u) loss += static_cast<double>(pass.parameters(u)[0]);
+        for (std::size_t u = 0; u < sizes.size(); ++u)
+            loss += static_cast<double>(static_cast<float>(pass.parameters(u)[0]));
         for (std::size_t u = sizes.size(); u-- > 0;) {
             const auto weights = pass.parameters(u);
             const auto gradient = pass.gradient(u);
-            for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] += weights[i];
+            for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = weights[i]; // to zero
             pass.ready(u);
         }
         return loss;
@@ -48,9 +51,9 @@ struct Wide {
 };
 
 /// Some updates of so many micro-batches.
-template <class Sharding, class World>
+template <class Sharding, class T, class World>
 void train(World& world, std::size_t of_each, int updates, int micro_batches) {
-    Wide wide(of_each);
+    Wide<T> wide(of_each);
     const auto with = [&](auto& model) {
         un::Trainer trainer{world, model, Sharding{}, un::Adam{}};
         for (int i = 0; i < updates; ++i) {
@@ -58,7 +61,10 @@ void train(World& world, std::size_t of_each, int updates, int micro_batches) {
             else trainer.step(i, i, i);
         }
     };
-    if constexpr (un::detail::shards_gradients<Sharding>) {
+    if constexpr (sizeof(T) == 2) {
+        un::MasterWeights master(wide);
+        with(master);
+    } else if constexpr (un::detail::shards_gradients<Sharding>) {
         with(wide);
     } else {
         un::ResidentUnits all(world, wide);
@@ -67,12 +73,12 @@ void train(World& world, std::size_t of_each, int updates, int micro_batches) {
 }
 
 /// The most that a rank had for its training, in bytes a parameter: what grows with the parameters.
-template <class Sharding>
+template <class Sharding, class T = float>
 double memory(int micro_batches) {
     const auto most = [&](std::size_t of_each) {
         const std::size_t before = live_bytes_of_process();
         forget_peak();
-        un::run<un::InProcess>(ranks, [&](auto& world) { train<Sharding>(world, of_each, 1, micro_batches); });
+        un::run<un::InProcess>(ranks, [&](auto& world) { train<Sharding, T>(world, of_each, 1, micro_batches); });
         return static_cast<double>(peak_bytes_of_process() - before);
     };
     constexpr std::size_t small = 1024, large = 65536;
@@ -80,11 +86,11 @@ double memory(int micro_batches) {
 }
 
 /// The bytes of an update on all ranks, for each parameter, in messages.
-template <class Sharding>
+template <class Sharding, class T = float>
 double traffic(int micro_batches) {
     constexpr std::size_t of_each = 1024;
     const auto bytes = [&](int updates) {
-        return un::simulate(ranks, {}, [&](auto& world) { train<Sharding>(world, of_each, updates, micro_batches); })
+        return un::simulate(ranks, {}, [&](auto& world) { train<Sharding, T>(world, of_each, updates, micro_batches); })
             .bytes;
     };
     return static_cast<double>(bytes(4) - bytes(2)) / (2 * unit_count * of_each);
@@ -103,6 +109,11 @@ BOOST_AUTO_TEST_CASE(memory_of_a_rank) {
     constexpr double rooms = 2 * 4.0 / unit_count;
     BOOST_TEST(memory<un::GradientSharding>(3) <= (4 + 12.0 / ranks) * 1.1 + rooms);
     BOOST_TEST(memory<un::ParameterSharding>(3) <= 16.0 / ranks * 1.1 + 2 * rooms);
+    // In 16 bits: 2 bytes of each parameter, or of two units; float weights, sums and state of what is owned; and one more unit's
+    // gradient. Whole units are floats once, before the first update.
+    const double low = rooms + 2.0 / unit_count + 4.0 / unit_count;
+    BOOST_TEST((memory<un::GradientSharding, un::bfloat16>(3) <= (2 + 16.0 / ranks) * 1.1 + low));
+    BOOST_TEST((memory<un::ParameterSharding, un::bfloat16>(3) <= 16.0 / ranks * 1.1 + rooms / 2 + low));
 }
 
 // All ranks together send 2 (p - 1) times the gradients in an update of all_reduce.
@@ -116,6 +127,9 @@ BOOST_AUTO_TEST_CASE(bytes_of_an_update) {
     // Three micro-batches: as much once more for each after the first, of what sums them, and gathers for use.
     BOOST_TEST(traffic<un::GradientSharding>(3) <= replicated * 2 * 1.02);
     BOOST_TEST(traffic<un::ParameterSharding>(3) <= replicated * 4.5 * 1.02);
+    // Parameters of 16 bits are half as many bytes, sums of gradients as many.
+    BOOST_TEST((traffic<un::GradientSharding, un::bfloat16>(1) <= replicated * 0.75 * 1.02));
+    BOOST_TEST((traffic<un::ParameterSharding, un::bfloat16>(1) <= replicated * 1.02));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -230,7 +230,8 @@ BOOST_AUTO_TEST_CASE(a_model_that_throws) {
     BOOST_TEST(sums[0] == sums[1]);
 }
 
-BOOST_AUTO_TEST_CASE(a_gradient_that_is_no_number) {
+template <class Sharding>
+void names_a_gradient_that_is_no_number() {
     const auto all = outcomes(3, [](auto& world) {
         Loose model;
         model.pass = [](int seed, Pass& pass) {
@@ -240,7 +241,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_no_number) {
             }
             return 1.0;
         };
-        un::Trainer trainer{world, model, un::ParameterSharding{}, sgd};
+        un::Trainer trainer{world, model, Sharding{}, sgd};
         trainer.step(1);
         const double before = sum_of(trainer);
         try {
@@ -255,6 +256,10 @@ BOOST_AUTO_TEST_CASE(a_gradient_that_is_no_number) {
         if (trainer.updates() != 2 || !(sum_of(trainer) < before)) throw std::runtime_error("no second update");
     });
     for (const Outcome& one : all) BOOST_TEST(!one.failed, one.what);
+}
+BOOST_AUTO_TEST_CASE(a_gradient_that_is_no_number) {
+    names_a_gradient_that_is_no_number<un::ParameterSharding>();
+    names_a_gradient_that_is_no_number<un::GradientSharding>();
 }
 
 // Some ranks have two micro-batches, some none, in turns; and one that has run out joins the others' updates.

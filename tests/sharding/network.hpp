@@ -16,10 +16,11 @@ namespace unisono_test {
 
 namespace un = unisono;
 
-/// Layers of tanh; a unit is a layer, its weights and then its biases.
-class Layers {
+/// Layers of tanh; a unit is a layer, its weights and then its biases. Computes in float, whatever its parameters are.
+template <class T>
+class LayersOf {
 public:
-    using Element = float;
+    using Element = T;
     static constexpr std::size_t inputs = 6;
 
     std::vector<std::size_t> widths = {inputs, 9, 5, 1};
@@ -31,12 +32,12 @@ public:
         return sizes;
     }
     [[nodiscard]] std::vector<std::string> parameter_names() const { return {"first", "second", "last"}; }
-    void initialise(std::size_t unit, std::span<float> values) const {
+    void initialise(std::size_t unit, std::span<T> values) const {
         for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = 0.5f * std::sin(1.7f * static_cast<float>(i + 13 * unit + 1));
+            values[i] = static_cast<T>(0.5f * std::sin(1.7f * static_cast<float>(i + 13 * unit + 1)));
     }
 
-    double operator()(const un::RowBatch<float, float>& batch, un::UnitPass<float>& pass) {
+    double operator()(const un::RowBatch<float, float>& batch, un::UnitPass<T>& pass) {
         pass.count_tokens(static_cast<double>(batch.rows()));
         forward(batch, pass);
         const float share = 1.0f / static_cast<float>(batch.rows());
@@ -58,28 +59,29 @@ public:
                     const float y = activity_[u + 1][row * out + o];
                     const float slope = slopes[row * out + o] * (out == 1 ? 1 : 1 - y * y);
                     for (std::size_t i = 0; i < in; ++i) {
-                        gradient[o * in + i] += slope * activity_[u][row * in + i];
-                        below[row * in + i] += slope * weights[o * in + i];
+                        add(gradient[o * in + i], slope * activity_[u][row * in + i]);
+                        below[row * in + i] += slope * static_cast<float>(weights[o * in + i]);
                     }
-                    gradient[in * out + o] += slope;
+                    add(gradient[in * out + o], slope);
                 }
             slopes = std::move(below);
             if (says_ready) pass.ready(u);
         }
         return loss;
     }
-    void evaluate(const un::RowBatch<float, float>& batch, un::UnitPass<float>& pass, un::MeanMetric& loss) {
+    void evaluate(const un::RowBatch<float, float>& batch, un::UnitPass<T>& pass, un::MeanMetric& loss) {
         forward(batch, pass);
         for (std::size_t row = 0; row < batch.rows(); ++row)
             loss.add(std::abs(static_cast<double>(activity_.back()[row] - batch.labels[row])));
     }
-    std::vector<float> predict(const un::RowBatch<float, float>& batch, un::UnitPass<float>& pass) {
+    std::vector<float> predict(const un::RowBatch<float, float>& batch, un::UnitPass<T>& pass) {
         forward(batch, pass);
         return activity_.back();
     }
 
 private:
-    void forward(const un::RowBatch<float, float>& batch, un::UnitPass<float>& pass) {
+    static void add(T& to, float more) { to = static_cast<T>(static_cast<float>(to) + more); }
+    void forward(const un::RowBatch<float, float>& batch, un::UnitPass<T>& pass) {
         activity_.assign(1, {});
         for (std::size_t row = 0; row < batch.rows(); ++row)
             activity_[0].insert(activity_[0].end(), batch.row(row).begin(), batch.row(row).end());
@@ -89,8 +91,9 @@ private:
             std::vector<float> next;
             for (std::size_t row = 0; row < batch.rows(); ++row)
                 for (std::size_t o = 0; o < out; ++o) {
-                    float sum = weights[in * out + o];
-                    for (std::size_t i = 0; i < in; ++i) sum += weights[o * in + i] * activity_[u][row * in + i];
+                    auto sum = static_cast<float>(weights[in * out + o]);
+                    for (std::size_t i = 0; i < in; ++i)
+                        sum += static_cast<float>(weights[o * in + i]) * activity_[u][row * in + i];
                     next.push_back(out == 1 ? sum : std::tanh(sum));
                 }
             activity_.push_back(std::move(next));
@@ -98,5 +101,6 @@ private:
     }
     std::vector<std::vector<float>> activity_;
 };
+using Layers = LayersOf<float>;
 
 } // namespace unisono_test

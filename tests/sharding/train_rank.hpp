@@ -8,11 +8,13 @@
 #include "unisono/any.hpp"
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/guard/clip_by_norm.hpp"
+#include "unisono/guard/clip_by_value.hpp"
 #include "unisono/optimizer/adam.hpp"
 #include "unisono/reducer/ring.hpp"
 #include "unisono/reducer/tree.hpp"
 #include "unisono/sharded.hpp"
 #include "unisono/trainer/hashes.hpp"
+#include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/reproducible.hpp"
 
 #include <algorithm>
@@ -21,18 +23,37 @@ namespace unisono_test {
 
 using World = un::Group<un::AnyTransport>;
 
+/// A clipping of a user's own: both that the library has.
+struct NormThenValue {
+    double max_norm = 1, limit = 1;
+
+    static constexpr std::string_view name = "norm, then value";
+    static constexpr un::Family family = un::Family::clipping;
+    static constexpr bool measures_norm = true;
+    static constexpr bool changes_elements = true;
+    static constexpr bool needs_agreement = true;
+    friend bool operator==(const NormThenValue&, const NormThenValue&) = default;
+
+    void check() const {}
+    [[nodiscard]] double factor(double norm) const { return un::ClipByNorm{max_norm}.factor(norm); }
+    template <un::floating_element T>
+    void clip(std::span<T> values, double scale) const {
+        un::ClipByValue{limit}.clip(values, scale);
+    }
+};
+
 struct RankResult {
     Result result = {};
     std::array<bool, parameter_count> has = {};
     char failed[600] = {};
 };
 
-template <class Sharding, class Summation, class Reducer>
+template <class Sharding, class Summation, class Reducer, class Network = Layers>
 void train_rank(World& world, const Case& how, RankResult& out) {
     const std::vector<float> values = un::torch_rand(3, 23 * Layers::inputs);
     const std::vector<float> labels = un::torch_rand(4, 23);
     const un::RowData data(values, Layers::inputs, labels);
-    Layers network;
+    Network network;
     network.says_ready = how.says_ready;
     const auto with = [&](auto& model) {
         un::Trainer trainer{world,
@@ -44,8 +65,8 @@ void train_rank(World& world, const Case& how, RankResult& out) {
                             un::DistributedSampler{.seed = 3},
                             un::Accumulate{.steps = how.steps,
                                            .short_window = how.drops ? un::ShortWindow::drop : un::ShortWindow::keep},
-                            un::ClipByNorm{.max_norm = how.max_norm},
-                            un::LossScaling{.initial = 1024, .growth_interval = 3},
+                            NormThenValue{how.max_norm, how.limit},
+                            un::LossScaling{.initial = how.loss_scale, .growth_interval = 3},
                             un::Adam{.learning_rate = 0.02}};
         un::FitOptions options{.epochs = 3, .batch_size = 2, .progress = false};
         if constexpr (Summation::reproducible) {
@@ -54,7 +75,7 @@ void train_rank(World& world, const Case& how, RankResult& out) {
             options.epochs = 3 - trainer.position().epoch.number();
             trainer.fit(data, options, [&](const un::UpdateReport& report) {
                 out.result.loss = report.loss;
-                if (trainer.updates() != how.stop_after) return true;
+                if (how.stop_after == 0 || trainer.updates() != how.stop_after) return true;
                 checkpoints.save(trainer);
                 return false;
             });
@@ -73,17 +94,27 @@ void train_rank(World& world, const Case& how, RankResult& out) {
             std::fill_n(out.has.begin() + static_cast<std::ptrdiff_t>(flat), part.size(), true);
         });
     };
-    if constexpr (un::detail::shards_gradients<Sharding>) {
+    constexpr bool low = !std::is_same_v<Network, Layers>;
+    if constexpr (un::detail::shards_gradients<Sharding> && low) {
+        un::MasterWeights master(network);
+        with(master);
+    } else if constexpr (un::detail::shards_gradients<Sharding>) {
         with(network);
     } else {
         un::ResidentUnits all(world, network);
-        with(all);
+        if constexpr (low) {
+            un::MasterWeights master(all);
+            with(master);
+        } else {
+            with(all);
+        }
     }
 }
 
 void train_reproducible(World& world, const Case& how, RankResult& out);
 void train_plain(World& world, const Case& how, RankResult& out);
 void train_by_reducers(World& world, const Case& how, RankResult& out);
+void train_low(World& world, const Case& how, RankResult& out);
 
 /// One of the shardings, by all sums of this file.
 template <class Summation, class Reducer>

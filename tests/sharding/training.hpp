@@ -28,7 +28,10 @@ struct Case {
     std::int64_t steps = 1; ///< accumulated
     bool drops = false;     ///< a short last window
     double max_norm = 1e9;
+    double limit = 1e9; ///< of each element, once the norm is bounded
     bool says_ready = true;
+    bool low = false; ///< parameters and gradients of 16 bits, trained in float; sums on a grid
+    double loss_scale = 1024;
 
     std::string folder = {};      ///< of checkpoints
     bool resume = false;          ///< from there

@@ -5,7 +5,8 @@
 ///
 /// What is kept: parameters and buffers (those of rank 0, as `evaluate` uses them), the optimizer's state, updates so far, the
 /// position (sampler's seed, epoch, samples consumed), the seed of the random streams (they are counted, not stepped: a
-/// function of the seed, epoch, update, replica or sample), the loss scale, the grids of `Reproducible`. Gradients are no
+/// function of the seed, epoch, update, replica or sample), the loss scale, the grids of `Reproducible`; of ranks that make updates of
+/// their own, each one's optimizer state and what they have in common, where they meet. Gradients are no
 /// state between updates; clipping, guards and schedules keep none; costs that were measured are measured anew.
 ///
 /// Laws

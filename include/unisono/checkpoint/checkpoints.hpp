@@ -54,14 +54,21 @@ public:
     /// \throws error refused: a file cannot be written, or another training writes there; bad_input: names that are no UTF-8
     template <class Trainer>
     std::string save(Trainer& trainer, const SaveOptions& options = {}) {
+        return save(trainer, trainer.world(), options);
+    }
+    /// The same of a model in parts (parallel/): by `everyone`, all ranks of the mesh. What is saved is the whole model, however it is split.
+    /// \throws error refused: `everyone` has not each number of it once
+    template <class Trainer, class World>
+        requires requires(World& group) { group.rank(); }
+    std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
         check_update<Trainer>();
-        auto& world = trainer.world();
+        World& world = everyone;
         return detail::telling_all(world, "save", [&] {
             finish(world, "save");
-            const bool replicated = detail::all_own_all(trainer);
+            const bool replicated = shared_by_all(trainer, world);
             std::string name;
             std::optional<detail::Failure> failed = detail::attempt([&] {
-                detail::Manifest head = detail::manifest_of_trainer(trainer);
+                detail::Manifest head = detail::manifest_of_trainer(trainer, world.size());
                 if (options.position) {
                     head.epoch = options.position->epoch.number();
                     head.samples = options.position->samples;
@@ -100,7 +107,11 @@ public:
     /// Until what was saved in the background is durable. \throws error as `save`
     template <class Trainer>
     void wait(Trainer& trainer) {
-        detail::telling_all(trainer.world(), "save", [&] { finish(trainer.world(), "save"); });
+        wait(trainer, trainer.world());
+    }
+    template <class Trainer, class World>
+    void wait(Trainer&, World& everyone) {
+        detail::telling_all(everyone, "save", [&] { finish(everyone, "save"); });
     }
 
     /// Makes the trainer what the newest checkpoint's was, or that of this name; empty, and nothing done, where there is none.
@@ -110,8 +121,14 @@ public:
     /// samples; refused: a file that is missing or cannot be read. The message names it; nothing was changed.
     template <class Trainer>
     std::optional<Resumed> resume(Trainer& trainer, std::string name = {}) {
+        return resume(trainer, trainer.world(), std::move(name));
+    }
+    /// The same of a model in parts, on all ranks of a mesh; which need not be split as those that saved it were.
+    template <class Trainer, class World>
+        requires requires(World& group) { group.rank(); }
+    std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
         check_update<Trainer>();
-        auto& world = trainer.world();
+        World& world = everyone;
         return detail::telling_all(world, "resume", [&]() -> std::optional<Resumed> {
             finish(world, "resume");
             std::string text;
@@ -126,7 +143,7 @@ public:
             detail::Manifest saved;
             agree(world, "resume", detail::attempt([&] {
                       saved = detail::manifest_of(text, where);
-                      detail::check_fits(saved, detail::manifest_of_trainer(trainer), where);
+                      detail::check_fits(saved, detail::manifest_of_trainer(trainer, world.size()), where);
                       detail::check_coverage(saved, where);
                   }));
             agree(world, "resume", detail::attempt([&] {
@@ -146,6 +163,7 @@ public:
             if constexpr (requires { trainer.restore_loss_scale({saved.loss_scale, saved.good_updates}); })
                 if (saved.scales) trainer.restore_loss_scale({saved.loss_scale, saved.good_updates});
             staged->apply();
+            if constexpr (detail::goes_alone<Trainer>) trainer.meeting().restore(saved.meetings.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};
             trainer.restore({.updates = saved.updates,
                              .position = position,
@@ -173,11 +191,29 @@ private:
             !requires { requires Update::served; },
             "unisono::Checkpoints: found a trainer whose update declares `served`. Required: one that does not. "
             "Why: workers and servers are at different updates, which a checkpoint of one position cannot hold.");
+        using Compression = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().compression)>;
         static_assert(
-            !requires { requires Update::local; },
-            "unisono::Checkpoints: found a trainer whose update declares `local`. Required: one that does not. "
-            "Why: between two meetings each rank has parameters and optimizer state of its own, which a checkpoint "
-            "of one state cannot hold.");
+            !(requires { requires Update::local; } && Compression::compresses),
+            "unisono::Checkpoints: found a trainer whose update declares `local`, with a compression. Required: none. "
+            "Why: what rounding has left over stays with each rank from meeting to meeting, and is not saved.");
+    }
+
+    /// Each rank has all of the optimizer's state, of its part of the model.
+    template <class Trainer, class World>
+    bool shared_by_all(Trainer& trainer, World& world) {
+        using Model = std::remove_reference_t<decltype(trainer.trained())>;
+        if constexpr (detail::part_of_whole<Model>) {
+            bool replicated = false; // other parts' ranks do not hear of it otherwise
+            agree(world, "save", detail::attempt([&] {
+                      detail::check_met(trainer);
+                      replicated = detail::all_own_all(trainer);
+                  }));
+            detail::check_parts(trainer, world, detail::manifest_of_trainer(trainer, world.size()), replicated);
+            return replicated;
+        } else {
+            detail::check_met(trainer);
+            return detail::all_own_all(trainer);
+        }
     }
 
     /// The manifest's text, of the newest where there is no name; that may be none.

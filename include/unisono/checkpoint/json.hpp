@@ -46,11 +46,15 @@ public:
             if (names[i] == name) return items[i];
         refuse_input({where, ": found no member \"", name, "\""});
     }
-    /// An object of these members and no others.
-    void expect_members(std::initializer_list<std::string_view> expected, const std::string& where) const {
+    [[nodiscard]] bool has(std::string_view name) const {
+        return std::find(names.begin(), names.end(), name) != names.end();
+    }
+    /// An object of these members and no others, but for one that may be there.
+    void expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
+                        std::string_view optional = {}) const {
         for (const std::string_view one : expected) static_cast<void>(member(one, where));
         for (const std::string& found : names)
-            if (std::find(expected.begin(), expected.end(), found) == expected.end())
+            if (found != optional && std::find(expected.begin(), expected.end(), found) == expected.end())
                 refuse_input({where, ": found a member \"", found, "\" that is not known"});
     }
     [[nodiscard]] const std::vector<Json>& array(const std::string& where) const {

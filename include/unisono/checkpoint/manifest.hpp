@@ -4,7 +4,7 @@
 /// What a checkpoint says of itself: where the training stood, what was trained, and which file holds which of its numbers.
 ///
 /// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its members are exactly those
-/// of its version; a newer version has another number and is refused by that.
+/// of its version, but for "meetings", which only updates have that declare `local`; a newer version has another number and is refused by that.
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/checkpoint/json.hpp"
@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,6 +80,7 @@ struct Manifest {
     double loss_scale = 1;
     std::int64_t good_updates = 0;
     std::vector<std::int32_t> grid_exponents = {};
+    std::optional<std::uint64_t> meetings = {}; ///< of ranks that make updates of their own: so many until now
     std::string policies = {};
     std::string note = {};
     std::vector<Tensor> parameters = {}; ///< names, types and shapes
@@ -207,6 +209,7 @@ inline std::string manifest_text(const Manifest& m) {
                           m.good_updates,
                           "},\n\"grid_exponents\":",
                           json_array(m.grid_exponents, integer),
+                          m.meetings ? concat({",\n\"meetings\":", *m.meetings}) : std::string(),
                           ",\n\"policies\":",
                           json_text(m.policies),
                           ",\n\"note\":",
@@ -255,7 +258,7 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
                          "epoch",      "samples",      "step_epoch",     "seed",     "data_size",
                          "order",      "loss_scaling", "grid_exponents", "policies", "note",
                          "parameters", "buffers",      "optimizer",      "files",    "xxh64"},
-                        where);
+                        where, "meetings");
     const auto of = [&](const Json& object, std::string_view name) -> const Json& {
         return object.member(name, where);
     };
@@ -291,6 +294,7 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
                       " good updates; expected a finite number above 0, and at least 0"});
     for (const Json& one : of(json, "grid_exponents").array(at("grid_exponents")))
         m.grid_exponents.push_back(one.integer<std::int32_t>(at("grid_exponents")));
+    if (json.has("meetings")) m.meetings = of(json, "meetings").integer<std::uint64_t>(at("meetings"));
     m.policies = of(json, "policies").string(at("policies"));
     m.note = of(json, "note").string(at("note"));
     m.parameters = shapes_of(of(json, "parameters"), at("parameters"));

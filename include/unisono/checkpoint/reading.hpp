@@ -146,13 +146,20 @@ public:
         : trainer_(&trainer), layout_(&trainer.layout()) {
         std::size_t owned = 0;
         for (const Slice& slice : trainer.owned()) owned += slice.count;
+        here_.assign(m.parameters.size(), Layout::none);
+        for (std::size_t p = 0; p < layout_->parameters(); ++p) here_[place_of(trainer.trained(), p)] = p;
         parameters_.resize(by_slices ? owned : layout_->count());
-        for (std::size_t a = 0; a < m.arrays.size(); ++a) arrays_.emplace_back(owned);
+        held_.assign(m.arrays.size(), Layout::none);
+        for (const auto& one : held_arrays(trainer)) {
+            held_[one.index] = arrays_.size();
+            arrays_.emplace_back(owned);
+        }
         if constexpr (has_buffers)
             for_each_span(trainer.trained().buffers(), [&](auto one) { buffers_.emplace_back(one.size_bytes()); });
         for (const SavedFile& file : m.files) {
             const bool used = std::any_of(file.parts.begin(), file.parts.end(), [&](const SavedPart& part) {
-                bool any = part.kind == StateKind::buffer || (part.kind == StateKind::parameter && !by_slices);
+                bool any = part.kind == StateKind::buffer ||
+                           (part.kind == StateKind::parameter && !by_slices && here_[part.index] != Layout::none);
                 if (!any) each_overlap(part, [&](auto&&...) { any = true; });
                 return any;
             });
@@ -170,8 +177,9 @@ public:
         if constexpr (requires(Model& model) { model.parameters(); })
             for_each_span(trainer_->trained().parameters(), write);
         else trainer_->rewrite_parameters([&](std::size_t, std::span<T> one) { write(one); });
-        for (std::size_t a = 0; a < arrays_.size(); ++a)
-            std::copy_n(arrays_[a].data(), arrays_[a].size(), trainer_->optimizer_state().array(a).data());
+        std::size_t a = 0;
+        for (const auto& one : held_arrays(*trainer_))
+            std::copy_n(arrays_[a++].data(), one.values.size(), one.values.data());
         if constexpr (has_buffers) {
             std::size_t b = 0;
             for_each_span(trainer_->trained().buffers(), [&](auto one) {
@@ -186,10 +194,16 @@ private:
     static constexpr bool by_slices = Trainer::shards_parameters; ///< this rank holds those that it updates
     static constexpr bool has_buffers = requires(Model& model) { model.buffers(); };
 
+    /// Where a part's elements begin in this rank's flat order.
+    [[nodiscard]] std::size_t start_of(const SavedPart& part) const {
+        return layout_->start_of(here_[part.index]) + static_cast<std::size_t>(part.first);
+    }
     /// visit(flat, count, at): elements of a part that this rank has in slices, and where in its arrays.
     template <class Visit>
     void each_overlap(const SavedPart& part, Visit&& visit) const {
-        const std::size_t begin = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
+        if (here_[part.index] == Layout::none) return; // of another part of the model
+        if (part.kind == StateKind::optimizer && held_[part.array] == Layout::none) return; // another rank's
+        const std::size_t begin = start_of(part);
         const std::size_t end = begin + static_cast<std::size_t>(part.count);
         std::size_t at = 0;
         for (const Slice& slice : trainer_->owned()) {
@@ -205,13 +219,14 @@ private:
             const Tensor* const tensor = file.find(part.tensor);
             if (tensor == nullptr) refuse_input({"'", file.file().path(), "' has changed while it was read"});
             if (part.kind == StateKind::parameter && !by_slices) {
-                const std::size_t first = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
-                file.read(*tensor, std::span(parameters_).subspan(first, static_cast<std::size_t>(part.count)));
+                if (here_[part.index] == Layout::none) continue;
+                file.read(*tensor,
+                          std::span(parameters_).subspan(start_of(part), static_cast<std::size_t>(part.count)));
             } else if (part.kind != StateKind::buffer) {
-                std::vector<T>& to = part.kind == StateKind::parameter ? parameters_ : arrays_[part.array];
+                if (part.kind == StateKind::optimizer && held_[part.array] == Layout::none) continue;
+                std::vector<T>& to = part.kind == StateKind::parameter ? parameters_ : arrays_[held_[part.array]];
                 each_overlap(part, [&](std::size_t flat, std::size_t count, std::size_t at) {
-                    const std::size_t start = layout_->start_of(part.index) + static_cast<std::size_t>(part.first);
-                    file.read(*tensor, std::span(to).subspan(at, count), flat - start);
+                    file.read(*tensor, std::span(to).subspan(at, count), flat - start_of(part));
                 });
             } else if constexpr (has_buffers) {
                 std::size_t b = 0;
@@ -230,6 +245,8 @@ private:
 
     Trainer* trainer_;
     const Layout* layout_;
+    std::vector<std::size_t> here_; ///< which of this rank's parameters each saved one is
+    std::vector<std::size_t> held_; ///< and which of its arrays
     std::vector<T> parameters_;
     std::vector<std::vector<T>> arrays_;
     std::vector<std::vector<char>> buffers_;

@@ -5,8 +5,12 @@
 ///
 /// Where all ranks hold a parameter each writes some, whole ones, of about as many bytes; where each holds its slices of the
 /// optimizer's state (or of the parameters) it writes those. So a checkpoint is written by all, and no number twice.
+///
+/// Where a rank has a part of the model (parallel/), its trainer's ranks are those with the same part. The checkpoint is of the whole
+/// model, so that it does not say how that was split: the model tells all parameters, and which of them are here.
 
 #include "unisono/checkpoint/manifest.hpp"
+#include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/model.hpp"
@@ -14,6 +18,7 @@
 #include "unisono/trainer/report.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -86,13 +91,100 @@ SavedOrder order_of(const Sampler& sampler) {
     return order;
 }
 
-/// All but the files. Local.
+/// A model of which this rank has a part, and knows which.
+template <class M>
+concept part_of_whole = requires(M& model, std::size_t p) {
+    model.whole_parameters();
+    model.places()[p];
+};
+
+/// Which parameter of the whole model this rank's p-th is.
+template <class Model>
+std::size_t place_of([[maybe_unused]] Model& model, std::size_t p) {
+    if constexpr (part_of_whole<Model>) return model.places()[p];
+    else return p;
+}
+
+/// Each rank has made updates of its own, with optimizer state of its own, and meets the others.
 template <class Trainer>
-Manifest manifest_of_trainer(Trainer& trainer) {
+concept goes_alone = requires(Trainer& trainer) { trainer.meeting(); };
+
+/// An array of the optimizer's state that this rank has.
+template <class T>
+struct HeldArray {
+    std::size_t index = 0; ///< in the checkpoint
+    std::span<T> values = {};
+    bool own = false; ///< no other rank has it
+};
+/// Of all that this rank has: those of the optimizer, and behind those of all ranks where each has its own those of what the ranks that meet
+/// have in common.
+template <class Trainer>
+auto held_arrays(Trainer& trainer) {
+    using T = typename std::remove_cvref_t<Trainer>::Element;
+    std::vector<HeldArray<T>> held;
+    auto& state = trainer.optimizer_state();
+    if constexpr (goes_alone<Trainer>) {
+        const auto rank = static_cast<std::size_t>(trainer.world().rank());
+        const auto ranks = static_cast<std::size_t>(trainer.world().size());
+        for (std::size_t a = 0; a < state.size(); ++a) held.push_back({rank * state.size() + a, state.array(a), true});
+        auto& outer = trainer.meeting().outer();
+        for (std::size_t a = 0; a < outer.size(); ++a)
+            held.push_back({ranks * state.size() + a, outer.array(a), false});
+    } else {
+        for (std::size_t a = 0; a < state.size(); ++a) held.push_back({a, state.array(a), false});
+    }
+    return held;
+}
+/// The names of all arrays that a checkpoint has.
+template <class Trainer>
+std::vector<std::string> array_names(Trainer& trainer) {
+    std::vector<std::string> names;
+    const auto& state = trainer.optimizer_state();
+    if constexpr (goes_alone<Trainer>) {
+        for (int rank = 0; rank < trainer.world().size(); ++rank)
+            for (std::size_t a = 0; a < state.size(); ++a) names.push_back(concat({"rank_", rank, ".", state.name(a)}));
+        const auto& outer = trainer.meeting().outer();
+        for (std::size_t a = 0; a < outer.size(); ++a) names.push_back(concat({"outer.", outer.name(a)}));
+    } else {
+        for (std::size_t a = 0; a < state.size(); ++a) names.emplace_back(state.name(a));
+    }
+    return names;
+}
+/// Ranks that go their own ways have met just now, after as many updates each. Collective.
+/// \throws error refused, on all ranks alike, that names the first which has not
+template <class Trainer>
+void check_met([[maybe_unused]] Trainer& trainer) {
+    if constexpr (goes_alone<Trainer>) {
+        auto& world = trainer.world();
+        const std::array<std::uint64_t, 2> mine = {trainer.meeting().own(), trainer.updates()};
+        List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
+        gather_words(world, mine, all);
+        for (std::size_t i = 0; i < all.size(); i += 2) {
+            if (all[i] == 0 && all[i + 1] == all[1]) continue;
+            const std::string found =
+                all[i] != 0
+                    ? concat({"rank ", i / 2, " has made ", all[i], " updates of its own since the ranks last met; ",
+                              "expected none: save after an update at which they meet, or synchronise() before"})
+                    : concat({"rank ", i / 2, " has made ", all[i + 1], " updates and rank 0 ", all[1],
+                              "; expected as many: a checkpoint has one position"});
+            throw agreed_error(Fault{.code = ErrorCode::refused,
+                                     .rank = static_cast<int>(i / 2),
+                                     .peer = -1,
+                                     .operation = "save",
+                                     .sequence = 0,
+                                     .message = found});
+        }
+    }
+}
+
+/// All but the files, of a checkpoint by so many ranks. Local.
+template <class Trainer>
+Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     auto& model = trainer.trained();
+    using Model = std::remove_reference_t<decltype(model)>;
     Manifest m;
     m.library = concat({UNISONO_VERSION_MAJOR, ".", UNISONO_VERSION_MINOR, ".", UNISONO_VERSION_PATCH});
-    m.world = trainer.world().size();
+    m.world = ranks;
     const TrainingProgress progress = trainer.progress();
     m.updates = progress.updates;
     m.epoch = progress.position.epoch.number();
@@ -107,13 +199,19 @@ Manifest manifest_of_trainer(Trainer& trainer) {
     m.grid_exponents.assign(trainer.grid_exponents().begin(), trainer.grid_exponents().end());
     m.policies = trainer.describe();
     using T = typename std::remove_cvref_t<Trainer>::Element;
-    if constexpr (requires { model.parameters(); }) m.parameters = tensors_of(model.parameters(), "parameter");
+    if constexpr (part_of_whole<Model>) {
+        static_assert(
+            !requires { model.buffers(); }, "parts of a model with buffers: nobody would know whose they are");
+        for (const auto& [name, count] : model.whole_parameters())
+            m.parameters.push_back(
+                {.name = name, .type = std::string(tensor_type(element_type_of<T>)), .shape = {count}});
+    } else if constexpr (requires { model.parameters(); }) m.parameters = tensors_of(model.parameters(), "parameter");
     else
         for (const ParameterShape& one : trainer.layout().shapes())
             m.parameters.push_back({.name = concat({"parameter_", m.parameters.size()}),
                                     .type = std::string(tensor_type(element_type_of<T>)),
                                     .shape = {one.count}});
-    if constexpr (requires { std::begin(model.parameter_names()); })
+    if constexpr (!part_of_whole<Model> && requires { std::begin(model.parameter_names()); })
         give_names(m.parameters, model.parameter_names(), "parameter_names");
     if constexpr (requires { model.parameter_shapes(); }) give_shapes(m.parameters, model.parameter_shapes());
     if constexpr (requires { model.buffers(); }) {
@@ -122,8 +220,8 @@ Manifest manifest_of_trainer(Trainer& trainer) {
             give_names(m.buffers, model.buffer_names(), "buffer_names");
     }
     m.optimizer = trainer.policies().optimizer.name;
-    for (std::size_t a = 0; a < trainer.optimizer_state().size(); ++a)
-        m.arrays.emplace_back(trainer.optimizer_state().name(a));
+    m.arrays = array_names(trainer);
+    if constexpr (goes_alone<Trainer>) m.meetings = trainer.meeting().met();
     return m;
 }
 
@@ -188,6 +286,35 @@ inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p,
     return tensor;
 }
 
+/// All ranks together write each number of a model in parts once. Collective over `everyone`.
+/// \throws error refused, on all ranks alike: a part is missing, or there twice
+template <class Trainer, class World>
+void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool replicated) {
+    const Layout& layout = trainer.layout();
+    std::vector<std::int64_t> written(whole.parameters.size());
+    for (std::size_t p = 0; p < layout.parameters(); ++p)
+        if (replicated && writer_of(layout, p, trainer.world().size()) == trainer.world().rank())
+            written[place_of(trainer.trained(), p)] += static_cast<std::int64_t>(layout.shapes()[p].count);
+    if (!replicated)
+        visit_owned(trainer, [&](std::size_t p, const Slice& part, std::size_t) {
+            written[place_of(trainer.trained(), p)] += static_cast<std::int64_t>(part.count);
+        });
+    all_reduce(everyone, written);
+    for (std::size_t i = 0; i < written.size(); ++i) {
+        if (static_cast<std::uint64_t>(written[i]) == element_count(whole.parameters[i])) continue;
+        throw agreed_error(
+            Fault{.code = ErrorCode::refused,
+                  .rank = -1,
+                  .peer = -1,
+                  .operation = "save",
+                  .sequence = 0,
+                  .message = concat({"of \"", whole.parameters[i].name, "\" with ", element_count(whole.parameters[i]),
+                                     " elements the ranks would write ", written[i],
+                                     "; expected each once: by all ranks of the mesh, as save(trainer, mesh.world()), "
+                                     "and of no layer that is itself spread over ranks"})});
+    }
+}
+
 /// What this rank writes: parameters and buffers, and (`optimizer`) the optimizer's state.
 template <class Trainer>
 std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool replicated, bool optimizer) {
@@ -214,7 +341,8 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
                 const T* data = nullptr; // of one without elements
                 trainer.visit_parameters({layout.start_of(p), layout.shapes()[p].count},
                                          [&](std::size_t, std::span<const T> values) { data = values.data(); });
-                add(StateKind::parameter, p, names.parameters[p], data);
+                const std::size_t place = place_of(trainer.trained(), p);
+                add(StateKind::parameter, place, names.parameters[place], data);
             }
         }
         if constexpr (requires { trainer.trained().buffers(); }) {
@@ -226,14 +354,17 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
         }
         return parts;
     }
+    const auto arrays = held_arrays(trainer);
     visit_owned(trainer, [&](std::size_t p, const Slice& part, std::size_t at) {
-        if (replicated && !mine(p)) return;
-        for (std::size_t a = 0; a < names.arrays.size(); ++a) {
-            Tensor tensor = names.parameters[p];
-            tensor.name += concat({".", names.arrays[a]});
+        const std::size_t place = place_of(trainer.trained(), p);
+        for (const auto& one : arrays) {
+            if (replicated && !one.own && !mine(p)) continue;
+            Tensor tensor = names.parameters[place];
+            tensor.name += concat({".", names.arrays[one.index]});
             tensor = part_of_tensor(std::move(tensor), layout, p, part);
-            SavedPart saved{tensor.name, StateKind::optimizer, a, p, part.first - layout.start_of(p), part.count};
-            parts.push_back({std::move(saved), {std::move(tensor), trainer.optimizer_state().array(a).data() + at}});
+            SavedPart saved{tensor.name, StateKind::optimizer, one.index, place, part.first - layout.start_of(p),
+                            part.count};
+            parts.push_back({std::move(saved), {std::move(tensor), one.values.data() + at}});
         }
     });
     return parts;

@@ -119,11 +119,29 @@ concept unit_model = floating_element<typename M::Element> && requires(M& m, std
     m.initialise(std::size_t{0}, values);
 };
 
+namespace detail {
+template <class M>
+struct PassElement;
+template <unit_model M>
+struct PassElement<M> {
+    using type = typename M::Element;
+};
+template <unit_model M>
+    requires requires { typename M::PassElement; }
+struct PassElement<M> {
+    using type = typename M::PassElement;
+};
+} // namespace detail
+
+/// Of the UnitPass that a model in units is given: its Element, or what it declares as `PassElement` (MasterWeights).
+template <unit_model M>
+using pass_element_t = typename detail::PassElement<M>::type;
+
 /// A model that can be trained on micro-batches of this type.
 template <class M, class Batch>
 concept trainable_on = (model<M> && requires(M& m, const Batch& batch, Pass& pass) {
                            { m(batch, pass) } -> std::convertible_to<double>;
-                       }) || (unit_model<M> && requires(M& m, const Batch& batch, UnitPass<typename M::Element>& pass) {
+                       }) || (unit_model<M> && requires(M& m, const Batch& batch, UnitPass<pass_element_t<M>>& pass) {
                            { m(batch, pass) } -> std::convertible_to<double>;
                        });
 
@@ -132,7 +150,7 @@ namespace detail {
 template <model M, class Batch>
 auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch));
 template <unit_model M, class Batch>
-auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch, std::declval<UnitPass<typename M::Element>&>()));
+auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch, std::declval<UnitPass<pass_element_t<M>>&>()));
 
 template <class M>
 struct ParameterElement;

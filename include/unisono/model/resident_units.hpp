@@ -10,6 +10,7 @@
 #include "unisono/model/unit_pass.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -21,6 +22,10 @@ UNISONO_NAMESPACE_BEGIN
 template <unit_model M>
 class ResidentUnits : public detail::WrappedModel<M>, private detail::UnitKeeper<typename M::Element> {
     using T = typename M::Element;
+    static_assert(std::same_as<T, pass_element_t<M>>,
+                  "unisono::ResidentUnits: found a model that computes with another type than it is trained in. "
+                  "Required: MasterWeights of the ResidentUnits, and not the other way round. "
+                  "Why: these hold what the model computes with.");
 
 public:
     using detail::WrappedModel<M>::wrapped;

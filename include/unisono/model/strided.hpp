@@ -104,15 +104,15 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// once, added and zeroed. Checkpoints see the tensors' sizes, in row-major order. Names and buffers are the model's own.
 /// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not go together; elements that overlap).
 template <class M>
-class WithStrides : public detail::WrappedModel<M> {
+class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
+    friend detail::ImageOfModel<WithStrides<M>, M>; // take, zero
     template <class Tensors>
     using element_of = typename std::remove_cvref_t<decltype(*std::begin(std::declval<Tensors&>()))>::Element;
 
 public:
     using Element = element_of<decltype(std::declval<M&>().parameter_tensors())>;
-    using detail::WrappedModel<M>::wrapped;
 
-    explicit WithStrides(M& model) : detail::WrappedModel<M>(model) {
+    explicit WithStrides(M& model) : detail::ImageOfModel<WithStrides<M>, M>(model) {
         for (const StridedTensor<Element>& one : model.parameter_tensors()) tensors_.push_back({one, {}, {}, {}});
         std::size_t at = 0;
         for (const StridedTensor<Element>& one : model.gradient_tensors()) {
@@ -123,10 +123,8 @@ public:
             refuse_input({"WithStrides: the model has ", tensors_.size(), " parameters and ", at,
                           " gradients; expected as many"});
         for (std::size_t p = 0; p < tensors_.size(); ++p) set_up(p);
-        taken_.resize(tensors_.size());
+        this->expect(tensors_.size());
     }
-    WithStrides(const WithStrides&) = delete;
-    WithStrides& operator=(const WithStrides&) = delete;
 
     [[nodiscard]] std::span<const std::span<Element>> parameters() { return parameter_spans_; }
     [[nodiscard]] std::span<const std::span<Element>> gradients() { return gradient_spans_; }
@@ -134,33 +132,6 @@ public:
         std::vector<std::vector<std::size_t>> shapes;
         for (const Tensor& one : tensors_) shapes.push_back(one.parameter.sizes);
         return shapes;
-    }
-
-    template <class Batch>
-        requires requires(M& m, const Batch& batch, Pass& pass) {
-            { m(batch, pass) } -> std::convertible_to<double>;
-        }
-    double operator()(const Batch& batch, Pass& pass) {
-        refresh();
-        for (std::size_t p = 0; p < tensors_.size() && !clean_; ++p) zero(p); // the last call threw
-        clean_ = false;
-        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
-        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
-        taking.finish();
-        clean_ = true;
-        return loss;
-    }
-    template <class Batch, class... Metrics>
-        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
-    void evaluate(const Batch& batch, Metrics&... metrics) {
-        refresh();
-        wrapped().evaluate(batch, metrics...);
-    }
-    template <class Batch>
-        requires requires(M& m, const Batch& batch) { m.predict(batch); }
-    decltype(auto) predict(const Batch& batch) {
-        refresh();
-        return wrapped().predict(batch);
     }
 
     /// The model's tensors become those of now: after training, before the model is used by itself.
@@ -217,7 +188,7 @@ private:
     }
 
     /// Adds a gradient to the image, and zeroes it.
-    void add(std::size_t p) {
+    void take(std::size_t p) {
         Tensor& one = tensors_[p];
         Element* to = one.own_gradient.data();
         if (!one.copied()) return;
@@ -246,8 +217,6 @@ private:
 
     std::vector<Tensor> tensors_;
     std::vector<std::span<Element>> parameter_spans_, gradient_spans_;
-    std::vector<bool> taken_; ///< in this call
-    bool clean_ = true;       ///< the gradients that are copied are zero
 };
 
 UNISONO_NAMESPACE_END

@@ -6,7 +6,7 @@
 ///
 /// | member                                   | meaning                                                                 |
 /// |------------------------------------------|-------------------------------------------------------------------------|
-/// | `using Element = float`                  | of parameters and gradients; or double                                    |
+/// | `using Element = float`                  | of parameters and gradients; or double; of 16 bits with MasterWeights      |
 /// | `units()`                                | a range of sizes: the elements of each unit, in the order of the forward pass; none is empty |
 /// | `initialise(unit, std::span<Element>)`   | writes a unit's first values; called once for each unit, in order, on every rank; rank 0's count |
 /// | `model(batch, UnitPass<Element>&)` -> loss | one micro-batch, forward and backward                                 |

@@ -5,6 +5,7 @@
 
 #include "unisono/model/model.hpp"
 
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -94,6 +95,55 @@ private:
     Pass inner_;
     std::vector<bool>& taken_;
     Take take_;
+};
+
+/// A wrapper whose parameters and gradients are others than the model's. The model's parameters are written before each call of
+/// the model, and its gradients are taken to where the trainer sees them, and zeroed, as soon as they are complete.
+///
+/// `Wrapper` derives from it and has `refresh()`, which writes the model's parameters, and for its base alone `take(p)`: adds the
+/// model's p-th gradient to the trainer's and zeroes the model's, and `zero(p)`: the latter alone. Calls `expect(parameters)` once.
+template <class Wrapper, class M>
+class ImageOfModel : public WrappedModel<M> {
+public:
+    explicit ImageOfModel(M& model) : WrappedModel<M>(model) {}
+    ImageOfModel(const ImageOfModel&) = delete;
+    ImageOfModel& operator=(const ImageOfModel&) = delete;
+
+    template <class Batch>
+        requires requires(M& m, const Batch& batch, Pass& pass) {
+            { m(batch, pass) } -> std::convertible_to<double>;
+        }
+    double operator()(const Batch& batch, Pass& pass) {
+        self().refresh();
+        for (std::size_t p = 0; p < taken_.size() && !clean_; ++p) self().zero(p); // the last call threw
+        clean_ = false;
+        TakingPass taking(pass, taken_, [&](std::size_t p) { self().take(p); });
+        const double loss = static_cast<double>(this->wrapped()(batch, taking.pass()));
+        taking.finish();
+        clean_ = true;
+        return loss;
+    }
+    template <class Batch, class... Metrics>
+        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
+    void evaluate(const Batch& batch, Metrics&... metrics) {
+        self().refresh();
+        this->wrapped().evaluate(batch, metrics...);
+    }
+    template <class Batch>
+        requires requires(M& m, const Batch& batch) { m.predict(batch); }
+    decltype(auto) predict(const Batch& batch) {
+        self().refresh();
+        return this->wrapped().predict(batch);
+    }
+
+protected:
+    void expect(std::size_t parameters) { taken_.resize(parameters); }
+
+private:
+    Wrapper& self() { return static_cast<Wrapper&>(*this); }
+
+    std::vector<bool> taken_; ///< in this call
+    bool clean_ = true;       ///< the model's gradients are zero
 };
 
 } // namespace detail

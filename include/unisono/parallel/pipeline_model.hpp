@@ -57,6 +57,9 @@ public:
     [[nodiscard]] std::span<const std::span<T>> gradients() { return given_gradients_; }
     /// "layer 3": the layer's number in the whole model.
     [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
+    /// For checkpoints: names and elements of all parameters of the whole model, on every rank; and which of them this rank's are.
+    [[nodiscard]] auto whole_parameters() const { return detail::names_and_elements(layers_); }
+    [[nodiscard]] std::span<const std::size_t> places() const { return places_; }
 
     /// Adds the gradients of this rank's layers, and returns the whole batch's mean loss, on every rank.
     template <class Batch>
@@ -169,7 +172,8 @@ private:
                 chunk.layer(l).initialise(all_.back());
                 given_.push_back(all_.back());
                 given_gradients_.push_back(all_gradients_.back());
-                names_.push_back(concat({"layer ", chunk.first_layer() + l}));
+                names_.push_back(detail::layer_name(chunk.first_layer() + l));
+                places_.push_back(detail::parameters_before(layers_, chunk.first_layer() + l));
             }
         }
         if (given_.empty())
@@ -365,7 +369,8 @@ private:
     std::vector<std::size_t> first_of_chunk_, number_;  ///< of layers; which parameter each layer is
     std::vector<std::span<T>> given_, given_gradients_; ///< of layers that have any
     std::vector<std::string> names_;
-    std::uint32_t planned_ = 0; ///< micro-batches
+    std::vector<std::size_t> places_; ///< in the whole model
+    std::uint32_t planned_ = 0;       ///< micro-batches
     bool training_ = false;
     std::vector<PipelineAction> actions_, forward_;
     std::vector<std::size_t> held_,

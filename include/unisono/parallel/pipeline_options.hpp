@@ -3,6 +3,7 @@
 /// \file
 /// How a pipeline is set up, and the same in words.
 
+#include "unisono/core/text.hpp"
 #include "unisono/observe/table.hpp"
 #include "unisono/parallel/padding.hpp"
 #include "unisono/parallel/placement.hpp"
@@ -11,6 +12,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -32,6 +35,25 @@ struct PipelineMemory {
 };
 
 namespace detail {
+
+/// A layer's parameters are one, which has a name that does not depend on where the layer is.
+inline std::string layer_name(std::size_t layer) { return concat({"layer ", layer}); }
+
+/// Of the layers that have parameters, in order.
+template <class T>
+std::vector<std::pair<std::string, std::size_t>> names_and_elements(const Layers<T>& layers) {
+    std::vector<std::pair<std::string, std::size_t>> all;
+    for (std::size_t l = 0; l < layers.size(); ++l)
+        if (layers[l].parameters != 0) all.emplace_back(layer_name(l), layers[l].parameters);
+    return all;
+}
+/// How many layers before this one have parameters.
+template <class T>
+std::size_t parameters_before(const Layers<T>& layers, std::size_t layer) {
+    std::size_t count = 0;
+    for (std::size_t l = 0; l < layer; ++l) count += layers[l].parameters != 0 ? 1 : 0;
+    return count;
+}
 
 template <class T>
 std::string pipeline_text(const Layers<T>& layers, const PipelineOptions& options, std::string_view schedule,

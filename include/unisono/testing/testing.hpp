@@ -14,6 +14,8 @@
 /// | accumulation_laws.hpp  | `accumulation_laws(policy)`              | `ArchetypeAccumulation`   |
 /// | reducer_laws.hpp       | `reducer_laws(policy)`                   | `ArchetypeReducer`, `ArchetypeOwnerReducer` |
 /// | guard_laws.hpp         | `guard_laws(policy)`                     | `ArchetypeGuard`          |
+/// | clipping_laws.hpp      | `clipping_laws(policy)`                  | `ArchetypeClipping`       |
+/// | loss_scaling_laws.hpp  | `loss_scaling_laws(policy)`              | `ArchetypeLossScaling`    |
 /// | optimizer_laws.hpp     | `optimizer_laws(policy)`                 | `ArchetypeOptimizer`      |
 /// | learning_rate_laws.hpp | `learning_rate_laws(policy)`             | `ArchetypeRate`           |
 /// | weighing_laws.hpp      | `weighing_laws(policy)`                  | `ArchetypeWeighing`       |

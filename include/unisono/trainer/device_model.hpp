@@ -42,16 +42,17 @@ concept device_copies = requires(const C& copies, std::span<T> to, std::span<con
 /// are zeroed there, each as soon as the model says that it is ready. \throws error bad_input: spans that do not match
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
-class DeviceModel : public detail::WrappedModel<M> {
+class DeviceModel : public detail::ImageOfModel<DeviceModel<M, Copies>, M> {
+    friend detail::ImageOfModel<DeviceModel<M, Copies>, M>; // take, zero
 public:
-    using detail::WrappedModel<M>::wrapped;
     using T = parameter_element_t<M>;
     static_assert(
         !requires(M& m) { m.buffers(); },
         "unisono::DeviceModel: found a model with buffers. Required: none. Why: they would be read where they are, "
         "in memory of the device.");
 
-    explicit DeviceModel(M& model, const Copies& copies = {}) : detail::WrappedModel<M>(model), copies_(copies) {
+    explicit DeviceModel(M& model, const Copies& copies = {})
+        : detail::ImageOfModel<DeviceModel<M, Copies>, M>(model), copies_(copies) {
         std::size_t count = 0;
         std::size_t longest = 0;
         detail::for_each_span(model.parameters(), [&](std::span<T> one) {
@@ -78,38 +79,11 @@ public:
             zero(p);
             at += n;
         }
-        taken_.resize(device_.size());
+        this->expect(device_.size());
     }
-    DeviceModel(const DeviceModel&) = delete;
-    DeviceModel& operator=(const DeviceModel&) = delete;
 
     [[nodiscard]] std::span<const std::span<T>> parameters() { return weight_spans_; }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return gradient_spans_; }
-
-    template <class Batch>
-        requires trainable_on<M, Batch>
-    double operator()(const Batch& batch, Pass& pass) {
-        refresh();
-        for (std::size_t p = 0; p < device_.size() && !clean_; ++p) zero(p); // the last call threw
-        clean_ = false;
-        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
-        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
-        taking.finish();
-        clean_ = true;
-        return loss;
-    }
-    template <class Batch, class... Metrics>
-        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
-    void evaluate(const Batch& batch, Metrics&... metrics) {
-        refresh();
-        wrapped().evaluate(batch, metrics...);
-    }
-    template <class Batch>
-        requires requires(M& m, const Batch& batch) { m.predict(batch); }
-    decltype(auto) predict(const Batch& batch) {
-        refresh();
-        return wrapped().predict(batch);
-    }
 
     /// The device's parameters become those of now: after training, before the model is used by itself.
     void refresh() {
@@ -118,7 +92,7 @@ public:
     }
 
 private:
-    void add(std::size_t p) {
+    void take(std::size_t p) {
         if (device_[p].empty()) return;
         const std::span<T> arrived(arrived_.data(), device_[p].size());
         copies_.to_host(arrived, std::span<const T>(device_gradients_[p]));
@@ -132,8 +106,6 @@ private:
     std::vector<std::span<T>> device_, device_gradients_;
     std::vector<T> weights_, gradients_, arrived_;
     std::vector<std::span<T>> weight_spans_, gradient_spans_;
-    std::vector<bool> taken_; ///< in this call
-    bool clean_ = true;       ///< the device's gradients are zero
     Copies copies_;
 };
 

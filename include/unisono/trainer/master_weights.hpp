@@ -8,11 +8,13 @@
 ///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}}; // float16 wants loss scaling, bfloat16 seldom
 ///
 /// The optimizer runs on float weights, of which the model's are the rounded image; gradients are added up over micro-batches and
-/// ranks in float. So every policy works as for a float model: sharding, clipping, sums on a grid.
+/// ranks in float. So every policy works as for a float model: sharding, clipping, sums on a grid. A model in units works, too, with
+/// GradientSharding and ParameterSharding: its units travel in 16 bits, and owners hold their slices in float.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/model/unit_pass.hpp"
 #include "unisono/model/wrapped_model.hpp"
 
 #include <cstddef>
@@ -23,6 +25,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+template <class M>
+class MasterWeights {
+    static_assert(
+        model<M> || unit_model<M>,
+        "unisono::MasterWeights: found something else than a model. Required: parameters() and gradients(), or "
+        "a model in units.");
+};
+template <class M>
+MasterWeights(M&) -> MasterWeights<M>;
+
 /// A float model around one of bfloat16 or float16. Its first weights are the model's; after that the model's are written by
 /// each call (training, `evaluate`, `predict`, `refresh`), and what is written there by others is lost. The model must live
 /// longer, and its memory stay where it is.
@@ -31,15 +43,15 @@ UNISONO_NAMESPACE_BEGIN
 /// even), each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
-class MasterWeights : public detail::WrappedModel<M> {
+class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
+    friend detail::ImageOfModel<MasterWeights<M>, M>; // take, zero
 public:
-    using detail::WrappedModel<M>::wrapped;
     using Low = parameter_element_t<M>;
     static_assert(sizeof(Low) == 2,
                   "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
                   "bfloat16 or float16. Why: others are trained as they are.");
 
-    explicit MasterWeights(M& model) : detail::WrappedModel<M>(model) {
+    explicit MasterWeights(M& model) : detail::ImageOfModel<MasterWeights<M>, M>(model) {
         std::size_t count = 0;
         detail::for_each_span(model.parameters(), [&](std::span<Low> one) {
             low_.push_back(one);
@@ -63,38 +75,11 @@ public:
             zero(p);
             at += n;
         }
-        taken_.resize(low_.size());
+        this->expect(low_.size());
     }
-    MasterWeights(const MasterWeights&) = delete;
-    MasterWeights& operator=(const MasterWeights&) = delete;
 
     [[nodiscard]] std::span<const std::span<float>> parameters() { return weight_spans_; }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }
-
-    template <class Batch>
-        requires trainable_on<M, Batch>
-    double operator()(const Batch& batch, Pass& pass) {
-        refresh();
-        for (std::size_t p = 0; p < low_.size() && !clean_; ++p) zero(p); // the last call threw
-        clean_ = false;
-        detail::TakingPass taking(pass, taken_, [&](std::size_t p) { add(p); });
-        const double loss = static_cast<double>(wrapped()(batch, taking.pass()));
-        taking.finish();
-        clean_ = true;
-        return loss;
-    }
-    template <class Batch, class... Metrics>
-        requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
-    void evaluate(const Batch& batch, Metrics&... metrics) {
-        refresh();
-        wrapped().evaluate(batch, metrics...);
-    }
-    template <class Batch>
-        requires requires(M& m, const Batch& batch) { m.predict(batch); }
-    decltype(auto) predict(const Batch& batch) {
-        refresh();
-        return wrapped().predict(batch);
-    }
 
     /// The model's weights become those of now: after training, before the model is used by itself.
     void refresh() {
@@ -103,7 +88,7 @@ public:
     }
 
 private:
-    void add(std::size_t p) {
+    void take(std::size_t p) {
         accumulate(gradient_spans_[p], low_gradients_[p]);
         zero(p);
     }
@@ -115,8 +100,51 @@ private:
     std::vector<std::span<Low>> low_, low_gradients_;
     std::vector<float> weights_, gradients_;
     std::vector<std::span<float>> weight_spans_, gradient_spans_;
-    std::vector<bool> taken_; ///< in this call
-    bool clean_ = true;       ///< the model's gradients are zero
+};
+
+/// A model in units of bfloat16 or float16 (its `Element`), trained in float: the same bits as `MasterWeights(ResidentUnits(world, model))`
+/// under the policies that do not shard gradients, where sums are. The model must live longer.
+///
+/// Memory a rank: 4 bytes for each weight that it owns, beside the sums of gradients and the optimizer's state; 2 for all weights, or
+/// with ParameterSharding for two units; and a unit's gradient of 2. Traffic: parameters are published or gathered with 2 bytes, sums have 4.
+template <unit_model M>
+    requires(!model<M>)
+class MasterWeights<M> : public detail::WrappedModel<M> {
+public:
+    using Element = float;
+    using PassElement = typename M::Element;
+    static_assert(sizeof(PassElement) == 2,
+                  "unisono::MasterWeights: found a model in units of float or double. Required: bfloat16 or float16. "
+                  "Why: others are trained as they are.");
+
+    using detail::WrappedModel<M>::WrappedModel;
+    MasterWeights(const MasterWeights&) = delete;
+    MasterWeights& operator=(const MasterWeights&) = delete;
+
+    [[nodiscard]] decltype(auto) units() { return this->wrapped().units(); }
+    void initialise(std::size_t unit, std::span<float> values) {
+        std::vector<PassElement> low(values.size());
+        this->wrapped().initialise(unit, std::span<PassElement>(low));
+        accumulate_first(values, std::span<const PassElement>(low));
+    }
+
+    template <class Batch>
+        requires trainable_on<M, Batch>
+    double operator()(const Batch& batch, UnitPass<PassElement>& pass) {
+        return static_cast<double>(this->wrapped()(batch, pass));
+    }
+    template <class Batch, class... Metrics>
+        requires requires(M& m, const Batch& batch, UnitPass<PassElement>& pass, Metrics&... metrics) {
+            m.evaluate(batch, pass, metrics...);
+        }
+    void evaluate(const Batch& batch, UnitPass<PassElement>& pass, Metrics&... metrics) {
+        this->wrapped().evaluate(batch, pass, metrics...);
+    }
+    template <class Batch>
+        requires requires(M& m, const Batch& batch, UnitPass<PassElement>& pass) { m.predict(batch, pass); }
+    decltype(auto) predict(const Batch& batch, UnitPass<PassElement>& pass) {
+        return this->wrapped().predict(batch, pass);
+    }
 };
 
 UNISONO_NAMESPACE_END

@@ -54,9 +54,7 @@ public:
                 std::copy_n(one.parameters, one.count, common_.data() + one.flat);
             });
         }
-        if constexpr (has_outer) {
-            state_ = OptimizerState<T>(policy_.outer.state(), flat_->count());
-        }
+        if constexpr (has_outer) static_cast<void>(outer());
     }
     /// It has ended. True if it is time to meet.
     [[nodiscard]] bool due() { return policy_.meets_after(++own_); }
@@ -85,6 +83,25 @@ public:
         operations.clear();
         ++met_;
         flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) { arrive(one); });
+    }
+
+    // --- the run's state, for checkpoints; between two meetings it is each rank's own --------------------------------
+
+    /// Updates of this rank alone since the ranks last met.
+    [[nodiscard]] std::uint64_t own() const { return own_; }
+    /// How often they met.
+    [[nodiscard]] std::uint64_t met() const { return met_; }
+    /// The outer optimizer's state, the same on all ranks; without arrays where there is none.
+    [[nodiscard]] OptimizerState<T>& outer() {
+        if constexpr (has_outer)
+            if (state_.count() == 0) state_ = OptimizerState<T>(policy_.outer.state(), flat_->count());
+        return state_;
+    }
+    /// The ranks have just met for the so-manieth time, and hold the parameters of now. The outer state is the caller's to write.
+    void restore(std::uint64_t met) {
+        own_ = 0;
+        met_ = met;
+        common_.clear();
     }
 
     /// Of images of the parameters, made when they are first needed, and of the outer optimizer's state.

@@ -40,7 +40,8 @@
 /// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
 /// | a served update is given no reducer, no owners of slices, and no accumulation that counts tokens | its servers own the slices; nothing is summed over the workers |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
-/// | gradients are sharded exactly where the model is in units                | else the model holds them all, or nobody does |
+///
+/// What they ask of the model: model_rules.hpp.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/layout.hpp"

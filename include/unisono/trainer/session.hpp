@@ -59,8 +59,18 @@ struct ExchangeContext {
     Summation summation;
 };
 
-template <class Context>
+template <class Context, class Low = typename Context::Element>
 class UnitExchange; // trainer/unit_exchange.hpp, which unisono/sharded.hpp includes
+
+/// What its passes are given; of models in units that may be narrower than what is trained.
+template <class Context, class Model>
+struct UnitExchangeOf {
+    using type = UnitExchange<Context>;
+};
+template <class Context, unit_model Model>
+struct UnitExchangeOf<Context, Model> {
+    using type = UnitExchange<Context, pass_element_t<Model>>;
+};
 
 /// `Policies` has the types and values of all families (trainer.hpp makes it).
 template <class World, class Model, class Policies>
@@ -75,8 +85,8 @@ public:
                         typename Policies::Guard, typename Policies::Clipping, typename Policies::Scaling,
                         typename Policies::Optimizer, typename Policies::Weighing, typename Policies::Summation>;
 
-    using Exchanges =
-        std::conditional_t<shards_gradients<typename Policies::Sharding>, UnitExchange<Context>, Exchange<Context>>;
+    using Exchanges = std::conditional_t<shards_gradients<typename Policies::Sharding>,
+                                         typename UnitExchangeOf<Context, Model>::type, Exchange<Context>>;
     using Meetings = Meeting<World, T, typename Policies::Update, typename Policies::Compression>;
     struct NoService {};
     using Served = std::conditional_t<served, Service<Exchange<Context>, typename Policies::Update>, NoService>;
@@ -150,6 +160,8 @@ public:
             meeting_->meet(exchange_->run(), exchange_->wire(), operations_);
         }
     }
+
+    [[nodiscard]] Meetings& meeting() const { return *meeting_; }
 
     /// Ranks that compute gradients, and which of them this one is; a server stands in for the first.
     [[nodiscard]] int workers() const {

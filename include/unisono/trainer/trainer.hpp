@@ -24,12 +24,12 @@
 /// | summation     | `PlainSums`            | trainer/summation.hpp                                               |
 /// | trace         | `NoTrace`              | observe/trace.hpp                                                   |
 ///
-/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp.
+/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp; with which models: trainer/model_rules.hpp.
 
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
-#include "unisono/trainer/parts.hpp"
+#include "unisono/trainer/model_rules.hpp"
 #include "unisono/trainer/policy_set.hpp"
 #include "unisono/trainer/session.hpp"
 
@@ -54,29 +54,13 @@ class Trainer {
 
 public:
     static_assert(
-        !detail::shards_gradients<Sharding> || unit_model<Model>,
-        "unisono::Trainer: found a sharding that declares `shards_gradients`, with a model that holds its gradients. "
-        "Required: a model in units (model/unit_pass.hpp), or StateSharding. "
-        "Why: whatever a trainer does, such a model has all parameters and gradients on every rank.");
-    static_assert(
-        !detail::shards_parameters<Sharding> || detail::shards_gradients<Sharding>,
-        "unisono::Trainer: found a sharding that declares `shards_parameters` and not `shards_gradients`. Required: "
-        "both. Why: a rank without a parameter has no use for its gradient.");
-    static_assert(
-        detail::shards_gradients<Sharding> || !unit_model<Model>,
-        "unisono::Trainer: found a model in units, with a sharding that does not declare `shards_gradients`. Required: "
-        "GradientSharding or ParameterSharding, or the model as ResidentUnits. "
-        "Why: somebody must hold the model's parameters and gradients.");
-
-    static_assert(
-        !model_part<Model> || !(Policies::Summation::reproducible || detail::served_update<typename Policies::Update>),
-        "unisono::Trainer: found a model of which each rank has a part (it has `sum_over_parts`), with Reproducible or "
-        "an update that servers make. Required: PlainSums, and an update of the workers. Why: grids are widened, and "
-        "servers answer, group by group, but an update happens on all parts of a model or on none.");
+        detail::ModelOfPolicies<Model, Sharding, typename Policies::Update, typename Policies::Summation>::good,
+        "unisono::Trainer: the model and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
-    /// No rank holds all parameters.
-    static constexpr bool shards_parameters = detail::shards_parameters<Sharding>;
+    using PassElement = typename detail::PassElementOf<Model, Element>::type; ///< of models in units: pass_element_t
+    /// No rank holds all parameters, in the type in which they are trained.
+    static constexpr bool shards_parameters = detail::shards_parameters<Sharding> || detail::trains_wider<Model>;
     static_assert(
         optimizer_element<Element>,
         "unisono::Trainer: found parameters of a type that optimizers do not run on. Required: float or double. "
@@ -163,14 +147,12 @@ public:
         requires data_set<std::remove_reference_t<Data>>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
         using Batch = batch_of<std::remove_reference_t<Data>>;
-        if constexpr (requires(Model& m, const Batch& batch, UnitPass<Element>& pass) {
+        if constexpr (requires(Model& m, const Batch& batch, UnitPass<PassElement>& pass) {
                           m.evaluate(batch, pass, metrics...);
                       })
             return evaluate(
                 data, options,
-                [](Model& m, const Batch& batch, UnitPass<Element>& pass, Metrics&... own) {
-                    m.evaluate(batch, pass, own...);
-                },
+                [](Model& m, const Batch& batch, auto& pass, Metrics&... own) { m.evaluate(batch, pass, own...); },
                 std::move(metrics)...);
         else {
             static_assert(
@@ -293,6 +275,12 @@ public:
     {
         session_.exchange().loss_scale().restore(saved);
     }
+    /// Of ranks that go their own ways and meet (LocalSteps, Diloco): what they have in common beside parameters, part of the run's state.
+    [[nodiscard]] auto& meeting()
+        requires(detail::local_update<typename Policies::Update>)
+    {
+        return session_.meeting();
+    }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters; where those are
     /// sharded, for what this rank holds of it.
     template <class Visit>
@@ -307,7 +295,8 @@ public:
     {
         return session_.trace();
     }
-    /// Calls visit(flat, std::span<Element>) for what this rank holds of a model in units, to be written: all ranks alike.
+    /// Calls visit(flat, std::span<Element>) for what this rank holds of a model in units, to be written: all ranks alike. Collective
+    /// where ranks also hold an image of it in 16 bits.
     template <class Visit>
     void rewrite_parameters(Visit&& visit)
         requires unit_model<Model>

@@ -7,7 +7,9 @@
 /// Sums are formed during the pass, so all ranks go through each pass together: a rank that has no micro-batch (a short last
 /// window, uneven replicas) goes through the units by itself and adds zeros. Before each pass the ranks say in one all_reduce of
 /// 4 bytes whether they have a micro-batch, and whether it is their last. Buckets play no part: a unit travels by itself.
+/// Where the model computes in fewer bits (`Low`) than are trained, its gradient of a unit is added to floats as soon as it is complete.
 
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
@@ -27,6 +29,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -36,8 +39,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// `Context` is that of Exchange.
-template <class Context>
-class UnitExchange final : private UnitKeeper<typename Context::Element> {
+template <class Context, class Low>
+class UnitExchange final : private UnitKeeper<Low> {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
@@ -51,6 +54,7 @@ public:
           loss_scale_(policies_.scaling), walk_(slices_.units()),
           state_(policies_.optimizer.state(), slices_.own_count()) {
         numbers_.resize(chunk);
+        if constexpr (mixed) low_gradient_.resize(slices_.largest());
     }
     UnitExchange(const UnitExchange&) = delete;
     UnitExchange& operator=(const UnitExchange&) = delete;
@@ -82,7 +86,7 @@ public:
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
         if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
         facts.loss_scale = loss_scale_.scale();
-        UnitPass<T> pass(facts, *this);
+        UnitPass<Low> pass(facts, *this);
         micro_ = &micro;
         pass_ = &pass;
         weighed_ = false;
@@ -109,7 +113,7 @@ public:
     void forward(Visit&& visit) {
         closed_ = false;
         if constexpr (shards_parameters) enter_round(one_of_more);
-        UnitPass<T> pass({}, *this);
+        UnitPass<Low> pass({}, *this);
         walk_.begin(false);
         visit(pass);
         end_pass();
@@ -202,6 +206,7 @@ public:
     void rewrite_parameters(Visit&& visit) {
         store_.visit({0, store_.count()},
                      [&](const Stretch<T>& one) { visit(one.flat, std::span<T>(one.parameters, one.count)); });
+        if constexpr (mixed) store_.publish();
         walk_.forget();
     }
     [[nodiscard]] std::span<const Slice> owned() const { return slices_.extents().owned(); }
@@ -213,10 +218,13 @@ public:
     [[nodiscard]] std::size_t parameter_bytes() const { return store_.bytes(); }
     [[nodiscard]] std::size_t gradient_bytes() const { return gradients_.bytes(); }
     /// Of the units in use.
-    [[nodiscard]] std::size_t image_bytes() const { return store_.room_bytes() + gradients_.room_bytes(); }
+    [[nodiscard]] std::size_t image_bytes() const {
+        return store_.room_bytes() + gradients_.room_bytes() + low_gradient_.size() * sizeof(Low);
+    }
 
 private:
     static constexpr bool on_grid = Context::Summation::reproducible;
+    static constexpr bool mixed = !std::same_as<T, Low>;
     using Sums = typename Context::Summation::template UnitSums<T>;
     /// A grid finds NaN and infinity by itself.
     static constexpr bool inspects =
@@ -225,16 +233,20 @@ private:
 
     // --- as UnitKeeper: what the pass asks for -----------------------------------------------------------------------
 
-    std::span<const T> acquire(std::size_t unit) override {
+    std::span<const Low> acquire(std::size_t unit) override {
         go_to(walk_.step_of_parameters(unit));
         walk_.hold();
         return store_.values(walk_.turn(), unit);
     }
     void release() noexcept override { walk_.release(); }
 
-    std::span<T> gradient(std::size_t unit) override {
+    std::span<Low> gradient(std::size_t unit) override {
         go_to(walk_.step_of_gradient(unit));
-        return std::exchange(opened_, true) ? gradients_.opened(unit) : gradients_.open(unit);
+        if constexpr (mixed) {
+            const std::span<Low> room(low_gradient_.data(), slices_.unit(unit).count);
+            if (!std::exchange(opened_, true)) std::fill(room.begin(), room.end(), Low{});
+            return room;
+        } else return std::exchange(opened_, true) ? gradients_.opened(unit) : gradients_.open(unit);
     }
     void complete(std::size_t unit) override {
         go_to(walk_.step_of_gradient(unit));
@@ -259,7 +271,10 @@ private:
     void complete_this() {
         if (!walk_.complete_gradient()) return;
         const std::size_t unit = walk_.unit();
-        const std::span<T> values = std::exchange(opened_, false) ? gradients_.opened(unit) : gradients_.open(unit);
+        const std::span<T> values = opened_ && !mixed ? gradients_.opened(unit) : gradients_.open(unit);
+        if constexpr (mixed)
+            if (opened_) accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()));
+        opened_ = false;
         double multiplier = 1;
         if (pass_ != nullptr) {
             micro_->tokens = pass_->tokens();
@@ -332,14 +347,15 @@ private:
     World* world_;
     Context policies_;
     UnitSlices slices_;
-    UnitStore<World, T, shards_parameters> store_;
+    UnitStore<World, T, Low, shards_parameters> store_;
     UnitGradients<World, T, Sums> gradients_;
     ReducerRun run_;
     typename Context::Summation::Totals totals_;
     LossScaleRun<typename Context::Scaling> loss_scale_;
     UnitWalk walk_;
     OptimizerState<T> state_;
-    List<T> numbers_; ///< of a chunk, where sums are none
+    List<T> numbers_;        ///< of a chunk, where sums are none
+    List<Low> low_gradient_; ///< where the model writes, if that is not what is trained
 
     UpdateSums sums_;
     Offence offence_;

@@ -1,8 +1,11 @@
 #pragma once
 
 /// \file
-/// Where the parameters of a model in units are: whole on every rank, or in the owners' slices and gathered when they are used.
+/// Where the parameters of a model in units are: whole on every rank, or in the owners' slices and gathered when they are used. Where
+/// the model computes in fewer bits (`Low`) than are trained, owners hold their slices in full, and what is gathered, or whole on every
+/// rank, is rounded.
 
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
@@ -16,9 +19,11 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <span>
 #include <string_view>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -78,16 +83,18 @@ private:
 };
 
 /// `Sharded`: this rank holds its slices; the units in use lie in two rooms by turns, of which one is filled while the other is used.
-template <class World, class T, bool Sharded>
+template <class World, class T, class Low, bool Sharded>
 class UnitStore {
 public:
     using Element = T;
 
     UnitStore(World& world, const UnitSlices& slices)
-        : world_(&world), slices_(&slices),
-          held_(world.template allocate<T>(Sharded ? slices.own_count() : slices.layout().count())) {
+        : world_(&world), slices_(&slices), held_(world.template allocate<Low>(!Sharded ? slices.layout().count()
+                                                                               : mixed  ? 0
+                                                                                        : slices.own_count())) {
         if constexpr (Sharded)
-            for (Memory<T>& room : rooms_) room = world.template allocate<T>(slices.largest());
+            for (Memory<Low>& room : rooms_) room = world.template allocate<Low>(slices.largest());
+        if constexpr (mixed) masters_.resize(slices.own_count());
         publications_.resize(Sharded ? 0 : most_publications);
     }
     UnitStore(const UnitStore&) = delete;
@@ -96,13 +103,17 @@ public:
     /// The model writes its first values; those of rank 0 become everyone's. Collective.
     template <class Model>
     void initialise(Model& model) {
+        List<T> full(mixed ? slices_->largest() : 0);
         for (std::size_t u = 0; u < slices_->units(); ++u) {
-            const std::span<T> unit = Sharded ? room(0, u) : whole(u);
+            std::span<T> unit;
+            if constexpr (mixed) unit = {full.data(), slices_->unit(u).count};
+            else unit = Sharded ? room(0, u) : whole(u);
             zero(unit.data(), unit.size());
             model.initialise(u, unit);
             if (world_->size() > 1) broadcast(*world_, unit, 0);
-            if constexpr (Sharded)
+            if constexpr (Sharded || mixed)
                 std::copy_n(unit.data() + slices_->own_in_unit(u), slices_->own(u).count, own(u).data());
+            if constexpr (mixed && !Sharded) accumulate_first(whole(u), std::span<const T>(unit));
         }
     }
 
@@ -113,8 +124,10 @@ public:
     /// Calls visit(stretch) for what this rank holds of a slice of the flat order.
     template <class Visit>
     void visit(const Slice& slice, Visit&& visit) const {
-        T* const held = const_cast<T*>(held_.data());
-        if constexpr (!Sharded) {
+        T* held = nullptr;
+        if constexpr (mixed) held = const_cast<T*>(masters_.data());
+        else held = const_cast<T*>(held_.data());
+        if constexpr (!Sharded && !mixed) {
             if (slice.count != 0) visit(Stretch<T>{slice.first, slice.count, held + slice.first, nullptr});
         } else if (slice.count != 0) {
             for (std::size_t u = layout().element_at(slice.first).parameter; u < slices_->units(); ++u) {
@@ -130,8 +143,11 @@ public:
 
     /// What this rank owns of a unit.
     [[nodiscard]] std::span<T> own(std::size_t u) {
-        const std::size_t at = Sharded ? slices_->own_at(u) : slices_->own(u).first;
-        return {held_.data() + (slices_->own(u).count == 0 ? 0 : at), slices_->own(u).count};
+        const std::size_t at = Sharded || mixed ? slices_->own_at(u) : slices_->own(u).first;
+        T* held = nullptr;
+        if constexpr (mixed) held = masters_.data();
+        else held = held_.data();
+        return {held + (slices_->own(u).count == 0 ? 0 : at), slices_->own(u).count};
     }
 
     // --- gathering before use ----------------------------------------------------------------------------------------
@@ -139,40 +155,52 @@ public:
     /// Begins to gather a unit, the `turn`-th of a pass. Nothing to do for units that are whole.
     void start(std::size_t turn, std::size_t u) {
         if constexpr (Sharded)
-            gathering_ = start_all_gather(*world_, std::span<const T>(own(u)), room(turn, u), slices_->counts(u));
+            gathering_ = start_all_gather(*world_, given(u, room(turn, u)), room(turn, u), slices_->counts(u));
     }
     void wait() { gathering_.wait(); }
-    [[nodiscard]] std::span<const T> values(std::size_t turn, std::size_t u) {
+    [[nodiscard]] std::span<const Low> values(std::size_t turn, std::size_t u) {
         return Sharded ? room(turn, u) : whole(u);
     }
 
     /// Owners have updated their slices: where ranks hold whole units, they come to all.
     void publish() {
         if constexpr (!Sharded) {
-            if (world_->size() == 1) return;
+            if (!mixed && world_->size() == 1) return;
             for (std::size_t u = 0; u < slices_->units(); ++u) {
                 Operation& next = publications_[u % most_publications];
                 next.wait();
-                next = start_all_gather(*world_, std::span<const T>(own(u)), whole(u), slices_->counts(u));
+                next = start_all_gather(*world_, given(u, whole(u)), whole(u), slices_->counts(u));
             }
             for (Operation& one : publications_) one.wait();
         }
     }
 
     /// Of what this rank holds for good.
-    [[nodiscard]] std::size_t bytes() const { return held_.size() * sizeof(T); }
-    [[nodiscard]] std::size_t room_bytes() const { return (rooms_[0].size() + rooms_[1].size()) * sizeof(T); }
+    [[nodiscard]] std::size_t bytes() const { return held_.size() * sizeof(Low) + masters_.size() * sizeof(T); }
+    [[nodiscard]] std::size_t room_bytes() const { return (rooms_[0].size() + rooms_[1].size()) * sizeof(Low); }
 
 private:
     static constexpr std::size_t most_publications = 4; ///< in flight
+    static constexpr bool mixed = !std::same_as<T, Low>;
 
-    std::span<T> whole(std::size_t u) { return {held_.data() + slices_->unit(u).first, slices_->unit(u).count}; }
-    std::span<T> room(std::size_t turn, std::size_t u) { return {rooms_[turn % 2].data(), slices_->unit(u).count}; }
+    /// What this rank gives of a unit that is gathered to `all`: what it owns; rounded, in its place there.
+    std::span<const Low> given(std::size_t u, [[maybe_unused]] std::span<Low> all) {
+        if constexpr (mixed) {
+            const std::span<Low> place = all.subspan(slices_->own_in_unit(u), slices_->own(u).count);
+            accumulate_first(place, std::span<const T>(own(u)));
+            return place;
+        } else {
+            return own(u);
+        }
+    }
+    std::span<Low> whole(std::size_t u) { return {held_.data() + slices_->unit(u).first, slices_->unit(u).count}; }
+    std::span<Low> room(std::size_t turn, std::size_t u) { return {rooms_[turn % 2].data(), slices_->unit(u).count}; }
 
     World* world_;
     const UnitSlices* slices_;
-    Memory<T> held_;
-    std::array<Memory<T>, 2> rooms_;
+    Memory<Low> held_; ///< what the model is given, or of that what this rank owns
+    List<T> masters_;  ///< what this rank owns of what is trained, where that is wider
+    std::array<Memory<Low>, 2> rooms_;
     Operation gathering_;
     std::vector<Operation> publications_;
 };

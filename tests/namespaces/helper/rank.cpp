@@ -1,5 +1,6 @@
 // A rank for the tests of several hosts: host_rank TRANSPORT MODE [NUMBER...]
 #include "../../support/digits_training.hpp"
+#include "../../support/split_training.hpp"
 
 #include <unisono/hosts.hpp>
 #include <unisono/reproducible.hpp>
@@ -60,6 +61,8 @@ int use(World& world, const std::string& mode, const std::vector<int>& numbers) 
     };
     if (mode == "train") {
         say(bits(world));
+    } else if (mode == "split") { // REPLICAS STAGES
+        say("bits " + std::to_string(test::trained_in_parts(world, test::images(), numbers.at(0), numbers.at(1))));
     } else if (mode == "sum") { // COUNT TIMES
         for (int i = 0; i < numbers.at(1); ++i) sum();
         say("summed");

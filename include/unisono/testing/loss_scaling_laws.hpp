@@ -1,0 +1,82 @@
+#pragma once
+
+/// \file
+/// The laws of guard/loss_scaling.hpp for any loss scaling, and the least one.
+
+#include "unisono/core/text.hpp"
+#include "unisono/guard/loss_scaling.hpp"
+#include "unisono/testing/testing.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+namespace testing {
+
+/// The least loss scaling that scales: a constant, half of it after the first gradient that is not finite.
+struct ArchetypeLossScaling {
+    static constexpr std::string_view name = "archetype loss scaling";
+    static constexpr Family family = Family::loss_scaling;
+    static constexpr bool scales = true;
+    friend bool operator==(const ArchetypeLossScaling&, const ArchetypeLossScaling&) = default;
+
+    void check() const {}
+    [[nodiscard]] LossScale start() const { return {1024, 0}; }
+    void grow(LossScale&) const {}
+    bool back_off(LossScale& state) const {
+        if (state.scale < 1024) return false;
+        state.scale = 512;
+        return true;
+    }
+};
+static_assert(loss_scaling_policy<ArchetypeLossScaling>);
+
+/// The scale is a finite number above 0 from the start on, whatever happens. What follows depends on the state alone, so that ranks which
+/// saw the same updates have the same. `grow` does not lower it; `back_off` lowers it and says so, or does not and says that;
+/// after some thousand times nothing is left to lower. Where `scales` is false it is always 1.
+template <loss_scaling_policy Scaling>
+Violations loss_scaling_laws(const Scaling& policy) {
+    Violations found{std::string(Scaling::name)};
+    policy.check();
+    const Scaling copy = policy;
+    LossScale state = policy.start(), other = copy.start();
+    const auto expect_sound = [&](const char* after) {
+        const std::string what = concat({"the scale after ", after, " is ", number_text(state.scale)});
+        if (!(state.scale > 0) || !std::isfinite(state.scale)) found.add(what);
+        if (!Scaling::scales && state.scale != 1) found.add(what + ", although `scales` is false");
+        if (!(state == other)) found.add(concat({"a copy went another way after ", after}));
+    };
+    expect_sound("the start");
+    const auto grow = [&] {
+        const double before = state.scale;
+        policy.grow(state);
+        copy.grow(other);
+        if (state.scale < before) found.add(concat({"`grow` lowered ", number_text(before)}));
+        expect_sound("an update that happened");
+    };
+    const auto back_off = [&] {
+        const double before = state.scale;
+        const bool lowered = policy.back_off(state);
+        static_cast<void>(copy.back_off(other));
+        if (lowered != (state.scale < before))
+            found.add(concat({"`back_off` says ", lowered ? "true" : "false", ", and made ", number_text(state.scale),
+                              " of ", number_text(before)}));
+        expect_sound("a gradient that was not finite");
+        return lowered;
+    };
+    std::uint64_t events = 0x9e3779b97f4a7c15u;
+    for (int i = 0; i < 20'000 && found.lawful(); ++i) {
+        events = events * 6364136223846793005u + 1442695040888963407u;
+        if (events >> 56 == 0) static_cast<void>(back_off());
+        else grow();
+    }
+    int times = 0;
+    while (found.lawful() && back_off())
+        if (++times == 10'000) found.add("`back_off` lowers the scale for ever, so that a NaN is never told");
+    for (int i = 0; i < 10'000 && found.lawful(); ++i) grow();
+    return found;
+}
+
+} // namespace testing
+UNISONO_NAMESPACE_END

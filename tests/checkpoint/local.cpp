@@ -1,0 +1,140 @@
+// Ranks that make updates of their own, stopped where they have met, go on with the bits of those that were never stopped.
+#include "training.hpp"
+
+#include "unisono/checkpoint/checkpoints.hpp"
+#include "unisono/group/run.hpp"
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/transport/in_process.hpp"
+#include "unisono/update/diloco.hpp"
+#include "unisono/update/local_steps.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <chrono>
+#include <span>
+#include <stdexcept>
+
+namespace un = unisono;
+using unisono_test::Folder;
+
+namespace {
+
+/// y = w . x in two parameters, pulled to 1.
+struct Linear {
+    std::vector<float> weights = std::vector<float>(12, 0.1f), slopes = std::vector<float>(12);
+    std::array<std::span<float>, 2> parameters() {
+        return {std::span(weights).first(5), std::span(weights).subspan(5)};
+    }
+    std::array<std::span<float>, 2> gradients() { return {std::span(slopes).first(5), std::span(slopes).subspan(5)}; }
+    double operator()(const un::RowBatch<float>& batch, un::Pass& pass) {
+        double loss = 0;
+        for (std::size_t row = 0; row < batch.rows(); ++row) {
+            float y = pass.random(row).uniform() - 1.5f;
+            for (std::size_t i = 0; i < 12; ++i) y += weights[i] * batch.row(row)[i];
+            for (std::size_t i = 0; i < 12; ++i) slopes[i] += y * batch.row(row)[i];
+            loss += static_cast<double>(y * y);
+        }
+        return loss;
+    }
+};
+
+struct Ways {
+    int ranks = 2;
+    std::string folder = {};
+    bool resume = false;
+    std::uint64_t save_at = 0; ///< updates; training stops there
+};
+struct End {
+    std::vector<float> weights = {}, state = {}; ///< the rank's own
+    std::uint64_t updates = 0;
+    std::string refused = {};
+};
+
+/// 3 epochs of 4 updates.
+template <class Update>
+std::vector<End> train(const Ways& how, const Update& update) {
+    std::vector<End> ends(static_cast<std::size_t>(how.ranks));
+    const std::vector<float> values = un::torch_rand(3, static_cast<std::size_t>(how.ranks) * 4 * 2 * 12);
+    un::run<un::InProcess>(
+        how.ranks,
+        [&](auto& world) {
+            End& end = ends[static_cast<std::size_t>(world.rank())];
+            Linear model;
+            un::Trainer trainer{world, model, update, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}};
+            un::Checkpoints checkpoints(how.folder.empty() ? "/nowhere" : how.folder);
+            try {
+                if (how.resume && !checkpoints.resume(trainer)) throw std::runtime_error("nothing to resume from");
+                trainer.fit(un::RowData(values, 12),
+                            {.epochs = 3 - trainer.position().epoch.number(), .batch_size = 2, .progress = false},
+                            [&](const un::UpdateReport& report) {
+                                if (report.number != how.save_at) return true;
+                                checkpoints.save(trainer);
+                                return false;
+                            });
+            } catch (const un::error& failed) {
+                end.refused = failed.what();
+            }
+            end.weights = model.weights;
+            const auto momentum = trainer.optimizer_state().array(0);
+            end.state.assign(momentum.begin(), momentum.end());
+            end.updates = trainer.updates();
+        },
+        {.timeout = std::chrono::seconds(30)});
+    return ends;
+}
+
+template <class Update>
+void goes_on(int ranks, std::uint64_t save_at, const Update& update) {
+    BOOST_TEST_CONTEXT(Update::name << " on " << ranks << " ranks, saved after " << save_at) {
+        const auto whole = train({.ranks = ranks}, update);
+        const Folder folder;
+        for (const End& one : train({.ranks = ranks, .folder = folder.path(), .save_at = save_at}, update))
+            BOOST_TEST(one.refused == "");
+        const auto ends = train({.ranks = ranks, .folder = folder.path(), .resume = true}, update);
+        for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+            BOOST_TEST(ends[rank].refused == "");
+            BOOST_TEST(ends[rank].updates == 12u);
+            BOOST_TEST(ends[rank].weights == whole[rank].weights, boost::test_tools::per_element());
+            BOOST_TEST(ends[rank].state == whole[rank].state, boost::test_tools::per_element());
+        }
+        if (ranks > 1) BOOST_TEST(whole[0].state != whole[1].state); // so it matters whose they are
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_local)
+
+BOOST_AUTO_TEST_CASE(local_steps_go_on_where_the_ranks_have_met) {
+    for (const int ranks : {1, 2, 3}) goes_on(ranks, 6, un::LocalSteps{.steps = 3}); // within an epoch
+    goes_on(2, 4, un::LocalSteps{.steps = 3, .warm_up = 4});                         // before their first own update
+}
+
+BOOST_AUTO_TEST_CASE(so_does_an_outer_optimizer) {
+    for (const int ranks : {1, 2, 3}) goes_on(ranks, 6, un::Diloco<>{.steps = 3});
+    goes_on(2, 2, un::Diloco<>{.steps = 3, .warm_up = 2}); // it has no state yet
+    goes_on(2, 8, un::Diloco<>{.steps = 3, .warm_up = 2});
+}
+
+BOOST_AUTO_TEST_CASE(between_two_meetings_nothing_is_saved) {
+    const Folder folder;
+    for (const End& one : train({.folder = folder.path(), .save_at = 5}, un::LocalSteps{.steps = 3}))
+        BOOST_TEST(one.refused.find("rank 0 has made 2 updates of its own since the ranks last met") !=
+                       std::string::npos,
+                   one.refused);
+    BOOST_TEST(un::Checkpoints(folder.path()).list().empty());
+}
+
+BOOST_AUTO_TEST_CASE(each_ranks_state_is_for_as_many_ranks) {
+    const Folder folder;
+    train({.folder = folder.path(), .save_at = 6}, un::LocalSteps{.steps = 3});
+    for (const End& one : train({.ranks = 3, .folder = folder.path(), .resume = true}, un::LocalSteps{.steps = 3}))
+        BOOST_TEST(one.refused.find("[rank_0.momentum_buffer, rank_1.momentum_buffer]; expected that of") !=
+                       std::string::npos,
+                   one.refused);
+    for (const End& one : train({.folder = folder.path(), .resume = true}, un::Synchronous{}))
+        BOOST_TEST(one.refused.find("[momentum_buffer]") != std::string::npos, one.refused);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,249 @@
+// A model in parts, stopped and resumed on other parts and other replicas of them: the bits of one rank that was never stopped.
+#include "training.hpp"
+
+#include <unisono/checkpoint/checkpoints.hpp>
+#include <unisono/sharding/automatic.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <unistd.h>
+
+using namespace unisono_test;
+using test::Group;
+
+namespace {
+
+struct Folder {
+    Folder() {
+        char name[] = "/tmp/unisono-parallel-XXXXXX";
+        if (::mkdtemp(name) == nullptr) std::abort();
+        path = name;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+    std::string path;
+};
+
+struct Run {
+    int data = 1, stages = 1;
+    AnySchedule schedule = {};
+    bool sharded = false;
+    std::string folder = {};
+    bool resume = false;
+    std::uint64_t stop_after = 0; ///< updates; a checkpoint is saved then
+    bool background = false;
+    bool processes = false;
+    int layers = 16;
+};
+struct End {
+    std::array<float, parameter_count> weights = {};
+    std::uint64_t updates = 0, from = 0;
+    double loss = 0; ///< of the last update
+    int saved_by = 0;
+    char refused[600] = {};
+};
+
+constexpr AnySchedule interleaved{AnySchedule::interleaved, 2};
+
+/// Two replicas on one rank or two, of one micro-batch an update: two sums of two numbers are alike.
+void run_rank(Group& world, const Run& how, End& out) {
+    const Samples<float> samples(40);
+    un::Mesh mesh{world, {{"data", how.data}, {"pipeline", how.stages}}};
+    un::Layers<float> network;
+    for (unsigned l = 0; l < static_cast<unsigned>(how.layers) / 2; ++l) {
+        const std::size_t in = l == 0 ? width : hidden, to = l == 7 ? results : hidden;
+        network.add(Dense<float>{in, to, l}).add(Squash<float>{to, l % 2 == 0});
+    }
+    if (how.layers != 16) network.add(Dense<float>{hidden, results, 9});
+    un::LayerPlacement placement = even_placement(static_cast<std::size_t>(how.stages) * how.schedule.chunks);
+    if (how.layers != 16) placement = {};
+    un::PipelineModel model{mesh.axis("pipeline"), std::move(network), Distance<float>{results}, how.schedule,
+                            un::PipelineOptions{.placement = placement}};
+    un::Trainer trainer{mesh.axis("data"),
+                        model,
+                        un::Replicas{.count = 2},
+                        un::DistributedSampler{.shuffle = true, .seed = 2},
+                        un::AutomaticSharding{.costs = {.replicated = 2, .sharded = how.sharded ? 1.0 : 3.0}},
+                        un::Adam{.learning_rate = 0.01}};
+    un::Checkpoints checkpoints(how.folder.empty() ? "/nowhere" : how.folder, {.background = how.background});
+    if (how.resume) {
+        const auto from = checkpoints.resume(trainer, mesh.world());
+        if (!from) throw std::runtime_error("nothing to resume from");
+        out.from = from->updates;
+        out.saved_by = from->world;
+    }
+    trainer.fit(samples.data(),
+                {.epochs = 2 - trainer.position().epoch.number(), .batch_size = 6, .seed = 5, .progress = false},
+                [&](const un::UpdateReport& report) {
+                    out.loss = report.loss;
+                    if (report.number != how.stop_after) return true;
+                    checkpoints.save(trainer, mesh.world(), {.note = "stopped"});
+                    return false;
+                });
+    checkpoints.wait(trainer, mesh.world());
+    trainer.verify_replicas();
+    out.updates = trainer.updates();
+    for (std::size_t p = 0; p < model.parameters().size(); ++p) {
+        const std::size_t layer = model.places()[p]; // of those with parameters
+        const std::size_t at = layer == 0 ? 0 : (width + 1) * hidden + (layer - 1) * (hidden + 1) * hidden;
+        std::copy(model.parameters()[p].begin(), model.parameters()[p].end(),
+                  out.weights.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+}
+
+/// Each rank's end. The weights of all parts of a replica together are in that of its first rank.
+std::vector<End> run(const Run& how) {
+    test::Shared<std::array<End, 8>> ends;
+    const int ranks = how.data * how.stages;
+    test::any_on_processes = how.processes && !test::under_thread_sanitizer;
+    try {
+        test::run(
+            ranks,
+            [&](Group& world) {
+                End& mine = (*ends)[static_cast<std::size_t>(world.rank())];
+                try {
+                    run_rank(world, how, mine);
+                } catch (const un::error& failed) {
+                    std::string(failed.what()).copy(mine.refused, sizeof mine.refused - 1);
+                }
+            },
+            test::limit);
+    } catch (const un::error& failed) {
+        BOOST_TEST(false, failed.what());
+    }
+    test::any_on_processes = false;
+    std::vector<End> all(ends->begin(), ends->begin() + ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (rank % how.stages == 0) continue;
+        End& whole = all[static_cast<std::size_t>(rank / how.stages * how.stages)];
+        for (std::size_t i = 0; i < parameter_count; ++i)
+            whole.weights[i] += all[static_cast<std::size_t>(rank)].weights[i]; // one of them is zero
+    }
+    return all;
+}
+
+const End& undisturbed() {
+    static const End one = run({})[0];
+    return one;
+}
+
+std::string text(const Run& how) {
+    return std::to_string(how.data) + " x " + std::to_string(how.stages) + " ranks, schedule " +
+           std::to_string(how.schedule.kind) + (how.sharded ? ", sharded" : "");
+}
+
+void ends_alike(const Run& how) {
+    BOOST_TEST_CONTEXT("resumed on " << text(how)) {
+        const auto all = run(how);
+        for (const End& one : all) {
+            BOOST_TEST(std::string(one.refused) == "");
+            BOOST_TEST(one.updates == undisturbed().updates);
+            BOOST_TEST(one.loss == undisturbed().loss);
+            if (how.resume) BOOST_TEST(one.from == 3u);
+        }
+        for (int replica = 0; replica < how.data; ++replica)
+            BOOST_TEST((all[static_cast<std::size_t>(replica * how.stages)].weights == undisturbed().weights));
+    }
+}
+
+const std::vector<Run>& ways() {
+    static const std::vector<Run> all = {{.data = 1, .stages = 1},
+                                         {.data = 1, .stages = 2},
+                                         {.data = 2, .stages = 1, .sharded = true},
+                                         {.data = 1, .stages = 4, .schedule = {AnySchedule::gpipe}},
+                                         {.data = 2, .stages = 2, .sharded = true},
+                                         {.data = 1, .stages = 2, .schedule = interleaved},
+                                         {.data = 2, .stages = 4}};
+    return all;
+}
+
+void resumes_on_any_stages(std::size_t before) {
+    const Folder folder;
+    Run saving = ways()[before];
+    saving.folder = folder.path;
+    saving.stop_after = 3; // within an epoch
+    saving.background = before % 2 == 1;
+    BOOST_TEST_CONTEXT("saved on " << text(saving)) {
+        for (const End& one : run(saving)) BOOST_TEST(std::string(one.refused) == "");
+        for (std::size_t after = 0; after < ways().size(); ++after) {
+#ifdef UNISONO_TEST_FEW // under a sanitizer
+            if ((before + after) % 3 != 1) continue;
+#endif
+            Run how = ways()[after];
+            how.folder = folder.path;
+            how.resume = true;
+            ends_alike(how);
+        }
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(pipeline_checkpoints)
+
+BOOST_AUTO_TEST_CASE(undisturbed_trainings_are_alike) {
+    BOOST_TEST(undisturbed().updates == 8u);
+    BOOST_TEST(std::string(undisturbed().refused) == "");
+    for (const Run& how : ways()) ends_alike(how);
+}
+
+BOOST_AUTO_TEST_CASE(saved_on_one_rank) { resumes_on_any_stages(0); }
+BOOST_AUTO_TEST_CASE(saved_on_two_stages) { resumes_on_any_stages(1); }
+BOOST_AUTO_TEST_CASE(saved_on_two_replicas_of_two_stages) { resumes_on_any_stages(4); }
+#ifndef UNISONO_TEST_FEW
+BOOST_AUTO_TEST_CASE(saved_on_two_replicas) { resumes_on_any_stages(2); }
+BOOST_AUTO_TEST_CASE(saved_on_four_stages) { resumes_on_any_stages(3); }
+BOOST_AUTO_TEST_CASE(saved_on_two_stages_of_two_chunks) { resumes_on_any_stages(5); }
+BOOST_AUTO_TEST_CASE(saved_on_two_replicas_of_four_stages) { resumes_on_any_stages(6); }
+#endif
+
+BOOST_AUTO_TEST_CASE(on_processes_too) {
+    const Folder folder;
+    const Run saving{
+        .data = 2, .stages = 2, .sharded = true, .folder = folder.path, .stop_after = 3, .processes = true};
+    for (const End& one : run(saving)) BOOST_TEST(std::string(one.refused) == "");
+    ends_alike({.data = 1, .stages = 4, .folder = folder.path, .resume = true, .processes = true});
+    ends_alike({.folder = folder.path, .resume = true});
+}
+
+BOOST_AUTO_TEST_CASE(other_layers_are_refused_on_all) {
+    const Folder folder;
+    run({.stages = 2, .folder = folder.path, .stop_after = 3});
+    for (const End& one : run({.stages = 2, .folder = folder.path, .resume = true, .layers = 12}))
+        BOOST_TEST(std::string(one.refused).find("found 8 parameters; expected 7") != std::string::npos, one.refused);
+}
+
+BOOST_AUTO_TEST_CASE(who_does_not_give_all_ranks_is_told) {
+    const Folder folder;
+    test::Findings findings;
+    test::run(
+        4,
+        [&](Group& world) {
+            un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
+            un::PipelineModel model{mesh.axis("pipeline"), layers<float>(), Distance<float>{results}};
+            un::Trainer trainer{mesh.axis("data"), model, un::Adam{}};
+            un::Checkpoints checkpoints(folder.path);
+            try {
+                checkpoints.save(trainer); // along the data axis alone
+                findings.expect(false, "saved half a model");
+            } catch (const un::error& refused) {
+                findings.expect(refused.code() == un::ErrorCode::refused &&
+                                    std::string(refused.what()).find("as save(trainer, mesh.world())") !=
+                                        std::string::npos,
+                                refused.what());
+            }
+            checkpoints.save(trainer, mesh.world()); // the groups can be used further
+            findings.expect(checkpoints.list().size() == 1 || world.rank() != 0, "one checkpoint");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
