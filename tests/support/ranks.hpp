@@ -69,6 +69,8 @@ template <class Body>
 void run(int ranks, Body body, const unisono::RunOptions& options = {}) {
     if constexpr (of_any_kind) {
         unisono::run<Transport>(any_on_processes ? "shared_memory" : "in_process", ranks, body, options);
+    } else if constexpr (requires { Transport::run_ranks(ranks, body, options); }) {
+        Transport::run_ranks(ranks, body, options);
     } else if constexpr (unisono::process_transport<Transport> && !on_processes) {
         unisono::detail::check_run(ranks, options);
         unisono::detail::run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);
