@@ -1,4 +1,5 @@
-# One program a contender, peers_<name>, from contenders/; a peer only where its library is found. compare.py runs them.
+# One program a contender, peers_<name>, from contenders/; a peer only where its library is found. compare.py runs them, here over
+# shared memory and in bench/network over sockets.
 set(folder ${CMAKE_CURRENT_LIST_DIR})
 
 add_custom_target(bench_peers)
@@ -28,6 +29,16 @@ endif()
 peers_contender(unisono unisono)
 target_link_libraries(peers_unisono PRIVATE unisono::unisono)
 peers_contender(floor floor)
+peers_contender(socket socket)
+target_link_libraries(peers_socket PRIVATE unisono::unisono)
+peers_contender(tcp network)
+target_link_libraries(peers_tcp PRIVATE unisono::unisono)
+target_compile_definitions(peers_tcp PRIVATE BENCH_TRANSPORT=Tcp BENCH_HEADER=<unisono/tcp.hpp>)
+if(TARGET unisono::libfabric)
+    peers_contender(libfabric network)
+    target_link_libraries(peers_libfabric PRIVATE unisono::libfabric)
+    target_compile_definitions(peers_libfabric PRIVATE BENCH_TRANSPORT=Libfabric BENCH_HEADER=<unisono/libfabric.hpp>)
+endif()
 peers_mpi(openmpi)
 peers_mpi(mpich)
 

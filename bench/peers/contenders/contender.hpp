@@ -13,6 +13,7 @@
 //     machine, round_trip            what the figures depend on; rank 0 answers
 //     quit
 
+#include "contenders/hosts.hpp"
 #include "contenders/work.hpp"
 #include "support/driver.hpp"
 #include "support/meeting.hpp"
@@ -181,6 +182,7 @@ private:
                 const auto value = static_cast<float>(turn_ % 1021u * 8u);
                 std::fill(work_.in.begin(), work_.in.end(), value + static_cast<float>(me_));
                 peer_.call(work_, way, root);
+                if (!receives(root)) continue;
                 wrong += work_.out.front() != value * factor() + offset(root, 0);
                 wrong += work_.out.back() != value * factor() + offset(root, ranks_ - 1);
             }
@@ -215,12 +217,14 @@ private:
     [[nodiscard]] float factor() const { return sums() ? static_cast<float>(ranks_) : 1.0f; }
     [[nodiscard]] float offset(int root, int block) const {
         if (sums()) return static_cast<float>(ranks_ * (ranks_ - 1) / 2);
-        return static_cast<float>(work_.what == Collective::broadcast ? root
-                                  : work_.what == Collective::copy    ? me_
-                                                                      : block);
+        return static_cast<float>(work_.what == Collective::broadcast || work_.what == Collective::send ? root
+                                  : work_.what == Collective::copy                                      ? me_
+                                                                                                        : block);
     }
+    [[nodiscard]] bool receives(int root) const { return work_.what != Collective::send || me_ == (root + 1) % ranks_; }
 
     void check(int root, std::uint32_t repetition) {
+        if (!receives(root)) return;
         const bool blocks = work_.what == Collective::all_gather;
         const std::size_t length = blocks ? work_.block : work_.out.size();
         const std::size_t begin = shape_of(work_, me_).out_begin;
@@ -264,6 +268,7 @@ int run_forked(int ranks, Be be) {
         if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             bind_to(cores(), rank);
+            enter_host(rank, ranks);
             be(rank);
             _exit(0);
         }

@@ -1,4 +1,4 @@
-// Gloo, over TCP on the loopback, which is its only transport for processors. Its ways to do a collective are all
+// Gloo, over TCP, which is its only transport for processors: on the loopback, or between the hosts that the script made. Its ways to do a collective are all
 // tried on each size, and the best goes on: the functions (ring, bcube), which sleep while they wait, and the older
 // classes, which sleep too or, while there is a core a rank, poll. Two of the classes are not safe everywhere:
 // AllgatherRing gives wrong results now and then with more than two ranks, and is left out there;
@@ -23,6 +23,7 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
 #include <memory>
 
 namespace {
@@ -34,7 +35,7 @@ public:
     Gloo(const bench::Invitation& invitation, int rank) : rank_(rank), ranks_(invitation.ranks) {
         gloo::rendezvous::FileStore files(invitation.place);
         const auto connect = [&](const char* name, bool polls) {
-            gloo::transport::tcp::attr where("127.0.0.1");
+            gloo::transport::tcp::attr where(bench::host_of(rank_, ranks_).address.c_str());
             auto device = gloo::transport::tcp::CreateDevice(where);
             gloo::rendezvous::PrefixStore store(name, files);
             auto context = std::make_shared<gloo::rendezvous::Context>(rank_, ranks_);
@@ -122,6 +123,23 @@ private:
                                  gloo::barrier(options);
                              }});
             break;
+        case bench::Collective::send: {
+            using Buffer = std::shared_ptr<gloo::transport::UnboundBuffer>;
+            const Buffer from = sleeping_->createUnboundBuffer(in, work.in.size_bytes());
+            const Buffer to = sleeping_->createUnboundBuffer(out, work.out.size_bytes());
+            ways_.push_back({"unbound buffers", [this, from, to, bytes = work.in.size_bytes()](int root) {
+                                 constexpr std::uint64_t slot = 7;
+                                 const int next = (root + 1) % ranks_;
+                                 if (rank_ == root) {
+                                     from->send(next, slot, 0, bytes);
+                                     from->waitSend();
+                                 } else if (rank_ == next) {
+                                     to->recv(root, slot, 0, bytes);
+                                     to->waitRecv();
+                                 }
+                             }});
+            break;
+        }
         default: break;
         }
     }
@@ -166,6 +184,7 @@ private:
             add("all to all" + manner, std::make_shared<gloo::BarrierAllToAll>(same));
             break;
         }
+        case bench::Collective::send: break; // there is but one way
         case bench::Collective::copy: bench::give_up("only the floor copies");
         }
     }

@@ -20,7 +20,7 @@ public:
     static void keep(int, bool) {}
     static void end() {}
 
-    static void call(const bench::Work& work, int, int root) {
+    void call(const bench::Work& work, int, int root) const {
         const auto count = static_cast<int>(work.count);
         const auto block = static_cast<int>(work.block);
         float* const in = work.in.data();
@@ -37,6 +37,11 @@ public:
             break;
         case bench::Collective::broadcast: MPI_Bcast(in, count, MPI_FLOAT, root, MPI_COMM_WORLD); break;
         case bench::Collective::barrier: MPI_Barrier(MPI_COMM_WORLD); break;
+        case bench::Collective::send:
+            if (rank_ == root) MPI_Send(in, count, MPI_FLOAT, (root + 1) % ranks_, 0, MPI_COMM_WORLD);
+            else if (rank_ == (root + 1) % ranks_)
+                MPI_Recv(out, count, MPI_FLOAT, root, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            break;
         case bench::Collective::copy: bench::give_up("only the floor copies");
         }
     }

@@ -12,15 +12,19 @@
 
 namespace bench {
 
-enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, barrier, copy };
+enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, barrier, send, copy };
 
-inline constexpr std::pair<Collective, const char*> collectives[] = {
-    {Collective::all_reduce, "all_reduce"}, {Collective::reduce_scatter, "reduce_scatter"},
-    {Collective::all_gather, "all_gather"}, {Collective::broadcast, "broadcast"},
-    {Collective::barrier, "barrier"},       {Collective::copy, "copy"}};
+inline constexpr std::pair<Collective, const char*> collectives[] = {{Collective::all_reduce, "all_reduce"},
+                                                                     {Collective::reduce_scatter, "reduce_scatter"},
+                                                                     {Collective::all_gather, "all_gather"},
+                                                                     {Collective::broadcast, "broadcast"},
+                                                                     {Collective::barrier, "barrier"},
+                                                                     {Collective::send, "send"},
+                                                                     {Collective::copy, "copy"}};
 
 /// One collective on one size. `in` is what this rank gives. all_reduce and broadcast: the result too, which is the
-/// usual way with gradients and parameters. A contender that can only leave a result elsewhere says so in `out`.
+/// usual way with gradients and parameters. send: the root's `in` becomes the next rank's `out`, so that calls with rotating
+/// roots are a message that goes round. A contender that can only leave a result elsewhere says so in `out`.
 struct Work {
     Collective what = Collective::barrier;
     std::size_t count = 0; ///< elements of the whole
@@ -41,6 +45,7 @@ inline Shape shape_of(const Work& work, int rank) {
     switch (work.what) {
     case Collective::reduce_scatter: return {work.count, work.block, 0, mine};
     case Collective::all_gather: return {work.block, work.count, mine, 0};
+    case Collective::send:
     case Collective::copy: return {work.count, work.count, 0, 0};
     default: return {work.count, 0, 0, 0};
     }

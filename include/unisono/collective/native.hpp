@@ -15,10 +15,13 @@ UNISONO_NAMESPACE_BEGIN
 /// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
 /// straight from the peers' buffers; elsewhere one exchange of everything for very small data where the transport has it so,
 /// halving and doubling for small data, a ring for large ones, and trees. Where the transport knows that ranks share hosts:
-/// HierarchicalSchedule. Where it has a device: that device's library, for what is large enough.
+/// HierarchicalSchedule. Where it has a device: that device's library, for what is large enough. Where it has collectives of its own,
+/// as MPI: those, for large data.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
     std::size_t ring_bytes = 65536; ///< over messages: from this size on, all_reduce goes by the ring
+    std::size_t transports_own_bytes =
+        65536; ///< from this size on a transport's own collectives run, if it has any: MPI's
 
     friend bool operator==(const NativeSchedule&, const NativeSchedule&) = default;
 };
@@ -40,6 +43,11 @@ auto schedule_of(const Family& family, const schedule::Shape& shape) {
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use);
+
+/// Where the transport has collectives of its own. Defined by whoever brings both together (unisono/mpi_collectives.hpp).
+template <Collective What, transport Transport, class Use>
+auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
+                Use use);
 
 /// The native schedules over messages, whoever the ranks are.
 template <Collective What, transport Transport, class Use>
@@ -112,6 +120,8 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
     } else if constexpr (streaming_transport<Transport>) {
         if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::OnStream<What>{.shape = shape});
         return choose_on_equals<What>(group, family, request, root, use);
+    } else if constexpr (has_own_collectives<Transport>) {
+        return choose_own<What>(group, family, request, root, use);
     } else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all) {
         return choose_on_hosts<What>(group, family, request, root, use);
     } else {

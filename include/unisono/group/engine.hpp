@@ -13,6 +13,7 @@
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
+#include "unisono/group/own_steps.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -53,6 +54,7 @@ public:
         }
         streams_.begin(transport_, group, operation);
         if (request.plan->mapped()) number_mapped(group, operation);
+        draw_ticket(transport_, operation);
         if (operation.straight) {
             operation.slots[0].cursor = 0;
             if (run_straight(operation)) {
@@ -81,8 +83,7 @@ public:
         operation.request.input = static_cast<const std::byte*>(input);
         operation.request.output = static_cast<std::byte*>(output);
         operation.sequence = ++group.sequence;
-        operation.posts = 0;
-        operation.slots[0].cursor = 0;
+        operation.posts = operation.slots[0].cursor = 0;
         number_mapped(group, operation);
         if (spin(operation)) tell_finished(operation);
         else wait_for_repeated(operation);
@@ -350,8 +351,7 @@ private:
             const int met = run_mapped_step(transport_, operation, lane, room_);
             return met == nobody || blame(operation, met);
         } else {
-            UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
-            return false;
+            return own_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
         }
         return true;
     }

@@ -45,6 +45,8 @@ public:
     [[nodiscard]] int rank() const { return context_->rank; }
     /// Ranks in the group; 0 for the group that `split` gives to a rank with `no_colour`.
     [[nodiscard]] int size() const { return context_->size(); }
+    /// Whether it is no part of another: all ranks of the transport.
+    [[nodiscard]] bool is_world() const { return context_->id == world_id; }
     /// A rank's number in the world, for messages.
     [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
 

@@ -110,7 +110,8 @@ struct OperationState {
     std::uint32_t posts = 0;          ///< mapped flags raised so far
     std::uint32_t crowded_number = 0; ///< of those by the crowded line
     std::uint32_t short_signature = 0;
-    std::uint32_t number = 0; ///< its own, in the pool
+    std::uint32_t number = 0;     ///< its own, in the pool
+    std::uint32_t own_ticket = 0; ///< its turn among the transport's own collectives
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks with counts of their own
     List<std::size_t> output_offsets;

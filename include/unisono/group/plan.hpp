@@ -32,6 +32,8 @@ public:
     [[nodiscard]] bool staged() const { return staged_; }
     /// May be cut into lanes: see schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
+    /// Its last step is the transport's own collective.
+    [[nodiscard]] bool transports_own() const { return transports_own_; }
     /// Of the name, the world, the root and the schedule's own variant: ranks compare it.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }
 
@@ -66,6 +68,7 @@ protected:
         hash_ = hash;
     }
 
+    void leave_to_transport() { transports_own_ = true; }
     /// Schedules of one name that differ on ranks which do not agree.
     void distinguish(std::uint32_t variant) { hash_ = (hash_ ^ variant) * 16777619u; }
 
@@ -92,6 +95,7 @@ protected:
 private:
     Collective collective_;
     bool mapped_;
+    bool transports_own_ = false;
     bool staged_;
     bool can_be_cut_;
     std::string_view name_;
@@ -112,6 +116,7 @@ public:
                schedule.scratch_slots(), Schedule::mapped, schedule::is_staged<Schedule>, Schedule::single_blocks),
           schedule_(schedule) {
         if constexpr (requires { schedule.variant(); }) distinguish(schedule.variant());
+        if constexpr (schedule::is_transports_own<Schedule>) leave_to_transport();
         keep_steps_if_few();
     }
     [[nodiscard]] const Schedule& schedule() const { return schedule_; }

@@ -60,6 +60,7 @@
 ///   And exchange: everything to everybody in one round, for very small vectors.
 /// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The best on one machine.
 /// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts goes what one rank a host would send.
+/// - transports_own.hpp: whatever the transport has of its own, behind our checks.
 /// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove, estimate, draw.
 ///
 /// Absent on purpose: segmented and multi-ported variants (lanes do that), and algorithms that need the operation to be
@@ -127,6 +128,7 @@ enum class StepKind : std::uint8_t {
     combine_peers,  ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
                     ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
+    transports_own, ///< a whole collective that the transport has of its own
 };
 
 /// A peer that stands for all ranks.
@@ -219,6 +221,9 @@ concept collective_schedule = detail::copyable_value<S> && detail::comparable_va
                               };
 
 namespace schedule {
+/// A schedule whose last step is the transport's own collective.
+template <class S>
+inline constexpr bool is_transports_own = requires { requires S::transports_own; };
 /// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside flags.
 template <class S>
 inline constexpr bool is_staged = requires { requires S::staged; };

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <sys/uio.h>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -130,6 +131,22 @@ public:
     ssize_t send(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes, fid_mr* region,
                  FabricOperation& operation) {
         return fi_tsend(endpoint_.get(), data, bytes, descriptor(region), to, tag, &operation.context);
+    }
+    /// One message of two parts, each from where it lies. Only where memory needs no registration.
+    ssize_t send_both(fi_addr_t to, std::uint64_t tag, const std::byte* first, std::size_t first_bytes,
+                      const std::byte* second, std::size_t second_bytes, FabricOperation& operation) {
+        const iovec parts[2] = {{const_cast<std::byte*>(first), first_bytes},
+                                {const_cast<std::byte*>(second), second_bytes}};
+        fi_msg_tagged message{};
+        message.msg_iov = parts;
+        message.iov_count = 2;
+        message.addr = to;
+        message.tag = tag;
+        message.context = &operation.context;
+        return fi_tsendmsg(endpoint_.get(), &message, FI_COMPLETION);
+    }
+    [[nodiscard]] bool sends_both() const {
+        return is_open() && !wants_registration() && !peers_read() && info().tx_attr->iov_limit >= 2;
     }
     ssize_t receive(fi_addr_t from, std::uint64_t tag, std::byte* data, std::size_t bytes, fid_mr* region,
                     FabricOperation& operation) {

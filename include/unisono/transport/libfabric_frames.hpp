@@ -53,7 +53,7 @@ inline std::uint64_t fabric_key(const JobToken& token) {
 
 /// Up to how many bytes a message is eager: measured where there was a machine to measure on (docs/libfabric.md); 16 KiB elsewhere.
 inline std::size_t eager_bytes_of(std::string_view provider) {
-    if (provider == "net" || provider == "tcp") return std::size_t{128} << 10;
+    if (provider == "net" || provider == "tcp") return std::size_t{512} << 10;
     if (provider == "tcp;ofi_rxm") return (std::size_t{16} << 10) - 256; // its own buffers have 16 KiB
     if (provider == "shm") return std::size_t{8} << 10;
     return std::size_t{16} << 10;
@@ -118,6 +118,8 @@ struct FabricRoom : FabricOperation {
 
     FabricMemory memory;
     int peer = -1;
+    bool straight = false; ///< the payload goes from the program's memory, which is free again when it is out
+    Token token = 0;       ///< of that
 };
 
 /// Records that stay where they are while libfabric or a peer knows them by their `number`, which is not used again soon.

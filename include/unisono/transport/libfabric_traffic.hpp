@@ -61,7 +61,9 @@ public:
     }
 
 protected:
-    static constexpr std::size_t rooms_posted = 16;   ///< eager messages that may come between two polls at full speed
+    static constexpr std::size_t rooms_posted = 16; ///< eager messages that may come between two polls at full speed
+    static constexpr std::size_t least_straight =
+        8192; ///< eager messages from this size on are not copied by their sender
     static constexpr std::size_t rooms_outgoing = 16; ///< eager messages that libfabric has not sent yet
 
     enum class Begun : std::uint8_t { later, on_its_way, done };
@@ -137,8 +139,11 @@ protected:
     Begun begin(int peer, FabricFrame frame, const std::byte* data, Token token) {
         if (!reach(peer)) return Begun::later;
         if (frame.kind != FabricFrame::message) return transmit(peer, frame, nullptr, 0) ? Begun::done : Begun::later;
-        if (frame.envelope.bytes <= at(peer).eager_bytes)
+        if (frame.envelope.bytes <= at(peer).eager_bytes) {
+            if (frame.envelope.bytes >= least_straight && device_.sends_both())
+                return transmit(peer, frame, data, frame.envelope.bytes, &token) ? Begun::on_its_way : Begun::later;
             return transmit(peer, frame, data, frame.envelope.bytes) ? Begun::done : Begun::later;
+        }
         Sending& one = sendings_.take();
         one.peer = peer;
         one.data = data;
@@ -165,12 +170,13 @@ protected:
         queued_.push_back({peer, frame, nullptr, 0});
     }
 
-    /// False: not now.
-    bool transmit(int peer, const FabricFrame& frame, const std::byte* data, std::size_t bytes) {
+    /// False: not now. With a token the payload goes from where it is, and the token is reported when it is out; else it is copied.
+    bool transmit(int peer, const FabricFrame& frame, const std::byte* data, std::size_t bytes,
+                  const Token* token = nullptr) {
         Peer& to = at(peer);
         to.used = true;
         const std::size_t all = sizeof frame + bytes;
-        if (all <= std::min<std::size_t>(device_.inject_bytes(), 1024)) {
+        if (token == nullptr && all <= std::min<std::size_t>(device_.inject_bytes(), 1024)) {
             alignas(FabricFrame) std::byte both[1024];
             std::memcpy(both, &frame, sizeof frame);
             if (bytes != 0) std::memcpy(both + sizeof frame, data, bytes);
@@ -183,9 +189,13 @@ protected:
         }
         FabricRoom& room = *idle_rooms_.back();
         std::memcpy(room.memory.data.get(), &frame, sizeof frame);
-        if (bytes != 0) std::memcpy(room.memory.data.get() + sizeof frame, data, bytes);
-        if (!begun(peer, device_.send(to.to, fabric_frame_tag, room.memory.data.get(), all,
-                                      room.memory.region.handle.get(), room)))
+        room.straight = token != nullptr;
+        if (room.straight) room.token = *token;
+        else if (bytes != 0) std::memcpy(room.memory.data.get() + sizeof frame, data, bytes);
+        std::byte* const from = room.memory.data.get();
+        if (!begun(peer, room.straight
+                             ? device_.send_both(to.to, fabric_frame_tag, from, sizeof frame, data, bytes, room)
+                             : device_.send(to.to, fabric_frame_tag, from, all, room.memory.region.handle.get(), room)))
             return false;
         room.peer = peer;
         ++to.outgoing;

@@ -167,6 +167,7 @@ private:
             auto& room = static_cast<FabricRoom&>(operation);
             --at(room.peer).outgoing;
             if (why != 0) lose(room.peer, why);
+            else if (room.straight) handler.sent(room.token);
             return idle_rooms_.push_back(&room);
         }
         case FabricOperation::Kind::sending: {

@@ -8,6 +8,7 @@
 #include "unisono/transport/framed_endpoint.hpp"
 #include "unisono/transport/mpi_wire.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <sched.h>
@@ -18,7 +19,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank over MPI: our schedules over its point-to-point messages. Made by `adopt(communicator)` or
+/// The transport of one rank over MPI: our schedules over its point-to-point messages, and MPI's own collectives as native ones for
+/// large data (unisono/mpi_collectives.hpp). Made by `adopt(communicator)` or
 /// `join<Mpi>()` (unisono/mpi.hpp).
 ///
 /// Faults: what a rank throws or finds wrong reaches all others by messages. A rank that dies is its launcher's business: mpirun ends
@@ -53,6 +55,8 @@ public:
         MPI_Comm own = MPI_COMM_NULL;
         check_mpi(MPI_Comm_dup(communicator, &own), "MPI_Comm_dup");
         MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+        MPI_Comm collectives = MPI_COMM_NULL;
+        check_mpi(MPI_Comm_dup(own, &collectives), "MPI_Comm_dup");
         int rank = 0;
         int size = 0;
         MPI_Comm_rank(own, &rank);
@@ -62,8 +66,17 @@ public:
         const bool crowded = more_ranks_than_cores(own, size);
         auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
                                              crowded, std::move(overseer));
-        return {world, rank, MpiWire(own, faults, crowded)};
+        return {world, rank, MpiWire(own, collectives, faults, crowded)};
     }
+
+    /// In it MPI's own collectives work without copies.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
+
+    // --- for its own collectives ---------------------------------------------------------------------------------------
+
+    [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
+    [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return wire().own().is_turn_of(ticket); }
+    [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
 
 private:
     using FramedEndpoint::FramedEndpoint;

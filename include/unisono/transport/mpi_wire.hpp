@@ -10,6 +10,7 @@
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/frame_wire.hpp"
 #include "unisono/transport/memory_channel.hpp"
+#include "unisono/transport/mpi_own.hpp"
 #include "unisono/transport/overseer.hpp"
 
 #include <mpi.h>
@@ -72,9 +73,10 @@ class MpiWire {
 public:
     static constexpr std::size_t eager_bytes = 8192;
 
-    /// Ranks of `communicator` are those of the world. It must be used by nobody else.
-    MpiWire(MPI_Comm communicator, MpiOverseer& overseer, bool more_ranks_than_cores)
-        : communicator_(communicator), overseer_(&overseer), more_ranks_than_cores_(more_ranks_than_cores) {
+    /// Ranks of `communicator` are those of the world, and those of `collectives`. Both must be used by nobody else.
+    MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores)
+        : communicator_(communicator), overseer_(&overseer), more_ranks_than_cores_(more_ranks_than_cores),
+          own_(collectives) {
         int size = 0;
         MPI_Comm_rank(communicator_, &rank_);
         MPI_Comm_size(communicator_, &size);
@@ -92,7 +94,7 @@ public:
           overseer_(other.overseer_), more_ranks_than_cores_(other.more_ranks_than_cores_),
           peers_(std::move(other.peers_)), inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)),
           outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
-          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)) {}
+          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)), own_(std::move(other.own_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
         if (communicator_ == MPI_COMM_NULL || is_finalized()) return;
@@ -130,6 +132,7 @@ public:
             take(inbox_[static_cast<std::size_t>(slot)], handler);
             post(slot);
         }
+        own_.poll(handler);
         settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
         settle(outgoing_, [&](const Transfer& done) {
             --peers_[static_cast<std::size_t>(done.peer)].sending;
@@ -149,7 +152,9 @@ public:
         for (Transfer& one : incoming_)
             for (MPI_Request& request : one.requests) cancel(request);
         incoming_.clear();
-        finish_sending(steady_now() + 1'000'000'000);
+        const nanoseconds until = steady_now() + 1'000'000'000;
+        finish_sending(until);
+        own_.forget(until);
     }
 
     void goodbye(nanoseconds until) {
@@ -165,6 +170,8 @@ public:
     [[nodiscard]] bool quiet(int peer) { return said_goodbye(peer); }
     [[nodiscard]] bool sending(int peer) const { return peers_[static_cast<std::size_t>(peer)].sending != 0; }
     [[nodiscard]] std::string describe(int peer) const { return concat({"MPI rank ", peer}); }
+    [[nodiscard]] MpiOwn& own() { return own_; }
+    [[nodiscard]] const MpiOwn& own() const { return own_; }
 
 private:
     static constexpr int posted = 16; ///< buffers for headers
@@ -316,6 +323,7 @@ private:
     std::vector<int> finished_;
     std::vector<Frame*> spare_;
     std::vector<std::unique_ptr<Frame>> frames_;
+    MpiOwn own_;
     bool forgotten_ = false;
 };
 static_assert(frame_wire<MpiWire>);

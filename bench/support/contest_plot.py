@@ -1,11 +1,14 @@
-"""Draws the comparison as SVG, with the standard library alone: times over sizes, a panel a collective and world."""
+"""Draws a comparison as SVG, with the standard library alone: times over sizes, a panel a collective and world."""
 
 import math
 
 from svg import line, text
 
-COLOURS = {"unisono": "#c0392b", "unisono_own_memory": "#e59866", "openmpi": "#1f618d", "openmpi_malloc": "#5dade2",
-           "mpich": "#7d3c98", "gloo": "#1e8449", "floor": "#7f8c8d"}
+COLOURS = {"unisono": "#c0392b", "tcp": "#c0392b", "unisono_own_memory": "#e59866", "libfabric": "#e67e22",
+           "openmpi": "#1f618d", "openmpi_malloc": "#5dade2", "mpich": "#7d3c98", "gloo": "#1e8449", "floor": "#7f8c8d",
+           "socket": "#7f8c8d"}
+OURS = ("unisono", "tcp", "libfabric")
+FLOORS = ("floor", "socket")
 WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 420, 260, 60, 90, 70, 70
 
 
@@ -43,11 +46,11 @@ def panel(results, left, top, title):
     for name, colour in COLOURS.items():
         points = [(x_of(one["bytes"]), y_of(one["contenders"][name]["median_us"])) for one in results
                   if name in one["contenders"] and one["contenders"][name]["median_us"] > 0.01]
-        if not points or (name == "floor" and len(points) == 1):
+        if not points or (name in FLOORS and len(points) == 1):
             continue
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        dashes = ' stroke-dasharray="4 3"' if name == "floor" else ""
-        width = 2.5 if name == "unisono" else 1.5
+        dashes = ' stroke-dasharray="4 3"' if name in FLOORS else ""
+        width = 2.5 if name in OURS else 1.5
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>' for x, y in points]
     return parts

@@ -1,0 +1,145 @@
+#pragma once
+
+/// \file
+/// MPI's own collectives under way, and the memory that they may touch, which MPI cannot be made to let go of.
+
+#include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Begun in the same order on all ranks, which is what MPI asks for: of their tickets. A nonblocking collective cannot be cancelled,
+/// so it works on memory that stays until it is done: what the group allocated, which it holds on to, or copies.
+class MpiOwn {
+public:
+    /// One that was begun. It stays where it is, since MPI reads the counts.
+    struct Call {
+        MPI_Request request = MPI_REQUEST_NULL;
+        Token token = 0;
+        std::shared_ptr<std::byte> input;  ///< held
+        std::shared_ptr<std::byte> output; ///< likewise
+        const std::byte* from = nullptr;   ///< the result is to be copied, if it was made elsewhere
+        std::byte* to = nullptr;
+        std::size_t bytes = 0;
+        std::vector<int> counts;
+        std::vector<int> begins;
+    };
+
+    MpiOwn() = default;
+    explicit MpiOwn(MPI_Comm communicator) : communicator_(communicator) {}
+    MpiOwn(MpiOwn&& other) noexcept = default;
+    MpiOwn& operator=(MpiOwn&&) = delete;
+    ~MpiOwn() { keep(); }
+
+    [[nodiscard]] MPI_Comm communicator() const { return communicator_; }
+    [[nodiscard]] std::uint32_t ticket() { return tickets_++; }
+    [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return ticket == begun_; }
+
+    /// The next one, to be filled in and begun at once.
+    Call& next(Token token) {
+        ++begun_;
+        if (spare_.empty()) spare_.push_back(std::make_unique<Call>());
+        calls_.push_back(std::move(spare_.back()));
+        spare_.pop_back();
+        calls_.back()->token = token;
+        return *calls_.back();
+    }
+
+    /// Memory for a rank's collectives: MPI works in it, and holds on to it.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(int rank, std::size_t bytes) {
+        std::shared_ptr<std::byte> made = memory_for_rank(rank, bytes);
+        std::erase_if(allocated_, [](const Allocated& one) { return one.memory.expired(); });
+        allocated_.push_back({made, made.get(), bytes});
+        return made;
+    }
+    /// A share of it, if this is some of it.
+    [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
+        for (const Allocated& one : allocated_) {
+            const std::size_t at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(one.begin);
+            if (at < one.bytes && bytes <= one.bytes - at) return one.memory.lock();
+        }
+        return nullptr;
+    }
+    /// Memory that nobody else knows, for one call.
+    [[nodiscard]] static std::shared_ptr<std::byte> room(std::size_t bytes) {
+        constexpr std::align_val_t line{64};
+        return {static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), line)),
+                [](std::byte* memory) { ::operator delete(memory, line); }};
+    }
+
+    template <class Handler>
+    void poll(Handler& handler) {
+        for (std::size_t i = 0; i < calls_.size();) {
+            Call& call = *calls_[i];
+            if (!is_done(call)) {
+                ++i;
+                continue;
+            }
+            if (call.from != nullptr && call.bytes != 0) std::memcpy(call.to, call.from, call.bytes);
+            const Token token = call.token;
+            recycle(i);
+            handler.sent(token);
+        }
+    }
+
+    /// Waits a while for what is under way. What even then is not done works in memory that stays for ever.
+    void forget(nanoseconds until) {
+        while (!calls_.empty() && steady_now() < until) {
+            for (std::size_t i = 0; i < calls_.size();) {
+                if (is_done(*calls_[i])) recycle(i);
+                else ++i;
+            }
+            std::this_thread::yield();
+        }
+        keep();
+    }
+
+private:
+    struct Allocated {
+        std::weak_ptr<std::byte> memory;
+        const std::byte* begin = nullptr;
+        std::size_t bytes = 0;
+    };
+
+    static bool is_done(Call& call) {
+        int done = 0;
+        return MPI_Test(&call.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
+    }
+    void recycle(std::size_t i) {
+        std::unique_ptr<Call> call = std::move(calls_[i]);
+        calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i));
+        call->input.reset();
+        call->output.reset();
+        call->from = nullptr;
+        spare_.push_back(std::move(call));
+    }
+    void keep() {
+        if (!calls_.empty()) static_cast<void>(new auto(std::move(calls_)));
+        calls_.clear();
+    }
+
+    MPI_Comm communicator_ = MPI_COMM_NULL;
+    std::uint32_t tickets_ = 0;
+    std::uint32_t begun_ = 0;
+    std::vector<std::unique_ptr<Call>> calls_; ///< under way
+    std::vector<std::unique_ptr<Call>> spare_;
+    std::vector<Allocated> allocated_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

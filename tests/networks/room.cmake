@@ -1,0 +1,18 @@
+# The matrix is compiled once; MPI's ranks (tests/mpi) run it, too. Under a sanitizer a few rows stand for all: threads and memory meet in
+# the same ways.
+add_library(network_matrix OBJECT ${folder}/matrix/matrix.cpp)
+target_link_libraries(network_matrix PRIVATE unisono_test_setup)
+if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
+    target_compile_options(network_matrix PRIVATE -O0)
+    target_precompile_headers(network_matrix REUSE_FROM unisono_test_precompiled_unoptimised)
+else()
+    target_precompile_headers(network_matrix REUSE_FROM unisono_test_precompiled)
+endif()
+if(UNISONO_SANITIZED)
+    target_compile_definitions(network_matrix PRIVATE UNISONO_TEST_FEW)
+endif()
+target_link_libraries(${room_target} PRIVATE network_matrix)
+if(TARGET unisono::libfabric AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread") # which does not see how ranks meet inside of it
+    target_link_libraries(${room_target} PRIVATE unisono::libfabric)
+    target_compile_definitions(${room_target} PRIVATE UNISONO_TEST_LIBFABRIC)
+endif()
