@@ -200,6 +200,7 @@ private:
 
     /// The new group's part of the device's library; all ranks of this group take part.
     void open_on_device(std::uint64_t id, int colour, int key) {
+        const auto entry = engine_->enter();
         Transport& endpoint = engine_->endpoint();
         endpoint.open_group(context_->id, id, colour, key);
         const nanoseconds until = deadline_after(endpoint.now(), timeout());
