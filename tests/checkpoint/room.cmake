@@ -18,3 +18,10 @@ if(NOT UNISONO_SANITIZED)
     add_test(NAME checkpoint_python COMMAND ${python} ${folder}/helper/check.py $<TARGET_FILE:checkpoint_tensors>)
     set_tests_properties(checkpoint_python PROPERTIES TIMEOUT 120 SKIP_REGULAR_EXPRESSION "skipped: ")
 endif()
+
+# Under a sanitizer ranks in lockstep stand for those that go their own ways: files are written in the same ways.
+if(UNISONO_SANITIZED)
+    get_target_property(checkpoint_sources ${room_target} SOURCES)
+    list(FILTER checkpoint_sources EXCLUDE REGEX "/local[.]cpp$")
+    set_target_properties(${room_target} PROPERTIES SOURCES "${checkpoint_sources}")
+endif()
