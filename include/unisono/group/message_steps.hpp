@@ -50,7 +50,14 @@ template <class Transport>
 UNISONO_INLINE void receive_step(Transport& transport, OperationState& operation, LaneState& lane, Token token) {
     const schedule::Step& step = lane.steps[lane.cursor];
     ++lane.outstanding;
-    transport.post_receive(operation.group->world_rank(step.peer), tag_of(operation, lane, step), token);
+    const int peer = operation.group->world_rank(step.peer);
+    if constexpr (requires { Transport::lands_from; }) { // what is not combined needs no staging
+        const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
+        if (step.kind == schedule::StepKind::receive && bytes >= Transport::lands_from)
+            return transport.post_receive_at(peer, {tag_of(operation, lane, step), operation.signature, bytes}, token,
+                                             operation.target_of(lane, lane.cursor));
+    }
+    transport.post_receive(peer, tag_of(operation, lane, step), token);
 }
 
 /// A message for the lane's step number `cursor`; false, and why in `blamed`, where it is not what is expected.

@@ -17,6 +17,8 @@
 ///   until `handler.complete(arrival)`, or until the wire is forgotten or destroyed;
 ///   `handler.awaits(peer)`: whether a receive is posted for it, so that the wire can look there first.
 ///   Handlers call nothing of the wire.
+/// - A wire with `lands_from` wants no more room than a message has, if that is so large and a multiple of 16: then it may be put where
+///   the group wants it, instead of into staging memory.
 /// - `forget()`: after it the wire touches no memory that was given to it, and calls no handler.
 /// - `goodbye(until)`: all that was sent is on its way, then the peers are told that this rank leaves.
 /// - `lost(peer)`: its connection failed or ended without a goodbye. `quiet(peer)`: nothing of it is under way any more.

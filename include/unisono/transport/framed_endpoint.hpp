@@ -42,7 +42,7 @@ public:
         else forget();
         world_->leave(rank_);
         for (const Arrival& arrival : arrivals_) {
-            if (arrival.block.data != nullptr) pool_.give(arrival.block);
+            if (arrival.block.data != nullptr) give_back(arrival.block);
         }
     }
 
@@ -67,6 +67,21 @@ public:
             return;
         }
         from.posted.push_back({tag, token});
+    }
+    /// Where the wire puts messages of this size where it is told: the one that is expected may be put to `target`, which it is
+    /// reported from then. Any other is reported as ever.
+    static constexpr std::size_t lands_from = [] {
+        if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
+        else return ~std::size_t{0};
+    }();
+    void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
+        const std::size_t before = forgotten_ ? 0 : box(peer).posted.size();
+        post_receive(peer, expected.tag, token);
+        if (forgotten_ || box(peer).posted.size() == before) return; // it is here already
+        Posted& posted = box(peer).posted.back();
+        posted.target = target;
+        posted.bytes = expected.bytes;
+        posted.signature = expected.signature;
     }
 
     template <class Sink>
@@ -130,6 +145,9 @@ private:
     struct Posted {
         Tag tag;
         Token token = 0;
+        std::byte* target = nullptr; ///< where it may be put, if it is what is expected
+        std::size_t bytes = 0;
+        Signature signature = {};
     };
     struct Ready {
         std::uint32_t arrival = 0;
@@ -159,6 +177,8 @@ private:
             to.box(peer).early.push_back(number);
         }
         std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
+            if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
+                return to.new_arrival({peer, envelope, {target, 0}});
             return to.new_arrival({peer, envelope, to.pool_.take(room)});
         }
         std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
@@ -201,6 +221,22 @@ private:
         return false;
     }
 
+    /// Where a message goes that is exactly what a posted receive expects; nullptr: into staging memory.
+    std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
+        if (envelope.bytes < lands_from || room != envelope.bytes) return nullptr;
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (!(posted[i].tag == envelope.tag)) continue;
+            const bool expected = posted[i].bytes == envelope.bytes && posted[i].signature == envelope.signature;
+            return expected ? posted[i].target : nullptr;
+        }
+        return nullptr;
+    }
+    /// A target is the group's.
+    void give_back(const StagingPool::Block& block) {
+        if (block.capacity != 0) pool_.give(block);
+    }
+
     std::uint32_t new_arrival(const Arrival& arrival) {
         if (unused_.empty()) {
             unused_.push_back(static_cast<std::uint32_t>(arrivals_.size()));
@@ -212,7 +248,7 @@ private:
         return number;
     }
     void release(std::uint32_t number) {
-        pool_.give(arrivals_[number].block);
+        give_back(arrivals_[number].block);
         arrivals_[number] = {};
         unused_.push_back(number);
     }

@@ -21,7 +21,7 @@ struct LibfabricOptions {
     std::string interface = {};
     /// Of the port that this rank listens at, where the provider's addresses have ports; none: as UNISONO_PORT_RANGE says, else any.
     PortRange port_range = {};
-    /// Messages up to this size are sent at once, into memory that their receiver keeps ready (16 times so much). 0: what was measured to
+    /// Messages up to this size are sent at once, into memory that their receiver keeps ready (16 times so much; above 64 KiB 4 times). 0: what was measured to
     /// be best for the provider. Where ranks differ, the smaller one holds.
     std::size_t eager_bytes = 0;
 

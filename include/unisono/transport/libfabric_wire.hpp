@@ -65,9 +65,11 @@ public:
         }
     }
 
-    /// Sleeping pays where ranks outnumber cores; else a hop would cost 50 us more.
+    /// Sleeping pays where ranks outnumber cores; else a hop would cost 50 us more. Of a large message nothing is seen before it is whole:
+    /// then a rank is patient.
     void idle(std::uint32_t attempt, nanoseconds until) {
-        if (!world_->more_ranks_than_cores()) return idle_on_host(false, attempt, until);
+        const std::uint32_t patience = large_under_way() ? 16 : 1;
+        if (!world_->more_ranks_than_cores()) return idle_on_host(false, attempt / patience, until);
         if (attempt < 256) return std::this_thread::yield();
         const nanoseconds wished = std::min<nanoseconds>(1'000'000, nanoseconds{20'000} << std::min(attempt / 256, 6u));
         const nanoseconds left = until == never ? wished : until - steady_now();

@@ -54,6 +54,8 @@ public:
         ended, ///< with a goodbye, or without
     };
 
+    static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are put together in the buffer
+
     explicit TcpLink(int peer) : peer_(peer) { queue_.reserve(64); }
     TcpLink(const TcpLink&) = delete;
     TcpLink& operator=(const TcpLink&) = delete;
@@ -67,6 +69,8 @@ public:
     [[nodiscard]] bool said_goodbye() const { return goodbye_; }
     [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
     [[nodiscard]] const std::string& why() const { return why_; } ///< it is lost
+    /// Whether bytes went in or out since this was asked last.
+    [[nodiscard]] bool take_moved() { return std::exchange(moved_, false); }
     [[nodiscard]] bool may_send() const { return state_ == State::open && !broken_pipe_; }
 
     void become(State state, FileDescriptor socket = {}) {
@@ -157,6 +161,7 @@ public:
                 if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
                 return end(got == 0 ? goodbye_ ? "" : "it ended without a goodbye" : errno_text(errno));
             }
+            moved_ = true;
             const auto bytes = static_cast<std::size_t>(got);
             const bool all = bytes < rest + (capacity - end_);
             if (arriving_) {
@@ -174,8 +179,7 @@ public:
 
 private:
     static constexpr std::align_val_t line{64};
-    static constexpr std::size_t capacity = 65536;     ///< of the buffer
-    static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are put together in it
+    static constexpr std::size_t capacity = 65536; ///< of the buffer
     static constexpr std::size_t most_bytes = std::size_t{1} << 47;
     static constexpr std::size_t most_together = 8;
     static constexpr std::size_t parts_each = 3; ///< header, bytes, padding
@@ -217,6 +221,7 @@ private:
         message.msg_iovlen = static_cast<std::size_t>(count);
         for (;;) {
             const ssize_t wrote = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+            moved_ = moved_ || wrote > 0;
             if (wrote >= 0) return static_cast<std::size_t>(wrote);
             if (errno == EINTR) continue;
             if (errno != EAGAIN && errno != EWOULDBLOCK) broken_pipe_ = true; // what came before is still to be read
@@ -269,6 +274,7 @@ private:
     State state_ = State::unknown;
     bool goodbye_ = false;
     bool broken_pipe_ = false;
+    bool moved_ = false;
     bool arriving_ = false; ///< a message into memory of the handler's
     FileDescriptor socket_;
     std::string why_;

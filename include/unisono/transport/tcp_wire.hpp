@@ -60,6 +60,9 @@ struct TcpEntrance {
 
 class TcpWire {
 public:
+    static constexpr std::size_t lands_from =
+        TcpLink::inside_bytes + 1; ///< smaller messages are put together in the link's buffer
+
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
           links_(static_cast<std::size_t>(world_->size())) {}
@@ -81,11 +84,14 @@ public:
             if (link->is_sending()) link->flush(handler);
             if (link->state() == TcpLink::State::open && (handler.awaits(link->peer()) || link->is_receiving()))
                 receive(*link, handler);
+            if (link->take_moved()) quiet_ = 0;
         }
     }
 
-    /// Spins while there is a core for each rank, then yields, then sleeps until something comes.
+    /// Spins while there is a core for each rank, then yields, then sleeps until something comes. Of a large message bytes come long
+    /// before it is whole: while they do, nothing was in vain.
     void idle(std::uint32_t attempt, nanoseconds until) {
+        attempt = std::min(attempt, quiet_++);
         if (!world_->more_ranks_than_cores() && attempt < 2000) return pause();
         if (attempt < 6000 || one_lost()) return std::this_thread::yield(); // who is lost shall be told of soon
         const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(), longest_sleep);
@@ -311,7 +317,8 @@ private:
     std::vector<TcpVisitor> visitors_;
     List<pollfd> polled_;
     std::uint32_t polls_ = 0;
-    bool unsettled_ = false; ///< connections are being made
+    std::uint32_t quiet_ = 0; ///< calls of `idle` since any byte moved
+    bool unsettled_ = false;  ///< connections are being made
 };
 
 } // namespace detail

@@ -1,0 +1,88 @@
+// Large messages go straight to where a posted receive wants them, if they are what it expects, and nowhere else.
+#include "support.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+namespace landing_test {
+namespace {
+
+namespace un = unisono;
+
+struct Seen {
+    const std::byte* at = nullptr;
+    bool sent = false;
+    bool right = false;
+    std::byte first{};
+    void received(un::Token, const un::Envelope& envelope, const std::byte* data) {
+        at = data;
+        right = std::all_of(data, data + envelope.bytes, [&](std::byte each) { return each == first; });
+    }
+};
+
+struct Sink {
+    Seen& seen;
+    void sent(un::Token) { seen.sent = true; }
+    void received(un::Token token, const un::Envelope& envelope, const std::byte* data) {
+        seen.received(token, envelope, data);
+    }
+};
+
+template <class Done>
+void drive(un::Tcp& end, Seen& seen, const Done& done) {
+    Sink sink{seen};
+    const un::nanoseconds until = un::steady_now() + 50'000'000'000;
+    for (std::uint32_t attempt = 0; !done() && un::steady_now() < until; ++attempt) {
+        end.progress(sink);
+        end.idle(attempt, until);
+    }
+}
+
+/// One message of `bytes` whose receiver expects `expected` ones and a signature of `count`: whether it came to the target.
+bool lands(std::size_t bytes, std::size_t expected, std::uint64_t count) {
+    const auto shared = std::make_shared<un::Tcp::World>(2);
+    const un::Tag tag{7, 9};
+    const un::Signature signature{.collective = 1, .schedule = 2, .count = 3};
+    un::Signature other = signature;
+    other.count = count;
+    std::vector<std::byte> from(bytes, std::byte{42}), target(std::max(bytes, expected), std::byte{1});
+    Seen receiver, sender;
+    receiver.first = std::byte{42};
+    std::thread peer([&] {
+        un::Tcp end(shared, 1);
+        sender.sent = end.post_send(0, {tag, signature, bytes}, from.data(), 5);
+        drive(end, sender, [&] { return sender.sent; });
+    });
+    {
+        un::Tcp end(shared, 0);
+        end.post_receive_at(1, {tag, other, expected}, 6, target.data());
+        drive(end, receiver, [&] { return receiver.at != nullptr; });
+        peer.join(); // it may still be sending its goodbye
+    }
+    BOOST_TEST(receiver.right, bytes << " bytes");
+    const bool there = receiver.at == target.data();
+    const bool untouched =
+        std::all_of(target.begin(), target.end(), [](std::byte each) { return each == std::byte{1}; });
+    BOOST_TEST(there != untouched, bytes << " bytes");
+    return there;
+}
+
+} // namespace
+} // namespace landing_test
+
+BOOST_AUTO_TEST_SUITE(landing)
+
+BOOST_AUTO_TEST_CASE(what_is_expected_needs_no_staging) {
+    BOOST_TEST(landing_test::lands(131072, 131072, 3));
+    BOOST_TEST(landing_test::lands(3 << 20, 3 << 20, 3));
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_expected_touches_nothing) {
+    BOOST_TEST(!landing_test::lands(1 << 20, (1 << 20) + 16, 3));      // another size: the group will say so
+    BOOST_TEST(!landing_test::lands(1 << 20, 1 << 20, 4));             // another signature
+    BOOST_TEST(!landing_test::lands((1 << 20) + 4, (1 << 20) + 4, 3)); // padding would come behind it
+    BOOST_TEST(!landing_test::lands(16384, 16384, 3));                 // small ones come in one piece with others
+}
+
+BOOST_AUTO_TEST_SUITE_END()
