@@ -197,8 +197,8 @@ BOOST_AUTO_TEST_CASE(options) {
     BOOST_TEST(un::NcclOptions{}.with({}).staged_bytes == 65536u);
     BOOST_TEST(un::NcclOptions{}.with(environment).network.interface == "b");
     for (const char* const wrong : {"0", "-1", "many", ""})
-        BOOST_CHECK_THROW(un::NcclOptions{}.with({{"UNISONO_NCCL_STAGED_BYTES", wrong}}), un::error);
-    BOOST_CHECK_THROW(un::NcclOptions{.device = -2}.with({}), un::error);
+        BOOST_CHECK_THROW((void)un::NcclOptions{}.with({{"UNISONO_NCCL_STAGED_BYTES", wrong}}), un::error);
+    BOOST_CHECK_THROW((void)un::NcclOptions{.device = -2}.with({}), un::error);
     on_strangers(
         2,
         [](un::ControlPlane control, int rank) {

@@ -184,12 +184,8 @@ public:
         bool good = failure_.empty() && settle(until);
         good = good && end_all(closing_, until) && end_all(communicators_, until);
         if (!good) abort(std::max<std::chrono::nanoseconds>(within, std::chrono::seconds(1)));
-        if (!calm_) { // it may still touch them: rather lost than wrong
-            for (auto& slot : slots_) static_cast<void>(slot.release());
-            return;
-        }
         slots_.clear();
-        pool_.free_all();
+        if (calm_) pool_.free_all(); // else it may still touch them: rather lost than wrong
     }
 
 private:
