@@ -105,7 +105,8 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not go together; elements that overlap).
 template <class M>
 class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
-    friend detail::ImageOfModel<WithStrides<M>, M>; // take, zero
+    using Frame = detail::ImageOfModel<WithStrides<M>, M>;
+    friend Frame; // take, zero
     template <class Tensors>
     using element_of = typename std::remove_cvref_t<decltype(*std::begin(std::declval<Tensors&>()))>::Element;
 

@@ -43,7 +43,8 @@ concept device_copies = requires(const C& copies, std::span<T> to, std::span<con
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
 class DeviceModel : public detail::ImageOfModel<DeviceModel<M, Copies>, M> {
-    friend detail::ImageOfModel<DeviceModel<M, Copies>, M>; // take, zero
+    using Frame = detail::ImageOfModel<DeviceModel<M, Copies>, M>;
+    friend Frame; // take, zero
 public:
     using T = parameter_element_t<M>;
     static_assert(

@@ -44,7 +44,8 @@ MasterWeights(M&) -> MasterWeights<M>;
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
 class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
-    friend detail::ImageOfModel<MasterWeights<M>, M>; // take, zero
+    using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
+    friend Frame; // take, zero
 public:
     using Low = parameter_element_t<M>;
     static_assert(sizeof(Low) == 2,
