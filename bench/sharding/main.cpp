@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -108,7 +110,8 @@ double of_status(const char* field) {
 }
 
 struct Found {
-    double allocated, resident, calls; ///< bytes a rank, and allocations in 10 updates of all ranks
+    double allocated, resident; ///< bytes a rank
+    double calls, seconds;      ///< allocations of all ranks, and time, of 10 updates
 };
 
 /// In a process of its own, in which nothing was allocated and given back before.
@@ -136,14 +139,19 @@ Found measure(const Wide& wide, bool accumulates) {
     const std::size_t before = live;
     const double resident = of_status("VmRSS:");
     peak = before;
+    using Clock = std::chrono::steady_clock;
     const auto run = [&](int updates) {
         const std::size_t start = calls;
+        const auto began = Clock::now();
         un::run<un::InProcess>(ranks, [&](auto& world) { train<Sharding>(world, wide, updates, accumulates); });
-        return static_cast<double>(calls - start);
+        return std::pair(static_cast<double>(calls - start),
+                         std::chrono::duration<double>(Clock::now() - began).count());
     };
-    const double few = run(3);
-    const Found found{static_cast<double>(peak - before) / ranks, (of_status("VmHWM:") - resident) / ranks, 0};
-    return {found.allocated, found.resident, run(13) - few};
+    const auto few = run(3);
+    const double allocated = static_cast<double>(peak - before) / ranks;
+    const double most_resident = (of_status("VmHWM:") - resident) / ranks;
+    const auto more = run(13);
+    return {allocated, most_resident, more.first - few.first, more.second - few.second};
 }
 
 template <class Sharding>
@@ -160,14 +168,15 @@ double traffic(bool accumulates) {
 
 int main(int argc, char** argv) {
     const bench::Options options = bench::parse(argc, argv);
-    const std::size_t units = 128, of_each = options.quick ? 16384 : 156250; // 2 or 20 million
+    const bool steps = options.only == "steps"; // beside PyTorch, with as many layers as it has
+    const std::size_t units = steps ? 8 : 128, of_each = (options.quick ? 2'097'152 : 20'000'000) / units;
     Wide wide;
     wide.sizes.assign(units, of_each);
     const double count = static_cast<double>(units * of_each);
     std::printf("%d ranks as threads, Adam, %.1f million parameters in %zu units; 1 x is the paper's arithmetic\n",
                 ranks, count / 1e6, units);
-    std::printf("%-11s %-5s | %9s | %17s | %17s | %6s | %7s\n", "stage", "steps", "paper", "allocated", "resident",
-                "calls", "bytes");
+    std::printf("%-11s %-5s | %9s | %17s | %17s | %6s | %7s | %s\n", "stage", "steps", "paper", "allocated", "resident",
+                "calls", "bytes", "ms an update");
     nlohmann::json results = nlohmann::json::array();
     double replicated = 0;
     const auto row = [&]<class Sharding>(const char* name, Sharding, bool accumulates, double bytes_each) {
@@ -175,18 +184,21 @@ int main(int argc, char** argv) {
         const Found found = in_a_child([&] { return measure<Sharding>(wide, accumulates); });
         const double bytes = in_a_child([&] { return traffic<Sharding>(accumulates); });
         if (replicated == 0) replicated = bytes;
-        std::printf("%-11s %5d | %5.1f MiB | %5.1f MiB %.3f x | %5.1f MiB %.3f x | %6.0f | %5.3f x\n", name,
+        std::printf("%-11s %5d | %5.1f MiB | %5.1f MiB %.3f x | %5.1f MiB %.3f x | %6.0f | %5.3f x | %.1f\n", name,
                     accumulates ? 3 : 1, paper / 1048576, found.allocated / 1048576, found.allocated / paper,
-                    found.resident / 1048576, found.resident / paper, found.calls, bytes / replicated);
+                    found.resident / 1048576, found.resident / paper, found.calls, bytes / replicated,
+                    found.seconds * 100);
         results.push_back({{"stage", name},
                            {"steps", accumulates ? 3 : 1},
                            {"paper_bytes", paper},
                            {"allocated_bytes", found.allocated},
                            {"resident_bytes", found.resident},
                            {"allocations_in_10_updates", found.calls},
-                           {"bytes_of_replicated", bytes / replicated}});
+                           {"bytes_of_replicated", bytes / replicated},
+                           {"update_ms", found.seconds * 100}});
     };
     for (const bool accumulates : {false, true}) {
+        if (accumulates && steps) break;
         row("replicated", un::Replicated{}, accumulates, 16);
         row("state", un::StateSharding{}, accumulates, 8 + 8.0 / ranks);
         row("gradients", un::GradientSharding{}, accumulates, 4 + 12.0 / ranks);
