@@ -17,9 +17,9 @@ class UnisonoConan(ConanFile):
     topics = ("collectives", "all-reduce", "training", "data-parallel", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    # A transport over a third party's library, each a target of its own beside unisono::unisono; the recipes are in system/.
-    options = {"libfabric": [True, False], "mpi": [True, False], "nccl": [True, False]}
-    default_options = {"libfabric": False, "mpi": False, "nccl": False}
+    # What needs a third party's library (transports, and arithmetic by Thrust), each a target of its own beside unisono::unisono; the recipes are in system/.
+    options = {"libfabric": [True, False], "mpi": [True, False], "nccl": [True, False], "thrust": [True, False]}
+    default_options = {"libfabric": False, "mpi": False, "nccl": False, "thrust": False}
     no_copy_source = True
 
     def set_version(self):
@@ -38,7 +38,7 @@ class UnisonoConan(ConanFile):
         self.folders.source = "."
         self.folders.build = os.path.join("build", "conan")
         self.folders.generators = self.folders.build
-        for component in ("core", "libfabric", "mpi", "nccl"):
+        for component in ("core", "libfabric", "mpi", "nccl", "thrust"):
             self.cpp.source.components[component].includedirs = ["include"]
 
     def requirements(self):
@@ -48,6 +48,8 @@ class UnisonoConan(ConanFile):
             self.requires("mpi/system", transitive_headers=True)
         if self.options.nccl:
             self.requires("nccl/system", transitive_headers=True)
+        if self.options.thrust:
+            self.requires("thrust/system", transitive_headers=True)
 
     def package_id(self):
         self.info.clear()
@@ -69,7 +71,7 @@ class UnisonoConan(ConanFile):
         self.cpp_info.set_property("cmake_file_name", "unisono")  # as find_package(Unisono) and find_package(unisono) look for it
         self.cpp_info.set_property("cmake_target_name", "unisono::all")
         self.cpp_info.set_property("pkg_config_name", "unisono-all")
-        names = {"core": "unisono", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl"}
+        names = {"core": "unisono", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
         for component, target in names.items():
             if component != "core" and not self.options.get_safe(component):
                 continue

@@ -12,6 +12,7 @@ class Consumer(ConanFile):
     def configure(self):
         self.options["unisono"].libfabric = self.options.transports
         self.options["unisono"].mpi = self.options.transports
+        self.options["unisono"].thrust = self.options.transports
 
     def requirements(self):
         self.requires("unisono/[>=0.1]")
@@ -27,9 +28,11 @@ class Consumer(ConanFile):
     def build(self):
         cmake = CMake(self)
         cmake.configure(variables={"CONSUMER_BY": "package", "CONSUMER_NAME": "unisono",
-                                   "CONSUMER_COMPONENTS": "libfabric;mpi" if self.options.transports else "",
+                                   "CONSUMER_COMPONENTS": "libfabric;mpi;thrust" if self.options.transports else "",
                                    "CONSUMER_TESTED": bool(self.options.transports)})
         cmake.build()
         cmake.ctest()
         self.run("./consumer")
+        if self.options.transports:
+            self.run("./consumer_thrust")
         self.run("unisono-run -n 2 --no-label -- echo started by a tool of Conan")
