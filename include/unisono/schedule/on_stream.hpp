@@ -4,7 +4,7 @@
 /// What ranks send by messages while a device's stream does the work of a collective: what they started, so that differences are
 /// found, and who is missing is known. Cost a rank: ceil(log2 p) empty messages, beside the stream's work.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/barrier.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -23,21 +23,21 @@ struct OnStream {
     std::uint32_t way = 0;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::ceil_log2(detail::world_of(shape)); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return barrier().rounds(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return barrier().channel_depth(); }
     [[nodiscard]] constexpr std::uint32_t variant() const { return way; }
-    [[nodiscard]] constexpr Cost cost() const {
-        return {.messages = rounds(), .blocks_sent = 0, .blocks_combined = 0, .rounds = rounds()};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return barrier().cost(); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
-        visit(send_to(detail::rank_at(shape, 1 << r), input_blocks(0, 0)));
-        visit(receive_from(detail::rank_at(shape, -(1 << r)), input_blocks(0, 0)));
+        barrier().round(r, visit);
     }
 
     friend constexpr bool operator==(const OnStream&, const OnStream&) = default;
+
+private:
+    [[nodiscard]] constexpr DisseminationBarrier barrier() const { return {shape}; }
 };
 static_assert(collective_schedule<OnStream<Collective::all_reduce>>);
 

@@ -5,6 +5,7 @@
 /// same one, and then the transport does all the rest in one step. Costs ceil(log2 p) empty messages more than the transport's own
 /// would alone; for that it has our checks, our deadlines, and never begins before it can end.
 
+#include "unisono/schedule/barrier.hpp"
 #include "unisono/schedule/circular.hpp"
 
 UNISONO_NAMESPACE_BEGIN
@@ -27,21 +28,21 @@ struct TransportsOwn {
             What == Collective::all_reduce || What == Collective::broadcast || What == Collective::reduce;
         return vector ? 1 : detail::world_of(shape);
     }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::ceil_log2(detail::world_of(shape)) + 1; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return barrier().rounds() + 1; }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
-    [[nodiscard]] constexpr Cost cost() const {
-        return {.messages = rounds() - 1, .blocks_sent = 0, .blocks_combined = 0, .rounds = rounds() - 1};
-    }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return barrier().channel_depth(); }
+    [[nodiscard]] constexpr Cost cost() const { return barrier().cost(); }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         if (r + 1 == rounds()) return visit(Step{.kind = StepKind::transports_own});
-        visit(send_to(detail::rank_at(shape, 1 << r), input_blocks(0, 0)));
-        visit(receive_from(detail::rank_at(shape, -(1 << r)), input_blocks(0, 0)));
+        barrier().round(r, visit);
     }
 
     friend constexpr bool operator==(const TransportsOwn&, const TransportsOwn&) = default;
+
+private:
+    [[nodiscard]] constexpr DisseminationBarrier barrier() const { return {shape}; }
 };
 static_assert(collective_schedule<TransportsOwn<Collective::all_reduce>>);
 
