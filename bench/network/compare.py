@@ -6,7 +6,6 @@ ranks lie on them in blocks). run.sh builds all and starts it. How turns are giv
 measured, and how results are verified, in bench/peers/contenders/contender.hpp, the same for all.
 """
 
-import json
 import os
 import shlex
 import shutil
@@ -17,7 +16,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import contest
-import contest_plot
 from contenders import Failed
 from contest import geometric_mean, in_words, print_row
 
@@ -272,25 +270,8 @@ def compare(arguments, place):
             hosts.close()
     summary = summarise(results)
     print_summary(summary)
-    trips = [one["round_trip_ns"] for one in results]
-    if trips:
-        print(f"core to core and back: {min(trips):.0f} to {max(trips):.0f} ns; "
-              f"{time.monotonic() - begin:.0f} s in all; load {os.getloadavg()[0]:.1f}")
-    if arguments.json:
-        report = {"benchmark": "network", "quick": arguments.quick, "machine": machine, "summary": summary,
-                  "cases": results, "failures": failures}
-        Path(arguments.json).write_text(json.dumps(report, indent=1))
-    if arguments.plot and results:
-        first = [one for one in results if one["where"] == results[0]["where"]]
-        Path(arguments.plot).write_text(contest_plot.draw(first, NAMES, machine))
-        print(f"plot: {arguments.plot}")
-        others = [one for one in results if one["where"] != results[0]["where"]]
-        if others:
-            path = Path(arguments.plot)
-            path = path.with_name(f"{path.stem}_{others[0]['where']}{path.suffix}")
-            path.write_text(contest_plot.draw(others, NAMES, machine))
-            print(f"plot: {path}")
-    return 1 if failures else 0
+    pictures = {"" if where == places[0] else f"_{where}": [one for one in results if one["where"] == where] for where in places}
+    return contest.finish("network", arguments, (results, failures, machine), summary, begin, NAMES, pictures)
 
 
 def main():

@@ -5,15 +5,12 @@ How turns are given is in bench/support/contest.py; what is measured, and how re
 contenders/contender.hpp, the same for all.
 """
 
-import json
-import os
 import sys
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 import contest
-import contest_plot
 from contest import geometric_mean, in_words, print_row
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
@@ -154,26 +151,15 @@ def compare(arguments, place):
     if arguments.own_memory:
         names.insert(1, "unisono_own_memory")
     begin = time.monotonic()
-    results, failures, machine = contest.run(SharedMemoryContest(Path(arguments.programs)), names,
-                                             arguments.collectives, arguments.ranks,
-                                             arguments.sizes or settings["sizes"], settings, place, Table)
+    found = contest.run(SharedMemoryContest(Path(arguments.programs)), names, arguments.collectives, arguments.ranks,
+                        arguments.sizes or settings["sizes"], settings, place, Table)
+    results = found[0]
     summary = summarise(results)
     print_summary(summary)
     ways = sorted({one["contenders"]["gloo"]["way"] for one in results if "gloo" in one["contenders"]})
     if ways:
         print("Gloo's best ways were: " + "; ".join(ways))
-    trips = [one["round_trip_ns"] for one in results]
-    if trips:
-        print(f"core to core and back: {min(trips):.0f} to {max(trips):.0f} ns; "
-              f"{time.monotonic() - begin:.0f} s in all; load {os.getloadavg()[0]:.1f}")
-    if arguments.json:
-        report = {"benchmark": "peers", "quick": arguments.quick, "machine": machine, "summary": summary,
-                  "cases": results, "failures": failures}
-        Path(arguments.json).write_text(json.dumps(report, indent=1))
-    if arguments.plot and results:
-        Path(arguments.plot).write_text(contest_plot.draw(results, NAMES, machine))
-        print(f"plot: {arguments.plot}")
-    return 1 if failures else 0
+    return contest.finish("peers", arguments, found, summary, begin, NAMES, {"": results})
 
 
 def main():

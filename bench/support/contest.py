@@ -7,6 +7,7 @@ how results are verified, is in bench/peers/contenders/contender.hpp and the sam
 """
 
 import argparse
+import json
 import math
 import os
 import shutil
@@ -15,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import contest_plot
 from contenders import Contender, Failed, median, quantile
 
 LEARN_AT = 512 << 10
@@ -277,3 +279,24 @@ def meeting_place():
     """A directory that goes with the comparison; the page where ranks meet must not be written to a disk."""
     shared = Path("/dev/shm")
     return tempfile.TemporaryDirectory(prefix="peers_", dir=shared if shared.is_dir() else None)
+
+
+def finish(benchmark, arguments, found, summary, begin, names, pictures):
+    """The last lines, and the JSON and the plots that `arguments` ask for; the exit status. `found` is what `run` returned;
+    `pictures` says what is drawn, by what is added to the plot's name."""
+    results, failures, machine = found
+    trips = [one["round_trip_ns"] for one in results]
+    if trips:
+        print(f"core to core and back: {min(trips):.0f} to {max(trips):.0f} ns; "
+              f"{time.monotonic() - begin:.0f} s in all; load {os.getloadavg()[0]:.1f}")
+    if arguments.json:
+        report = {"benchmark": benchmark, "quick": arguments.quick, "machine": machine, "summary": summary,
+                  "cases": results, "failures": failures}
+        Path(arguments.json).write_text(json.dumps(report, indent=1))
+    for addition, shown in pictures.items():
+        if arguments.plot and shown:
+            path = Path(arguments.plot)
+            path = path.with_name(path.stem + addition + path.suffix)
+            path.write_text(contest_plot.draw(shown, names, machine))
+            print(f"plot: {path}")
+    return 1 if failures else 0
