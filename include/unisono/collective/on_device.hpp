@@ -62,9 +62,8 @@ StreamKernelFunction stream_kernel() {
 /// Starts a request on memory of the device by the schedule that `family` offers, or by the library.
 template <Collective What, streaming_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
-    request.stream.used = true;
     request.stream.space = MemorySpace::device;
-    schedule::OnStream<What> agreed{.shape = group.shape(root)};
+    schedule::TransportsOwn<What> agreed{.shape = group.shape(root)};
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         static_assert(!std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
                       "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory");

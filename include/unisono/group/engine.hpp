@@ -13,7 +13,6 @@
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
-#include "unisono/group/own_steps.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -52,9 +51,8 @@ public:
             std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
             operation.request.reduction.state = operation.state.data();
         }
-        streams_.begin(transport_, group, operation);
+        own_.begin(transport_, group, operation);
         if (request.plan->mapped()) number_mapped(group, operation);
-        draw_ticket(transport_, operation);
         if (operation.straight) {
             operation.slots[0].cursor = 0;
             if (run_straight(operation)) {
@@ -252,7 +250,7 @@ private:
                 finish_round(operation, lane);
             }
         }
-        if (operation.lanes_done == operation.lanes && streams_.done(transport_, operation)) finish(index, operation);
+        if (operation.lanes_done == operation.lanes && own_.done(transport_, operation)) finish(index, operation);
     }
 
     /// Runs the steps that are left of a round; false where it has to wait for a flag.
@@ -310,7 +308,7 @@ private:
         operation.done = true;
         moved_ = true;
         if (!operation.point_to_point) tell_finished(operation);
-        streams_.end(transport_, operation);
+        own_.end(transport_, operation);
         if constexpr (stages) {
             if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);
         }
@@ -351,7 +349,7 @@ private:
             const int met = run_mapped_step(transport_, operation, lane, room_);
             return met == nobody || blame(operation, met);
         } else {
-            return own_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
+            UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
         }
         return true;
     }
@@ -384,7 +382,7 @@ private:
     Transport transport_;
     OperationPool operations_;
     List<Staging> stagings_; ///< of each operation, where the transport stages
-    StreamRuns<Transport> streams_;
+    OwnRuns<Transport> own_;
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that

@@ -1,8 +1,10 @@
 #pragma once
 
 /// \file
-/// The operations of one rank that run on its device's stream: their programs, and the memory that they need meanwhile.
+/// A transport's own collectives on its device's stream: their programs, and the memory that they need meanwhile. They are enqueued as
+/// operations start: see group/own_collectives.hpp.
 
+#include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
 
 #include <cstddef>
@@ -14,21 +16,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// For transports without streams: nothing.
-template <class Transport>
-class StreamRuns {
-public:
-    void begin(Transport&, GroupContext&, OperationState&) {}
-    [[nodiscard]] bool done(Transport&, const OperationState&) { return true; }
-    void end(Transport&, const OperationState&) {}
-};
-
 template <streaming_transport Transport>
-class StreamRuns<Transport> {
+class OwnRuns<Transport> {
 public:
     /// Makes the operation's program and hands it over. What cannot be had (memory) is the world's fault, too.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
-        if (!operation.request.stream.used) return;
+        if (!operation.is_transports_own()) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
         try {
@@ -47,13 +40,13 @@ public:
         }
     }
 
-    [[nodiscard]] bool done(Transport& transport, const OperationState& operation) {
-        return !operation.request.stream.used || transport.program_done(runs_[operation.number].program);
+    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
+        return !operation.is_transports_own() || transport.program_done(runs_[operation.number].program);
     }
 
     /// Results go where they belong.
     void end(Transport& transport, const OperationState& operation) {
-        if (!operation.request.stream.used) return;
+        if (!operation.is_transports_own()) return;
         const Run run = std::exchange(runs_[operation.number], {});
         if (run.from != nullptr) std::memcpy(run.to, run.from, run.bytes);
         for (const DeviceBlockOf& block : run.blocks) transport.give_block(block);

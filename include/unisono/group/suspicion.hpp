@@ -178,11 +178,11 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{
         .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
-    // Its messages have come, but its stream is not done: any of them may hold that up.
-    const bool by_stream = operation.request.stream.used && operation.lanes_done == operation.lanes;
+    // Its messages have come, but the transport's own collective is not done: any of them may hold that up.
+    const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
-        const bool concerned = by_stream                  ? true
+        const bool concerned = by_transport               ? true
                                : operation.point_to_point ? peer == operation.single[0].peer
                                : group.announcements      ? group.announcements.finished(peer) < operation.sequence
                                                           : awaits(transport, group.world_rank(peer));

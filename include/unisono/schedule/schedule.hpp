@@ -128,7 +128,6 @@ enum class StepKind : std::uint8_t {
     combine_peers,  ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
                     ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
-    transports_own, ///< a whole collective that the transport has of its own
 };
 
 /// A peer that stands for all ranks.
@@ -221,7 +220,7 @@ concept collective_schedule = detail::copyable_value<S> && detail::comparable_va
                               };
 
 namespace schedule {
-/// A schedule whose last step is the transport's own collective.
+/// A schedule of messages beside which the transport runs a collective of its own.
 template <class S>
 inline constexpr bool is_transports_own = requires { requires S::transports_own; };
 /// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside flags.
