@@ -173,6 +173,16 @@ public:
         return wait_long(indices, first, timeout);
     }
 
+    void follow(std::uint32_t index, void* stream, nanoseconds timeout) override {
+        const Entry entry = enter();
+        const nanoseconds until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
+        for (std::uint32_t attempt = 1; !own_.follow(transport_, operations_[index], stream); ++attempt) {
+            static_cast<void>(progress()); // it is not enqueued yet
+            if (attempt % 64 == 0) suspect(index, until, timeout);
+            transport_.idle(attempt, until);
+        }
+    }
+
     /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
     void drop(std::uint32_t index) noexcept override {
         const Entry entry = enter();
@@ -325,17 +335,14 @@ private:
 
     /// A mapped step could not be run: `met` is the rank whose signature differs, or there is somebody to wait for.
     [[gnu::noinline, gnu::cold]] bool blame(OperationState& operation, int differs) {
-        if (differs >= 0) {
-            const MappedLine& line = operation.group->board.line(differs, operation.mapped_index);
-            transport_.abort(
-                mismatch(*operation.group, differs, operation.sequence, operation.signature, line.signature));
-        }
+        if (differs >= 0) transport_.abort(mismatch_in_flags(operation, differs));
         return false;
     }
 
     bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
+        UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks, "it maps no peers' memory");
         // Messages first, by comparisons that are well predicted, where a jump table is not.
         if (step.kind == StepKind::send) {
             send_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
@@ -348,8 +355,6 @@ private:
         } else if constexpr (Transport::maps_peers) {
             const int met = run_mapped_step(transport_, operation, lane, room_);
             return met == nobody || blame(operation, met);
-        } else {
-            UNISONO_ASSERT(false, "mapped steps need a transport that maps peers' memory");
         }
         return true;
     }

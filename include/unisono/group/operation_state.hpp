@@ -28,6 +28,7 @@ struct StreamRequest {
     const Plan* plan = nullptr;            ///< by which schedule of ours; none: by the library's own collective
     StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
     double weight = 1.0;
+    const void* graph = nullptr; ///< to be launched, in place of all that
 };
 
 /// What a collective asks of the executor. Made for each call, so it is small.

@@ -70,9 +70,18 @@ inline OwnCollective own_collective_of(const OperationState& operation) {
     return call;
 }
 
+/// Where there is no stream that others could wait for.
+class WithoutStreams {
+public:
+    template <class Transport>
+    [[nodiscard]] bool follow(Transport&, const OperationState&, void*) {
+        refuse_input("then: the transport has no streams; expected one whose ranks have devices");
+    }
+};
+
 /// What the executor asks of all of them. For transports that have none: nothing.
 template <class Transport>
-class OwnRuns {
+class OwnRuns : public WithoutStreams {
 public:
     /// The operation starts.
     void begin(Transport&, GroupContext&, OperationState&) {}
@@ -83,7 +92,7 @@ public:
 };
 
 template <has_own_collectives Transport>
-class OwnRuns<Transport> {
+class OwnRuns<Transport> : public WithoutStreams {
 public:
     void begin(Transport& transport, GroupContext&, OperationState& operation) {
         if (!operation.is_transports_own()) return;

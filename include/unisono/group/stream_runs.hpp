@@ -44,6 +44,14 @@ public:
         return !operation.is_transports_own() || transport.program_done(runs_[operation.number].program);
     }
 
+    /// What comes on `stream` from now on waits for it; false while it is not enqueued.
+    [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+        if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
+            refuse_input("then: the operation's data are on the host; expected memory of a device");
+        if (operation.done) return true;
+        return transport.follow_program(runs_[operation.number].program, stream);
+    }
+
     /// Results go where they belong.
     void end(Transport& transport, const OperationState& operation) {
         if (!operation.is_transports_own()) return;
@@ -65,6 +73,14 @@ private:
 
     static void write(Transport& transport, GroupContext& group, const OperationRequest& request,
                       StreamProgram& program, Run& run) {
+        if (request.stream.graph != nullptr) {
+            program.add(StreamVerb::launch, static_cast<const std::byte*>(request.stream.graph), nullptr, 0);
+            return;
+        }
+        if (transport.is_capturing() && (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
+            refuse_input(
+                "capture: found data on the host, or a schedule of ours; expected native collectives on memory "
+                "of a device, since a graph keeps no buffers of ours");
         if (request.stream.space == MemorySpace::device) {
             if (request.stream.plan == nullptr)
                 return write_native(program, StreamShape(group, request), request, request.input, request.output);

@@ -87,11 +87,13 @@ enum class Collective : std::uint8_t {
     all_to_all,
     barrier,
     send_receive, ///< not a collective: point to point with the user's tag
+    replay,       ///< of a graph of the device's, with collectives in it
 };
 
 constexpr std::string_view name_of(Collective what) {
-    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-                                          "gather",     "scatter",        "all_to_all", "barrier",   "send/receive"};
+    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                          "reduce",     "gather",         "scatter",    "all_to_all",
+                                          "barrier",    "send/receive",   "replay"};
     return names[static_cast<std::size_t>(what)];
 }
 

@@ -154,6 +154,19 @@ public:
                 }};
     }
 
+    /// Memory of the device, not registered. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate_for_window(std::size_t bytes) {
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        void* made = nullptr;
+        detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
+        return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(ncclMemFree(one)); }};
+    }
+    void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        device_->open_window(group, std::move(memory), bytes == 0 ? 1 : bytes);
+    }
+    [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
+    [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
+
     // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
@@ -161,6 +174,15 @@ public:
     void submit(std::uint32_t number) { device_->submit(number); }
     [[nodiscard]] bool program_done(std::uint32_t number) { return device_->program_done(number); }
     void release_program(std::uint32_t number) { device_->release_program(number); }
+
+    void wait_for(void* stream) { device_->wait_for(static_cast<cudaStream_t>(stream)); }
+    [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
+        return device_->follow_program(number, static_cast<cudaStream_t>(stream));
+    }
+    void begin_capture() { device_->begin_capture(); }
+    [[nodiscard]] std::shared_ptr<detail::CudaGraph> end_capture() { return device_->end_capture(); }
+    void drop_capture() { device_->drop_capture(); }
+    [[nodiscard]] bool is_capturing() const { return device_->is_capturing(); }
 
     /// Buffers of this transport's own: on the device, and pinned ones of the host where `with_pinned`. Errors: refused.
     [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
