@@ -244,12 +244,13 @@ void compare(int ranks, const bench::Options& options, bench::Report& report) {
             Both times;
             ncclUniqueId id;
             check(ncclGetUniqueId(&id), "ncclGetUniqueId");
-            un::run<un::Nccl>(ranks, [&](World& world) {
+            const auto body = [&](World& world) {
                 const un::detail::CudaDeviceGuard here(world.endpoint().device());
                 const un::detail::CudaStream stream = un::detail::CudaStream::make();
                 Raw raw(ranks, id, world.rank(), stream.get());
                 measure(world, raw, meeting, one, bytes, rounds, times);
-            });
+            };
+            un::run<un::Nccl>(ranks, body);
             const bool small = size <= 65536;
             const std::string what = std::string(one.name) + " " + bench::in_words(bytes);
             report.compare(what, times.call.ours, {times.call.raw}, small ? 2.0 : 1.01, small ? "us" : "x");

@@ -32,7 +32,7 @@ mkdir -p "$build"
 set -x
 "${CXX:-g++}" -std=c++20 -O3 -DNDEBUG -Iinclude -Ibench -isystem "$nccl/include" -isystem "$cuda/include" bench/gpu/calls.cpp \
     -o "$build/calls" "-L$nccl/lib64" "-L$nccl/lib" "-L$cuda/lib64" -lnccl -lcudart "-Wl,-rpath,$nccl/lib64:$nccl/lib:$cuda/lib64" -pthread
-"$nvcc" -std=c++20 --expt-relaxed-constexpr -diag-suppress 554,780,20014 "-arch=$arch" -O3 -DNDEBUG -Iinclude -Ibench \
+"$nvcc" -std=c++20 --expt-relaxed-constexpr -diag-suppress 554,780,20011,20014 "-arch=$arch" -O3 -DNDEBUG -Iinclude -Ibench \
     bench/gpu/kernels/kernels.cu -o "$build/kernels"
 { set +x; } 2> /dev/null
 [ $build_only = no ] || { echo "$0: compiled for $arch, nothing was run"; exit 0; }

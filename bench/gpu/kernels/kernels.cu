@@ -4,8 +4,9 @@
 #include "support/report.hpp"
 
 #include <unisono/arithmetic/grid_sum.hpp>
+#include <unisono/optimizer/adam.hpp>
+#include <unisono/optimizer/sgd.hpp>
 #include <unisono/thrust.hpp>
-#include <unisono/unisono.hpp>
 
 #include <thrust/device_vector.h>
 #include <thrust/host_vector.h>

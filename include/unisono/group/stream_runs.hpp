@@ -31,7 +31,8 @@ public:
             program.kernel_state = operation.request.reduction.state;
             program.weight = operation.request.stream.weight;
             write(transport, group, operation.request, program, run);
-            transport.submit(run.program);
+            transport.submit(run.program); // first: what ranks tell one another travels meanwhile
+            check_now_and_then(transport, group, operation);
         } catch (const error& refused) {
             Fault fault = refused.why();
             fault.rank = transport.rank();
@@ -70,6 +71,21 @@ private:
         std::byte* to = nullptr;
         std::size_t bytes = 0;
     };
+
+    /// Only each n-th goes with its messages, whose signature then stands for all since the last one.
+    static void check_now_and_then(const Transport& transport, GroupContext& group, OperationState& operation) {
+        const int every = transport.check_every();
+        if (every == 1 || transport.is_capturing() || operation.request.plan->rounds() == 0) return;
+        operation.signature = signature_of(operation); // it may have stood for others
+        if (++group.unchecked == every) {
+            operation.signature.schedule ^= std::exchange(group.unchecked_hash, 0);
+            group.unchecked = 0;
+            return;
+        }
+        group.unchecked_hash = (group.unchecked_hash ^ hash_of(operation.signature)) * 16777619u;
+        operation.next_lane = operation.lanes_done = operation.lanes;
+        operation.slots_used = 0;
+    }
 
     static void write(Transport& transport, GroupContext& group, const OperationRequest& request,
                       StreamProgram& program, Run& run) {
