@@ -148,7 +148,16 @@ public:
         const CudaDeviceGuard here(ordinal_);
         return graphs_.end();
     }
-    void drop_capture() { graphs_.stop(); }
+    /// NCCL's own threads enqueue what it has been asked for: not into a capture that has ended.
+    void drop_capture() {
+        if (!graphs_.capturing()) return;
+        const nanoseconds until = deadline_after(steady_now(), std::chrono::seconds(1));
+        for (Member& one : communicators_) {
+            while (one.communicator.state() == NcclCommunicator::State::busy && steady_now() < until)
+                std::this_thread::yield();
+        }
+        graphs_.stop();
+    }
     [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
 
     /// Programs that were submitted and are not known to be done.
@@ -213,6 +222,7 @@ public:
         const nanoseconds until = deadline_after(steady_now(), within);
         if (failure_.empty()) failure_ = "aborted";
         waiting_.clear();
+        drop_capture();
         graphs_.drop_all();
         std::vector<NcclCommunicator*> all;
         for (Member& one : closing_) all.push_back(&one.communicator);
