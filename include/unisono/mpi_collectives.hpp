@@ -16,7 +16,6 @@
 /// recommends that equal arguments give equal results, no more.
 
 #include "unisono/collective/native.hpp"
-#include "unisono/schedule/transports_own.hpp"
 #include "unisono/transport/mpi.hpp"
 
 #include <climits>
@@ -92,10 +91,10 @@ private:
     const OwnCollective& collective_;
 };
 
-/// Begins one; its end is reported as that of a send.
-inline void begin_own(Mpi& transport, const OwnCollective& what, Token token) {
+/// Begins one, whose turn it is.
+inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t ticket) {
     MpiOwn& own = transport.own();
-    MpiOwn::Call& call = own.next(token);
+    MpiOwn::Call& call = own.next(ticket);
     MpiBuffers buffers(own, call, what);
     const bool typed = mpi_type(what.element) != MPI_DATATYPE_NULL;
     const MPI_Datatype type = typed ? mpi_type(what.element) : MPI_BYTE;
@@ -164,7 +163,7 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, Token token) {
         break;
     }
     case Collective::barrier:
-    case Collective::send_receive: UNISONO_ASSERT(false, "these have no such step");
+    case Collective::send_receive: UNISONO_ASSERT(false, "no transport is asked for these");
     }
     check_mpi(code, "MPI's own collective");
 }
@@ -181,7 +180,7 @@ auto choose_own(Group<Transport>& group, const NativeSchedule& family, const Ope
     if constexpr (reduces) fits = fits && mpi_operation(request.reduction.kind, request.element) != MPI_OP_NULL;
     if constexpr (What == Collective::all_to_all) fits = fits && !tables; // a rank does not know the others' counts
     if constexpr (What != Collective::barrier) {
-        if (fits) return use(schedule::TransportsOwn<What>{group.shape(root)});
+        if (fits) return use(schedule::TransportsOwn<What>{.shape = group.shape(root)});
     }
     return choose_on_equals<What>(group, family, request, root, use);
 }

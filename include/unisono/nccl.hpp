@@ -5,6 +5,7 @@
 /// this process, `adopt(communicator, stream)` where the program has a communicator. Needs NCCL's and CUDA's headers: link
 /// unisono::nccl. Not part of the umbrella. In sources that nvcc compiles our own schedules combine on the device, by Thrust.
 
+#include "unisono/collective/captured.hpp"
 #include "unisono/collective/on_device.hpp"
 #include "unisono/join.hpp"
 #include "unisono/transport/nccl_join.hpp"

@@ -182,11 +182,13 @@ BOOST_AUTO_TEST_CASE(which_device_each_rank_has) { // of ranks that see what the
     NcclCard sent = card(7, {"a", "b"}, 1);
     sent.problem = "one";
     sent.staged_bytes = 5;
+    sent.check_every = 6;
     sent.id.internal[100] = 'x';
     NcclCard got;
     BOOST_TEST(un::detail::read(un::detail::blob_of(sent), got));
     BOOST_TEST((got.host == 7u && got.devices == sent.devices && got.wanted == 1 && got.loaded == 22809 &&
-                got.problem == "one" && got.staged_bytes == 5u && got.id.internal[100] == 'x'));
+                got.problem == "one" && got.staged_bytes == 5u && got.check_every == 6u &&
+                got.id.internal[100] == 'x'));
     BOOST_TEST(!un::detail::read(un::Blob(40), got));
 }
 
@@ -196,8 +198,12 @@ BOOST_AUTO_TEST_CASE(options) {
     BOOST_TEST(un::NcclOptions{.staged_bytes = 5}.with(environment).staged_bytes == 5u);
     BOOST_TEST(un::NcclOptions{}.with({}).staged_bytes == 65536u);
     BOOST_TEST(un::NcclOptions{}.with(environment).network.interface == "b");
-    for (const char* const wrong : {"0", "-1", "many", ""})
-        BOOST_CHECK_THROW((void)un::NcclOptions{}.with({{"UNISONO_NCCL_STAGED_BYTES", wrong}}), un::error);
+    BOOST_TEST(un::NcclOptions{}.with({}).check_every == 1);
+    BOOST_TEST(un::NcclOptions{}.with({{"UNISONO_NCCL_CHECK_EVERY", "16"}}).check_every == 16);
+    for (const char* const name : {"UNISONO_NCCL_STAGED_BYTES", "UNISONO_NCCL_CHECK_EVERY"})
+        for (const char* const wrong : {"0", "-1", "many", ""})
+            BOOST_CHECK_THROW((void)un::NcclOptions{}.with({{name, wrong}}), un::error);
+    BOOST_CHECK_THROW((void)un::NcclOptions{.check_every = -1}.with({}), un::error);
     BOOST_CHECK_THROW((void)un::NcclOptions{.device = -2}.with({}), un::error);
     on_strangers(
         2,
@@ -206,6 +212,10 @@ BOOST_AUTO_TEST_CASE(options) {
         },
         [](Group&) {})
         .expect_all(un::ErrorCode::refused, {"staged_bytes", "100", "200"});
+    on_strangers(
+        2, [](un::ControlPlane control, int rank) { return joined(std::move(control), {.check_every = rank + 1}); },
+        [](Group&) {})
+        .expect_all(un::ErrorCode::refused, {"check_every", "1", "2"});
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_join) {
@@ -251,6 +261,28 @@ BOOST_AUTO_TEST_CASE(small_data_of_the_host_go_by_messages) {
         })
         .expect_all(un::ErrorCode::none, {});
     BOOST_TEST((stand_in::take_calls() == std::vector<std::string>(2, "all_reduce")));
+}
+
+BOOST_AUTO_TEST_CASE(collectives_are_compared_now_and_then) {
+    const Clean clean;
+    const test::Variable said{"UNISONO_NCCL_CHECK_EVERY", "4"};
+    on_threads(2, [](Group& world) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        for (int i = 1; i <= 8; ++i) {
+            un::all_reduce(world, data.span());
+            if (world.traffic().messages_sent != static_cast<std::uint64_t>(i / 4))
+                throw std::runtime_error("other messages");
+        }
+        if (test::download(data.span())[99] != 256.0f) throw std::runtime_error("wrong sum");
+    }).expect_all(un::ErrorCode::none, {});
+    on_threads(2, [](Group& world) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        if (world.rank() == 1) un::all_reduce(world, data.span(), un::Max{}); // which NCCL itself would not notice
+        else un::all_reduce(world, data.span());
+        for (int i = 0; i < 2; ++i) un::all_reduce(world, data.span());
+        if (world.traffic().messages_sent != 0) throw std::runtime_error("other messages");
+        un::all_reduce(world, data.span());
+    }).expect_all(un::ErrorCode::mismatch, {"all_reduce", "another schedule"});
 }
 
 BOOST_AUTO_TEST_CASE(an_asynchronous_error_is_every_ranks_and_names_the_one) {

@@ -60,6 +60,8 @@ public:
         BOOST_TEST(now.events == before_.events);
         BOOST_TEST(now.registrations == before_.registrations);
         BOOST_TEST(now.operations == before_.operations);
+        BOOST_TEST(now.graphs == before_.graphs);
+        BOOST_TEST(now.windows == before_.windows);
         BOOST_TEST(now.device_bytes == before_.device_bytes);
         BOOST_TEST(now.pinned_bytes == before_.pinned_bytes);
     }

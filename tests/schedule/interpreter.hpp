@@ -168,7 +168,6 @@ private:
         case Kind::copy_from_peer:
             write(r, step.target, read_peer(r, static_cast<std::size_t>(step.peer), step.source));
             break;
-        case Kind::transports_own: throw std::logic_error("whatever a transport has of its own, it is not here");
         }
     }
 

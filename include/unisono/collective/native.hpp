@@ -5,7 +5,7 @@
 
 #include "unisono/group/group.hpp"
 #include "unisono/schedule/families.hpp"
-#include "unisono/schedule/on_stream.hpp"
+#include "unisono/schedule/transports_own.hpp"
 
 #include <cstddef>
 #include <string_view>
@@ -118,7 +118,7 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));
     } else if constexpr (streaming_transport<Transport>) {
-        if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::OnStream<What>{.shape = shape});
+        if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::TransportsOwn<What>{.shape = shape});
         return choose_on_equals<What>(group, family, request, root, use);
     } else if constexpr (has_own_collectives<Transport>) {
         return choose_own<What>(group, family, request, root, use);

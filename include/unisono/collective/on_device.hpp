@@ -21,7 +21,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -62,9 +66,8 @@ StreamKernelFunction stream_kernel() {
 /// Starts a request on memory of the device by the schedule that `family` offers, or by the library.
 template <Collective What, streaming_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
-    request.stream.used = true;
     request.stream.space = MemorySpace::device;
-    schedule::OnStream<What> agreed{.shape = group.shape(root)};
+    schedule::TransportsOwn<What> agreed{.shape = group.shape(root)};
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         static_assert(!std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
                       "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory");
@@ -118,6 +121,63 @@ template <element T, streaming_transport Transport>
         refuse_input(
             {"allocate_on_device: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
     return DeviceMemory<T>(group.endpoint().allocate_on_device(bytes), count);
+}
+
+/// `count` elements of the device's memory on each rank of the group, which its library knows of on all of them (NCCL 2.27 and newer:
+/// symmetric windows, its fastest way where devices reach one another's memory; older ones, and other machines: as
+/// allocate_on_device). Collective. Not cleared. Law: in a collective of this group all ranks give the same part of it, from the
+/// same element on. It is for what lives as long as the group: it is freed when that has ended, however soon it is let go of.
+/// Errors, on all ranks: bad_input (counts differ, too many bytes), refused (no memory); timeout.
+template <element T, streaming_transport Transport>
+[[nodiscard]] DeviceMemory<T> allocate_windows(Group<Transport>& group, std::size_t count) {
+    detail::check_member(group);
+    std::size_t bytes = 0;
+    if (__builtin_mul_overflow(count, sizeof(T), &bytes))
+        refuse_input({"allocate_windows: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
+    struct Offer {
+        std::uint64_t bytes;
+        std::uint64_t refused; ///< for want of memory
+    };
+    Offer mine{bytes, 0};
+    Transport& transport = group.endpoint();
+    std::shared_ptr<std::byte> memory;
+    std::string why;
+    try {
+        memory = transport.allocate_for_window(bytes);
+    } catch (const error& refused) {
+        mine.refused = 1;
+        why = refused.why().message;
+    }
+    std::vector<Offer> all(static_cast<std::size_t>(group.size()));
+    all_gather(group, std::span<const Offer>(&mine, 1), std::span<Offer>(all), {}, RingSchedule{}); // by messages
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].bytes != all[0].bytes)
+            refuse_input({"allocate_windows: rank ", rank, " asks for ", all[rank].bytes, " bytes, rank 0 for ",
+                          all[0].bytes, "; expected the same on all"});
+        if (all[rank].refused != 0)
+            throw error(ErrorCode::refused, concat({"allocate_windows: rank ", rank, " has no memory for ", bytes,
+                                                    " bytes", why.empty() ? "" : ": ", why}));
+    }
+    transport.open_window(group.context().id, memory, bytes);
+    group.wait_for_devices("allocate_windows", "the windows of all ranks", [&] { return transport.window_is_open(); });
+    return DeviceMemory<T>(std::move(memory), count);
+}
+
+/// What this rank starts on devices from now on, in any group, begins after all that is on `stream`, a cudaStream_t, by now; the host
+/// does not wait. With `Operation::then` a program's own streams meet the library's without the host between them:
+///
+///     backward<<<..., mine>>>(...);
+///     un::after(world, mine);
+///     un::Operation sum = un::start_all_reduce(world, gradient.span()); // on the library's stream, beside what follows on `mine`
+///     sum.then(mine);
+///     step<<<..., mine>>>(...);
+///
+/// Errors: refused, as CUDA says.
+template <streaming_transport Transport>
+void after(Group<Transport>& group, void* stream) {
+    detail::check_member(group);
+    const auto entry = group.engine().enter();
+    group.endpoint().wait_for(stream);
 }
 
 /// As all_reduce, on the device, without waiting. Not for WeightedMean, whose weights must be known first.

@@ -123,7 +123,6 @@ std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root
     }
     return choose_schedule<What>(group, family, request, root, [&](const auto& schedule) {
         request.plan = &group.plan(schedule);
-        if constexpr (requires { schedule.on_stream; }) request.stream.used = true;
         return group.engine().start(group.context(), request);
     });
 }

@@ -39,6 +39,8 @@ struct GroupContext {
     std::uint64_t done = 0;         ///< all operations up to this are done on this rank
     List<std::uint64_t> done_ahead; ///< bit i of word w: operation done + 1 + 64 w + i is done, too
     std::uint64_t splits = 0;
+    int unchecked = 0;                ///< of the transport's own collectives, since ranks last compared them,
+    std::uint32_t unchecked_hash = 0; ///< and what they were
     nanoseconds timeout = 600'000'000'000;
     Announcements announcements;
     MappedBoard board;

@@ -13,7 +13,6 @@
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
-#include "unisono/group/own_steps.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -52,9 +51,8 @@ public:
             std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
             operation.request.reduction.state = operation.state.data();
         }
-        streams_.begin(transport_, group, operation);
+        own_.begin(transport_, group, operation);
         if (request.plan->mapped()) number_mapped(group, operation);
-        draw_ticket(transport_, operation);
         if (operation.straight) {
             operation.slots[0].cursor = 0;
             if (run_straight(operation)) {
@@ -175,6 +173,16 @@ public:
         return wait_long(indices, first, timeout);
     }
 
+    void follow(std::uint32_t index, void* stream, nanoseconds timeout) override {
+        const Entry entry = enter();
+        const nanoseconds until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
+        for (std::uint32_t attempt = 1; !own_.follow(transport_, operations_[index], stream); ++attempt) {
+            static_cast<void>(progress()); // it is not enqueued yet
+            if (attempt % 64 == 0) suspect(index, until, timeout);
+            transport_.idle(attempt, until);
+        }
+    }
+
     /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
     void drop(std::uint32_t index) noexcept override {
         const Entry entry = enter();
@@ -252,7 +260,7 @@ private:
                 finish_round(operation, lane);
             }
         }
-        if (operation.lanes_done == operation.lanes && streams_.done(transport_, operation)) finish(index, operation);
+        if (operation.lanes_done == operation.lanes && own_.done(transport_, operation)) finish(index, operation);
     }
 
     /// Runs the steps that are left of a round; false where it has to wait for a flag.
@@ -310,7 +318,7 @@ private:
         operation.done = true;
         moved_ = true;
         if (!operation.point_to_point) tell_finished(operation);
-        streams_.end(transport_, operation);
+        own_.end(transport_, operation);
         if constexpr (stages) {
             if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);
         }
@@ -327,17 +335,14 @@ private:
 
     /// A mapped step could not be run: `met` is the rank whose signature differs, or there is somebody to wait for.
     [[gnu::noinline, gnu::cold]] bool blame(OperationState& operation, int differs) {
-        if (differs >= 0) {
-            const MappedLine& line = operation.group->board.line(differs, operation.mapped_index);
-            transport_.abort(
-                mismatch(*operation.group, differs, operation.sequence, operation.signature, line.signature));
-        }
+        if (differs >= 0) transport_.abort(mismatch_in_flags(operation, differs));
         return false;
     }
 
     bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
+        UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks, "it maps no peers' memory");
         // Messages first, by comparisons that are well predicted, where a jump table is not.
         if (step.kind == StepKind::send) {
             send_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
@@ -350,8 +355,6 @@ private:
         } else if constexpr (Transport::maps_peers) {
             const int met = run_mapped_step(transport_, operation, lane, room_);
             return met == nobody || blame(operation, met);
-        } else {
-            return own_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
         }
         return true;
     }
@@ -384,7 +387,7 @@ private:
     Transport transport_;
     OperationPool operations_;
     List<Staging> stagings_; ///< of each operation, where the transport stages
-    StreamRuns<Transport> streams_;
+    OwnRuns<Transport> own_;
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that

@@ -46,6 +46,8 @@ public:
     /// Until one of these is done; its place, looked for from `first` on, in a circle.
     virtual std::size_t wait_any(std::span<const std::uint32_t> operations, std::size_t first, nanoseconds timeout) = 0;
     virtual void drop(std::uint32_t operation) noexcept = 0;
+    /// What comes on this stream of a device's from now on waits for the operation.
+    virtual void follow(std::uint32_t operation, void* stream, nanoseconds timeout) = 0;
 
     /// Held by whoever calls the engine or its endpoint.
     [[nodiscard]] Entry enter() { return Entry(driver_); }

@@ -164,6 +164,28 @@ public:
     [[nodiscard]] detail::Engine<Transport>& engine() { return *engine_; }
     [[nodiscard]] detail::GroupContext& context() { return *context_; }
 
+    /// Until something that all ranks do on their devices is done: asks `is_done()`.
+    template <class IsDone>
+    void wait_for_devices(const char* operation, const char* what, IsDone is_done) {
+        const auto entry = engine_->enter();
+        Transport& endpoint = engine_->endpoint();
+        const nanoseconds until = deadline_after(endpoint.now(), timeout());
+        for (std::uint32_t attempt = 0; !is_done(); ++attempt) {
+            engine_->progress(); // others may wait for what this rank has started
+            engine_->throw_if_faulty();
+            if (endpoint.now() >= until) {
+                endpoint.abort({.code = ErrorCode::timeout,
+                                .rank = endpoint.rank(),
+                                .peer = -1,
+                                .operation = operation,
+                                .sequence = 0,
+                                .message = concat({"rank ", endpoint.rank(), " waited ", context_->timeout / 1'000'000,
+                                                   " ms for ", what})});
+            }
+            endpoint.idle(attempt, until);
+        }
+    }
+
     /// Runs an operation to its end.
     void run(detail::OperationRequest& request) { finish(engine_->start(*context_, request)); }
     void finish(std::uint32_t index) {
@@ -203,21 +225,7 @@ private:
         const auto entry = engine_->enter();
         Transport& endpoint = engine_->endpoint();
         endpoint.open_group(context_->id, id, colour, key);
-        const nanoseconds until = deadline_after(endpoint.now(), timeout());
-        for (std::uint32_t attempt = 0; !endpoint.group_is_open(); ++attempt) {
-            engine_->progress(); // others may wait for what this rank has started
-            engine_->throw_if_faulty();
-            if (endpoint.now() >= until) {
-                endpoint.abort({.code = ErrorCode::timeout,
-                                .rank = endpoint.rank(),
-                                .peer = -1,
-                                .operation = "split",
-                                .sequence = 0,
-                                .message = concat({"rank ", endpoint.rank(), " waited ", context_->timeout / 1'000'000,
-                                                   " ms for the new group's communicator"})});
-            }
-            endpoint.idle(attempt, until);
-        }
+        wait_for_devices("split", "the new group's communicator", [&] { return endpoint.group_is_open(); });
     }
 
     static constexpr std::uint64_t world_id = 1;

@@ -38,6 +38,13 @@ public:
     /// Moves everything that can move and says whether this operation is done. Never blocks. Throws the world's first fault.
     bool poll() { return engine_ == nullptr || engine_->poll(index_); }
 
+    /// What is enqueued on `stream`, a cudaStream_t, from now on begins after this operation has ended on the device; the host does not
+    /// wait for that. The handle is waited for later as ever. For memory of devices. Errors: bad_input where the data are the host's;
+    /// as `wait`.
+    void then(void* stream) {
+        if (engine_ != nullptr) engine_->follow(index_, stream, timeout_);
+    }
+
     /// Blocks until done. Throws `error`: timeout after the group's timeout, mismatch, peer_lost, aborted.
     void wait() { wait(std::chrono::nanoseconds(timeout_)); }
     void wait(std::chrono::nanoseconds timeout) {
@@ -68,6 +75,8 @@ public:
 private:
     template <transport Transport>
     friend class Group;
+    template <streaming_transport Transport>
+    friend class Captured;
 
     Operation(detail::EngineBase& engine, std::uint32_t index, nanoseconds timeout)
         : engine_(&engine), index_(index), timeout_(timeout) {}

@@ -21,14 +21,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// How an operation runs on a device's stream, for transports that have one.
+/// How a transport's own collective runs on a device's stream, for transports that have one.
 struct StreamRequest {
-    bool used = false;
     bool weighted = false;                 ///< each rank's elements are multiplied by its weight first
     MemorySpace space = MemorySpace::host; ///< of input and output
     const Plan* plan = nullptr;            ///< by which schedule of ours; none: by the library's own collective
     StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
     double weight = 1.0;
+    const void* graph = nullptr; ///< to be launched, in place of all that
 };
 
 /// What a collective asks of the executor. Made for each call, so it is small.
@@ -111,7 +111,8 @@ struct OperationState {
     std::uint32_t crowded_number = 0; ///< of those by the crowded line
     std::uint32_t short_signature = 0;
     std::uint32_t number = 0;     ///< its own, in the pool
-    std::uint32_t own_ticket = 0; ///< its turn among the transport's own collectives
+    std::uint32_t own_ticket = 0; ///< its turn among the transport's own collectives, and
+    bool own_begun = false;       ///< whether it has begun (see own_collectives.hpp)
     Signature signature;
     List<std::size_t> input_offsets; ///< of blocks with counts of their own
     List<std::size_t> output_offsets;
@@ -135,12 +136,11 @@ struct OperationState {
 
     /// Whether the request is the last one of this state over again, maybe with other memory: then it is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
-        return !next.stream.used && request.plan == next.plan && request.count == next.count &&
-               cut_for_group == in.id && group == &in && request.element == next.element &&
-               request.reduction.kind == next.reduction.kind && request.total_bytes == next.total_bytes &&
-               request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
-               request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&
-               next.output_counts.empty();
+        return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
+               request.element == next.element && request.reduction.kind == next.reduction.kind &&
+               request.total_bytes == next.total_bytes && request.chunk_bytes == next.chunk_bytes &&
+               request.partition == next.partition && request.input_counts.empty() && next.input_counts.empty() &&
+               request.output_counts.empty() && next.output_counts.empty();
     }
 
     /// The memory and the operation of a request that this is cut for.
@@ -149,7 +149,10 @@ struct OperationState {
         request.output = next.output;
         request.reduction = next.reduction;
         request.state_bytes = next.state_bytes;
+        request.stream = next.stream;
     }
+
+    [[nodiscard]] bool is_transports_own() const { return !point_to_point && request.plan->transports_own(); }
 
     [[nodiscard]] bool holds_one_block(schedule::Buffer where) const {
         if (point_to_point) return false;

@@ -32,7 +32,7 @@ public:
     [[nodiscard]] bool staged() const { return staged_; }
     /// May be cut into lanes: see schedule.hpp.
     [[nodiscard]] bool can_be_cut() const { return can_be_cut_; }
-    /// Its last step is the transport's own collective.
+    /// Beside its messages the transport runs a collective of its own.
     [[nodiscard]] bool transports_own() const { return transports_own_; }
     /// Of the name, the world, the root and the schedule's own variant: ranks compare it.
     [[nodiscard]] std::uint32_t hash() const { return hash_; }

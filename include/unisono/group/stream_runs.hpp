@@ -1,8 +1,10 @@
 #pragma once
 
 /// \file
-/// The operations of one rank that run on its device's stream: their programs, and the memory that they need meanwhile.
+/// A transport's own collectives on its device's stream: their programs, and the memory that they need meanwhile. They are enqueued as
+/// operations start: see group/own_collectives.hpp.
 
+#include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
 
 #include <cstddef>
@@ -14,21 +16,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// For transports without streams: nothing.
-template <class Transport>
-class StreamRuns {
-public:
-    void begin(Transport&, GroupContext&, OperationState&) {}
-    [[nodiscard]] bool done(Transport&, const OperationState&) { return true; }
-    void end(Transport&, const OperationState&) {}
-};
-
 template <streaming_transport Transport>
-class StreamRuns<Transport> {
+class OwnRuns<Transport> {
 public:
     /// Makes the operation's program and hands it over. What cannot be had (memory) is the world's fault, too.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
-        if (!operation.request.stream.used) return;
+        if (!operation.is_transports_own()) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
         try {
@@ -38,7 +31,8 @@ public:
             program.kernel_state = operation.request.reduction.state;
             program.weight = operation.request.stream.weight;
             write(transport, group, operation.request, program, run);
-            transport.submit(run.program);
+            transport.submit(run.program); // first: what ranks tell one another travels meanwhile
+            check_now_and_then(transport, group, operation);
         } catch (const error& refused) {
             Fault fault = refused.why();
             fault.rank = transport.rank();
@@ -47,13 +41,21 @@ public:
         }
     }
 
-    [[nodiscard]] bool done(Transport& transport, const OperationState& operation) {
-        return !operation.request.stream.used || transport.program_done(runs_[operation.number].program);
+    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
+        return !operation.is_transports_own() || transport.program_done(runs_[operation.number].program);
+    }
+
+    /// What comes on `stream` from now on waits for it; false while it is not enqueued.
+    [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+        if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
+            refuse_input("then: the operation's data are on the host; expected memory of a device");
+        if (operation.done) return true;
+        return transport.follow_program(runs_[operation.number].program, stream);
     }
 
     /// Results go where they belong.
     void end(Transport& transport, const OperationState& operation) {
-        if (!operation.request.stream.used) return;
+        if (!operation.is_transports_own()) return;
         const Run run = std::exchange(runs_[operation.number], {});
         if (run.from != nullptr) std::memcpy(run.to, run.from, run.bytes);
         for (const DeviceBlockOf& block : run.blocks) transport.give_block(block);
@@ -70,8 +72,31 @@ private:
         std::size_t bytes = 0;
     };
 
+    /// Only each n-th goes with its messages, whose signature then stands for all since the last one.
+    static void check_now_and_then(const Transport& transport, GroupContext& group, OperationState& operation) {
+        const int every = transport.check_every();
+        if (every == 1 || transport.is_capturing() || operation.request.plan->rounds() == 0) return;
+        operation.signature = signature_of(operation); // it may have stood for others
+        if (++group.unchecked == every) {
+            operation.signature.schedule ^= std::exchange(group.unchecked_hash, 0);
+            group.unchecked = 0;
+            return;
+        }
+        group.unchecked_hash = (group.unchecked_hash ^ hash_of(operation.signature)) * 16777619u;
+        operation.next_lane = operation.lanes_done = operation.lanes;
+        operation.slots_used = 0;
+    }
+
     static void write(Transport& transport, GroupContext& group, const OperationRequest& request,
                       StreamProgram& program, Run& run) {
+        if (request.stream.graph != nullptr) {
+            program.add(StreamVerb::launch, static_cast<const std::byte*>(request.stream.graph), nullptr, 0);
+            return;
+        }
+        if (transport.is_capturing() && (request.stream.space != MemorySpace::device || request.stream.plan != nullptr))
+            refuse_input(
+                "capture: found data on the host, or a schedule of ours; expected native collectives on memory "
+                "of a device, since a graph keeps no buffers of ours");
         if (request.stream.space == MemorySpace::device) {
             if (request.stream.plan == nullptr)
                 return write_native(program, StreamShape(group, request), request, request.input, request.output);

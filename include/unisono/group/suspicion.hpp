@@ -20,6 +20,8 @@ inline std::string describe(const Signature& signature) {
     std::string text(name_of(static_cast<Collective>(signature.collective)));
     if (signature.reduction != 0) text += concat({"(", name_of(static_cast<ReductionKind>(signature.reduction)), ")"});
     if (static_cast<Collective>(signature.collective) == Collective::barrier) return text;
+    if (static_cast<Collective>(signature.collective) == Collective::replay)
+        return concat({"the replay of a graph of ", signature.count, " operations"});
     return concat(
         {text, " of ", signature.count, " ", name_of(static_cast<ElementType>(signature.element)), " elements"});
 }
@@ -40,6 +42,12 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
             .operation = std::string(name_of(static_cast<Collective>(own.collective))),
             .sequence = sequence,
             .message = std::move(message)};
+}
+
+/// The same, of what stands beside a rank's flag.
+inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
+    const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
+    return mismatch(*operation.group, peer, operation.sequence, operation.signature, line.signature);
 }
 
 inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
@@ -178,11 +186,11 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{
         .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
-    // Its messages have come, but its stream is not done: any of them may hold that up.
-    const bool by_stream = operation.request.stream.used && operation.lanes_done == operation.lanes;
+    // Its messages have come, but the transport's own collective is not done: any of them may hold that up.
+    const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
-        const bool concerned = by_stream                  ? true
+        const bool concerned = by_transport               ? true
                                : operation.point_to_point ? peer == operation.single[0].peer
                                : group.announcements      ? group.announcements.finished(peer) < operation.sequence
                                                           : awaits(transport, group.world_rank(peer));

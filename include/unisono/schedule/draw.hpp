@@ -177,7 +177,6 @@ private:
                 if (step.source.count != 0)
                     label(to - 8, y - 16, describe_numbers(step.source.first, step.source.count));
                 break;
-            case StepKind::transports_own: dot("sum", (from + to) / 2, y, tip); break;
             case StepKind::await: line("wait", to + 10, y - 7, to + 10, y + 7); break;
             case StepKind::combine_peers: draw_combination(rank, step, from, to, tip); break;
             case StepKind::copy_from_peer:

@@ -87,11 +87,13 @@ enum class Collective : std::uint8_t {
     all_to_all,
     barrier,
     send_receive, ///< not a collective: point to point with the user's tag
+    replay,       ///< of a graph of the device's, with collectives in it
 };
 
 constexpr std::string_view name_of(Collective what) {
-    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
-                                          "gather",     "scatter",        "all_to_all", "barrier",   "send/receive"};
+    constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                          "reduce",     "gather",         "scatter",    "all_to_all",
+                                          "barrier",    "send/receive",   "replay"};
     return names[static_cast<std::size_t>(what)];
 }
 
@@ -128,7 +130,6 @@ enum class StepKind : std::uint8_t {
     combine_peers,  ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
                     ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
-    transports_own, ///< a whole collective that the transport has of its own
 };
 
 /// A peer that stands for all ranks.
@@ -221,7 +222,7 @@ concept collective_schedule = detail::copyable_value<S> && detail::comparable_va
                               };
 
 namespace schedule {
-/// A schedule whose last step is the transport's own collective.
+/// A schedule of messages beside which the transport runs a collective of its own.
 template <class S>
 inline constexpr bool is_transports_own = requires { requires S::transports_own; };
 /// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside flags.

@@ -18,8 +18,8 @@ constexpr std::string_view name_of(Buffer where) {
 }
 
 constexpr std::string_view name_of(StepKind kind) {
-    constexpr std::string_view names[] = {"send", "receive", "receive_combine", "copy",           "combine_ranks",
-                                          "post", "await",   "combine_peers",   "copy_from_peer", "transports_own"};
+    constexpr std::string_view names[] = {"send", "receive", "receive_combine", "copy",          "combine_ranks",
+                                          "post", "await",   "combine_peers",   "copy_from_peer"};
     return names[static_cast<std::size_t>(kind)];
 }
 
@@ -56,8 +56,7 @@ inline std::string describe(const Step& step) {
     case StepKind::post:
         if (step.source.count != 0) text += concat({" with ", describe(step.source)});
         break;
-    case StepKind::await:
-    case StepKind::transports_own: break;
+    case StepKind::await: break;
     case StepKind::combine_peers:
         text += concat({" ", describe(step.source), " of all ranks into ", describe(step.target), " of ", peer});
         break;

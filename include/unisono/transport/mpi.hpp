@@ -76,6 +76,7 @@ public:
 
     [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
     [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return wire().own().is_turn_of(ticket); }
+    [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
     [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
 
 private:

@@ -30,7 +30,7 @@ public:
     /// One that was begun. It stays where it is, since MPI reads the counts.
     struct Call {
         MPI_Request request = MPI_REQUEST_NULL;
-        Token token = 0;
+        std::uint32_t ticket = 0;
         std::shared_ptr<std::byte> input;  ///< held
         std::shared_ptr<std::byte> output; ///< likewise
         const std::byte* from = nullptr;   ///< the result is to be copied, if it was made elsewhere
@@ -51,12 +51,12 @@ public:
     [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return ticket == begun_; }
 
     /// The next one, to be filled in and begun at once.
-    Call& next(Token token) {
+    Call& next(std::uint32_t ticket) {
         ++begun_;
         if (spare_.empty()) spare_.push_back(std::make_unique<Call>());
         calls_.push_back(std::move(spare_.back()));
         spare_.pop_back();
-        calls_.back()->token = token;
+        calls_.back()->ticket = ticket;
         return *calls_.back();
     }
 
@@ -82,19 +82,17 @@ public:
                 [](std::byte* memory) { ::operator delete(memory, line); }};
     }
 
-    template <class Handler>
-    void poll(Handler& handler) {
-        for (std::size_t i = 0; i < calls_.size();) {
+    /// Whether one that was begun is done; then its result is where it belongs. It is asked no more after that.
+    [[nodiscard]] bool done(std::uint32_t ticket) {
+        for (std::size_t i = 0; i < calls_.size(); ++i) {
             Call& call = *calls_[i];
-            if (!is_done(call)) {
-                ++i;
-                continue;
-            }
+            if (call.ticket != ticket) continue;
+            if (!is_done(call)) return false;
             if (call.from != nullptr && call.bytes != 0) std::memcpy(call.to, call.from, call.bytes);
-            const Token token = call.token;
             recycle(i);
-            handler.sent(token);
+            return true;
         }
+        return false; // forgotten
     }
 
     /// Waits a while for what is under way. What even then is not done works in memory that stays for ever.

@@ -132,7 +132,6 @@ public:
             take(inbox_[static_cast<std::size_t>(slot)], handler);
             post(slot);
         }
-        own_.poll(handler);
         settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
         settle(outgoing_, [&](const Transfer& done) {
             --peers_[static_cast<std::size_t>(done.peer)].sending;

@@ -6,8 +6,8 @@
 ///
 /// Two ways between ranks. What lies on devices goes over NCCL: native collectives, and our own schedules by its sends and
 /// receives, in the order of one stream. What lies on hosts goes over sockets, message by message, as over Tcp; but native
-/// collectives from `NcclOptions::staged_bytes` on go through pinned memory and the device. With each collective that NCCL runs
-/// go ceil(log2 p) empty messages, by which ranks find out that they do different things, or who is missing.
+/// collectives from `NcclOptions::staged_bytes` on go through pinned memory and the device. With each collective that NCCL runs (or
+/// with some: `NcclOptions::check_every`) go ceil(log2 p) empty messages, by which ranks find out that they do different things, or who is missing.
 ///
 /// NCCL's communicators do not block here, and are looked after: what it says asynchronously, and what others say, ends a wait
 /// by an abort.
@@ -41,7 +41,7 @@ public:
 
     [[nodiscard]] const NcclCard& card(const NcclOptions& options, bool shares) {
         const std::lock_guard lock(mutex_);
-        if (!card_) card_ = card_of_process(host_number(), options.device, options.staged_bytes, shares);
+        if (!card_) card_ = card_of_process(host_number(), options, shares);
         return *card_;
     }
 
@@ -81,9 +81,9 @@ public:
         : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
     /// A rank that listens already, and whose device and communicator are ready.
     Nccl(const std::shared_ptr<detail::NetworkWorld>& shared, int rank, detail::TcpEntrance entrance,
-         std::shared_ptr<detail::NcclDevice> device, std::size_t staged_bytes)
+         std::shared_ptr<detail::NcclDevice> device, const NcclOptions& all)
         : FramedEndpoint(shared, rank, announced(shared, rank, std::move(entrance))), device_(std::move(device)),
-          staged_bytes_(staged_bytes) {}
+          staged_bytes_(all.staged_bytes), check_every_(all.check_every) {}
     Nccl(Nccl&&) noexcept = default;
     Nccl& operator=(Nccl&&) = delete;
     ~Nccl() {
@@ -100,6 +100,8 @@ public:
     [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
     /// From how many bytes on native collectives on memory of the host go through the device.
     [[nodiscard]] std::size_t staged_bytes() const { return staged_bytes_; }
+    /// After how many collectives by NCCL the ranks compare what they have started.
+    [[nodiscard]] int check_every() const { return check_every_; }
     /// Where this rank listens for messages of the host's.
     [[nodiscard]] std::string address() const { return wire().address(); }
 
@@ -154,6 +156,19 @@ public:
                 }};
     }
 
+    /// Memory of the device, not registered. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate_for_window(std::size_t bytes) {
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        void* made = nullptr;
+        detail::check_nccl(ncclMemAlloc(&made, bytes == 0 ? 1 : bytes), "ncclMemAlloc");
+        return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(ncclMemFree(one)); }};
+    }
+    void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        device_->open_window(group, std::move(memory), bytes == 0 ? 1 : bytes);
+    }
+    [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
+    [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
+
     // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
@@ -161,6 +176,15 @@ public:
     void submit(std::uint32_t number) { device_->submit(number); }
     [[nodiscard]] bool program_done(std::uint32_t number) { return device_->program_done(number); }
     void release_program(std::uint32_t number) { device_->release_program(number); }
+
+    void wait_for(void* stream) { device_->wait_for(static_cast<cudaStream_t>(stream)); }
+    [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
+        return device_->follow_program(number, static_cast<cudaStream_t>(stream));
+    }
+    void begin_capture() { device_->begin_capture(); }
+    [[nodiscard]] std::shared_ptr<detail::CudaGraph> end_capture() { return device_->end_capture(); }
+    void drop_capture() { device_->drop_capture(); }
+    [[nodiscard]] bool is_capturing() const { return device_->is_capturing(); }
 
     /// Buffers of this transport's own: on the device, and pinned ones of the host where `with_pinned`. Errors: refused.
     [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
@@ -197,7 +221,7 @@ private:
     Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
         : Nccl(shared, rank,
                shared->size() == 1 ? detail::TcpEntrance{} : detail::open_entrance(options.network, false),
-               begin_thread(*shared, rank, options), options.staged_bytes) {
+               begin_thread(*shared, rank, options), options) {
         try {
             wait_for_world(*shared, rank, *device_, steady_now() + begins_within);
         } catch (const error& failed) {
@@ -271,6 +295,7 @@ private:
 
     std::shared_ptr<detail::NcclDevice> device_;
     std::size_t staged_bytes_ = 0;
+    int check_every_ = 1;
 };
 
 static_assert(transport<Nccl>);

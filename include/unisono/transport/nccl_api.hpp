@@ -22,6 +22,12 @@
 #error "Unisono needs the headers of NCCL 2.19 or newer (communicators that do not block, split, registered memory)"
 #endif
 
+#if NCCL_VERSION_CODE >= 22700
+#define UNISONO_NCCL_WINDOWS 1 ///< memory that all ranks of a communicator register together
+#else
+#define UNISONO_NCCL_WINDOWS 0
+#endif
+
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 

@@ -4,6 +4,7 @@
 /// Programs' calls in NCCL's words.
 
 #include "unisono/transport/nccl_communicator.hpp"
+#include "unisono/transport/nccl_graph.hpp"
 #include "unisono/transport/stream_call.hpp"
 
 #include <bit>
@@ -98,6 +99,7 @@ inline cudaError_t call_cuda(const StreamCall& call, const StreamProgram& progra
     case StreamVerb::to_device: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyHostToDevice, stream);
     case StreamVerb::to_host: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyDeviceToHost, stream);
     case StreamVerb::copy: return cudaMemcpyAsync(call.out, call.in, call.count, cudaMemcpyDeviceToDevice, stream);
+    case StreamVerb::launch: return cudaGraphLaunch(reinterpret_cast<const CudaGraph*>(call.in)->get(), stream);
     default: break;
     }
     std::byte* const target = call.out;

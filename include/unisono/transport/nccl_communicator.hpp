@@ -101,10 +101,31 @@ public:
         static_cast<void>(ncclCommDeregister(handle_, registration));
     }
 
+    /// Begins to register memory together with all ranks of the communicator, by windows where the version has them; `has_windows` tells
+    /// once it is ready again. The memory stays until the communicator has ended, whoever lets go of it.
+    bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
+#if UNISONO_NCCL_WINDOWS
+        windows_.push_back(std::make_unique<Window>(Window{memory}));
+        return note(
+            ncclCommWindowRegister(handle_, memory.get(), bytes, &windows_.back()->handle, NCCL_WIN_COLL_SYMMETRIC),
+            "ncclCommWindowRegister");
+#else
+        windows_.push_back(std::make_unique<Window>(Window{memory}));
+        static_cast<void>(register_memory(memory.get(), bytes));
+        return true;
+#endif
+    }
+    /// Whether the last one became a window: NCCL may have none between these devices, and then works as without.
+    [[nodiscard]] bool has_window() const { return !windows_.empty() && windows_.back()->handle != nullptr; }
+
     /// Begins the end: its work is done. `ended` follows.
     void finalise() {
         if (handle_ == nullptr || aborted_ || finalised_) return;
         while (!registered_.empty()) deregister(registered_.back());
+#if UNISONO_NCCL_WINDOWS
+        for (const auto& one : windows_)
+            if (one->handle != nullptr) static_cast<void>(ncclCommWindowDeregister(handle_, one->handle));
+#endif
         finalised_ = true;
         note(ncclCommFinalize(handle_), "ncclCommFinalize");
     }
@@ -149,6 +170,15 @@ public:
     }
 
 private:
+    struct Window {
+        std::shared_ptr<std::byte> memory;
+#if UNISONO_NCCL_WINDOWS
+        ncclWindow_t handle = nullptr; ///< written by NCCL when it is ready again
+#else
+        void* handle = nullptr;
+#endif
+    };
+
     static ncclConfig_t configuration(bool share) {
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         config.blocking = 0;
@@ -176,6 +206,7 @@ private:
         std::swap(code_, other.code_);
         std::swap(why_, other.why_);
         std::swap(registered_, other.registered_);
+        std::swap(windows_, other.windows_);
     }
 
     ncclComm_t handle_ = nullptr;
@@ -186,6 +217,7 @@ private:
     ncclResult_t code_ = ncclSuccess;
     std::string why_;
     std::vector<void*> registered_;
+    std::vector<std::unique_ptr<Window>> windows_;
 };
 
 } // namespace detail

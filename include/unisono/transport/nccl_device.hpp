@@ -8,6 +8,7 @@
 #include "unisono/core/time.hpp"
 #include "unisono/transport/nccl_calls.hpp"
 #include "unisono/transport/nccl_communicator.hpp"
+#include "unisono/transport/nccl_graph.hpp"
 #include "unisono/transport/nccl_memory.hpp"
 #include "unisono/transport/stream_call.hpp"
 
@@ -94,6 +95,7 @@ public:
         slot.program.group = group;
         slot.cursor = 0;
         slot.stage = Stage::made;
+        slot.awaits.swap(awaited_);
         return number;
     }
     [[nodiscard]] StreamProgram& program(std::uint32_t number) { return slots_[number]->program; }
@@ -120,6 +122,43 @@ public:
         if (slots_[number]->stage == Stage::enqueued) --enqueued_;
         free_.push_back(number);
     }
+
+    /// Programs that begin from now on wait for what is on this stream. Errors: refused.
+    void wait_for(cudaStream_t stream) {
+        const CudaDeviceGuard here(ordinal_);
+        if (events_.empty()) events_.push_back(std::make_unique<CudaEvent>());
+        check_cuda(cudaEventRecord(events_.back()->get(), stream), "cudaEventRecord");
+        awaited_.push_back(std::move(events_.back()));
+        events_.pop_back();
+    }
+    /// What comes on this stream from now on waits for the program; false while that is not enqueued.
+    [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
+        Slot& slot = *slots_[number];
+        if (slot.stage == Stage::waits) pump();
+        if (slot.stage != Stage::enqueued && slot.stage != Stage::done) return false;
+        const CudaDeviceGuard here(ordinal_);
+        return expect(cudaStreamWaitEvent(stream, slot.event.get(), 0), "cudaStreamWaitEvent");
+    }
+
+    void begin_capture() {
+        const CudaDeviceGuard here(ordinal_);
+        graphs_.begin(stream_.get());
+    }
+    [[nodiscard]] std::shared_ptr<CudaGraph> end_capture() {
+        const CudaDeviceGuard here(ordinal_);
+        return graphs_.end();
+    }
+    /// NCCL's own threads enqueue what it has been asked for: not into a capture that has ended.
+    void drop_capture() {
+        if (!graphs_.capturing()) return;
+        const nanoseconds until = deadline_after(steady_now(), std::chrono::seconds(1));
+        for (Member& one : communicators_) {
+            while (one.communicator.state() == NcclCommunicator::State::busy && steady_now() < until)
+                std::this_thread::yield();
+        }
+        graphs_.stop();
+    }
+    [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
 
     /// Programs that were submitted and are not known to be done.
     [[nodiscard]] bool is_quiet() const { return waiting_.empty() && enqueued_ == 0; }
@@ -149,6 +188,26 @@ public:
     [[nodiscard]] void* register_memory(void* data, std::size_t bytes) {
         return communicators_.front().communicator.register_memory(data, bytes);
     }
+    /// Begins to register memory together with all ranks of a group. `window_is_open` says when that is done; `has_window` whether
+    /// NCCL made a window of it.
+    void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        window_ = {.group = group, .memory = std::move(memory), .bytes = bytes};
+    }
+    [[nodiscard]] bool window_is_open() {
+        pump();
+        if (!failure_.empty()) return false;
+        NcclCommunicator& communicator = of(window_.group);
+        if (window_.memory != nullptr) {
+            if (!is_quiet() || !ready(communicator)) return false;
+            const CudaDeviceGuard here(ordinal_);
+            if (!communicator.begin_window(std::exchange(window_.memory, nullptr), window_.bytes)) {
+                fail(concat({"NCCL: ", communicator.why()}), communicator.code() == ncclRemoteError);
+                return false;
+            }
+        }
+        return ready(communicator);
+    }
+    [[nodiscard]] bool has_window(std::uint64_t group) { return of(group).has_window(); }
     void deregister(void* registration) {
         if (!communicators_.empty()) communicators_.front().communicator.deregister(registration);
     }
@@ -163,6 +222,8 @@ public:
         const nanoseconds until = deadline_after(steady_now(), within);
         if (failure_.empty()) failure_ = "aborted";
         waiting_.clear();
+        drop_capture();
+        graphs_.drop_all();
         std::vector<NcclCommunicator*> all;
         for (Member& one : closing_) all.push_back(&one.communicator);
         for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
@@ -182,25 +243,35 @@ public:
         for (std::size_t i = communicators_.size(); i-- > 1;) closing_.push_back(std::move(communicators_[i]));
         if (communicators_.size() > 1) communicators_.resize(1);
         bool good = failure_.empty() && settle(until);
+        graphs_.drop_all();
         good = good && end_all(closing_, until) && end_all(communicators_, until);
         if (!good) abort(std::max<std::chrono::nanoseconds>(within, std::chrono::seconds(1)));
         slots_.clear();
+        events_.clear();
+        awaited_.clear();
         if (calm_) pool_.free_all(); // else it may still touch them: rather lost than wrong
     }
 
 private:
     static constexpr nanoseconds look_every = 1'000'000;
 
+    using Events = std::vector<std::unique_ptr<CudaEvent>>;
     enum class Stage : std::uint8_t { made, waits, enqueued, done };
     struct Slot {
         StreamProgram program;
         CudaEvent event;
+        Events awaits; ///< before its first call
         std::size_t cursor = 0;
         Stage stage = Stage::made;
     };
     struct Member {
         std::uint64_t group = 0;
         NcclCommunicator communicator;
+    };
+    struct Window {
+        std::uint64_t group = 0;
+        std::shared_ptr<std::byte> memory = nullptr; ///< to be registered
+        std::size_t bytes = 0;
     };
     struct Opening {
         std::uint64_t parent = 0;
@@ -223,6 +294,10 @@ private:
         failure_ = why;
         failed_remotely_ = remotely;
     }
+    bool expect(cudaError_t answer, const char* call) {
+        if (answer != cudaSuccess) fail(concat({call, ": ", words_of(answer)}), false);
+        return answer == cudaSuccess;
+    }
     bool ready(NcclCommunicator& one) {
         const auto state = one.state();
         if (state == NcclCommunicator::State::failed)
@@ -235,14 +310,21 @@ private:
         NcclCommunicator& communicator = of(slot.program.group);
         if (!ready(communicator)) return false;
         weighted_.drop(communicator.get());
-        if (slot.cursor == slot.program.calls.size()) {
-            if (const cudaError_t answer = cudaEventRecord(slot.event.get(), stream_.get()); answer != cudaSuccess) {
-                fail(concat({"cudaEventRecord: ", words_of(answer)}), false);
+        for (; !slot.awaits.empty(); slot.awaits.pop_back()) {
+            if (!expect(cudaStreamWaitEvent(stream_.get(), slot.awaits.back()->get(), 0), "cudaStreamWaitEvent"))
                 return false;
+            events_.push_back(std::move(slot.awaits.back()));
+        }
+        if (slot.cursor == slot.program.calls.size()) {
+            if (!expect(cudaEventRecord(slot.event.get(), stream_.get()), "cudaEventRecord")) return false;
+            waiting_.erase(0);
+            if (graphs_.capturing()) { // of a capture no event may be asked
+                slot.stage = Stage::done;
+                graphs_.count();
+                return true;
             }
             slot.stage = Stage::enqueued;
             ++enqueued_;
-            waiting_.erase(0);
             return true;
         }
         std::size_t end = slot.cursor;
@@ -259,7 +341,7 @@ private:
         for (Member& one : communicators_) {
             if (one.communicator.look() == NcclCommunicator::State::failed) static_cast<void>(ready(one.communicator));
         }
-        if (!is_quiet()) return;
+        if (!is_quiet() || graphs_.any()) return;
         for (Member& one : closing_) one.communicator.finalise();
         std::erase_if(closing_, [](Member& one) { return one.communicator.ended(); });
     }
@@ -292,11 +374,15 @@ private:
     std::vector<Member> communicators_; ///< the world's first
     std::vector<Member> closing_;
     Opening opening_;
+    Window window_;
     std::vector<std::unique_ptr<Slot>> slots_;
     List<std::uint32_t> free_;
     List<std::uint32_t> waiting_; ///< programs, as they were submitted
     std::uint32_t enqueued_ = 0;  ///< programs that are on the stream, as far as known
     WeightedSumOperation weighted_;
+    CudaGraphs graphs_;
+    Events events_;  ///< that are free
+    Events awaited_; ///< by the next program
     DevicePool pool_;
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
     std::string failure_;

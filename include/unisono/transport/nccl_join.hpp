@@ -130,8 +130,8 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
     const int rank = control.rank();
     const Environment environment = Environment::of_process();
     const NcclOptions all = options.with(environment);
-    const detail::NcclCard mine = detail::card_of_process(detail::host_number(), all.device, all.staged_bytes,
-                                                          detail::devices_are_shared(environment));
+    const detail::NcclCard mine =
+        detail::card_of_process(detail::host_number(), all, detail::devices_are_shared(environment));
     const std::vector<detail::NcclCard> cards = detail::gather_cards(control, mine, deadline);
     const std::vector<int> places = detail::place_ranks(cards);
     auto [world, entrance] = detail::join_messages(std::move(control), deadline, all.network);
@@ -145,7 +145,7 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
         world->abort(rank, fault);
         throw error(fault);
     }
-    Nccl made(world, rank, std::move(entrance), device, all.staged_bytes);
+    Nccl made(world, rank, std::move(entrance), device, all);
     wait_for_world(*world, rank, *device, deadline);
     return made;
 }
@@ -171,14 +171,18 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
         exchange.wait_ready();
         const MeetingPoint point = meet_over(exchange, rank, ranks, all.network);
         ControlPlane control = rendezvous(identity_of(rank, ranks), point, {.timeout = timeout, .linger = timeout});
-        NcclCard mine{.host = host_number(), .loaded = loaded_nccl(), .staged_bytes = all.staged_bytes};
+        NcclCard mine{.host = host_number(),
+                      .loaded = loaded_nccl(),
+                      .staged_bytes = all.staged_bytes,
+                      .check_every = static_cast<std::uint32_t>(all.check_every)};
         for (const NcclCard& card : gather_cards(control, mine, until)) {
-            if (card.staged_bytes != mine.staged_bytes)
-                throw error(ErrorCode::refused, "adopt: NcclOptions::staged_bytes differs between ranks");
+            if (card.staged_bytes != mine.staged_bytes || card.check_every != mine.check_every)
+                throw error(ErrorCode::refused,
+                            "adopt: NcclOptions::staged_bytes or check_every differs between ranks");
         }
         auto [world, entrance] = join_messages(std::move(control), until, all.network);
         device->begin_world(std::move(own));
-        return {world, rank, std::move(entrance), device, all.staged_bytes};
+        return {world, rank, std::move(entrance), device, all};
     } catch (...) {
         if (own.exists()) NcclCommunicator::abort({&own}, abort_within);
         throw;

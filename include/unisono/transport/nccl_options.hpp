@@ -20,6 +20,11 @@ struct NcclOptions {
     /// Equal on all ranks. 0: as UNISONO_NCCL_STAGED_BYTES says, else 65,536 (chosen, not measured).
     std::size_t staged_bytes = 0;
 
+    /// Every so many collectives by NCCL, counted in their group, ranks tell one another by messages what they have started, and compare
+    /// all since the last time; 0: as UNISONO_NCCL_CHECK_EVERY says, else 1. Equal on all ranks. More than 1 saves messages, a few
+    /// microseconds a call; but what differs in between is found later, and where NCCL hangs over it, at the deadline.
+    int check_every = 0;
+
     friend bool operator==(const NcclOptions&, const NcclOptions&) = default;
 
     /// With what the environment says where these say nothing. Errors: bad_input.
@@ -27,16 +32,21 @@ struct NcclOptions {
         NcclOptions all = *this;
         all.network = network.with(environment);
         if (device < -1) refuse_input({"NcclOptions::device is ", device, "; expected -1 or a device's number"});
-        if (all.staged_bytes != 0) return all;
-        all.staged_bytes = 65536;
-        if (const std::string* const said = environment.find("UNISONO_NCCL_STAGED_BYTES")) {
-            int bytes = 0;
-            if (!detail::parse_count(*said, 1 << 30, bytes) || bytes == 0)
-                refuse_input(
-                    {"UNISONO_NCCL_STAGED_BYTES must be a number from 1 to 2^30, found ", detail::quoted(*said)});
-            all.staged_bytes = static_cast<std::size_t>(bytes);
-        }
+        if (check_every < 0) refuse_input({"NcclOptions::check_every is ", check_every, "; expected 0 or more"});
+        if (all.staged_bytes == 0)
+            all.staged_bytes = static_cast<std::size_t>(said_by(environment, "UNISONO_NCCL_STAGED_BYTES", 65536));
+        if (all.check_every == 0) all.check_every = said_by(environment, "UNISONO_NCCL_CHECK_EVERY", 1);
         return all;
+    }
+
+private:
+    static int said_by(const Environment& environment, const char* name, int otherwise) {
+        const std::string* const said = environment.find(name);
+        if (said == nullptr) return otherwise;
+        int number = 0;
+        if (!detail::parse_count(*said, 1 << 30, number) || number == 0)
+            refuse_input({name, " must be a number from 1 to 2^30, found ", detail::quoted(*said)});
+        return number;
     }
 };
 

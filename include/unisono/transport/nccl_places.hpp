@@ -6,6 +6,7 @@
 
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/nccl_api.hpp"
+#include "unisono/transport/nccl_options.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -24,12 +25,17 @@ struct NcclCard {
     int loaded = 0;                        ///< NCCL's version
     bool shares = false;                   ///< NCCL_MULTI_RANK_GPU_ENABLE=1
     std::uint64_t staged_bytes = 0;
+    std::uint32_t check_every = 0;
     ncclUniqueId id = {}; ///< rank 0's counts
 };
 
-/// What this process has to say; problems are noted, not thrown: the others must hear of them.
-inline NcclCard card_of_process(std::uint64_t host, int wanted, std::size_t staged_bytes, bool shares) {
-    NcclCard card{.host = host, .wanted = wanted, .shares = shares, .staged_bytes = staged_bytes};
+/// What this process has to say, with options that the environment has completed; problems are noted, not thrown: the others must hear of them.
+inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, bool shares) {
+    NcclCard card{.host = host,
+                  .wanted = options.device,
+                  .shares = shares,
+                  .staged_bytes = options.staged_bytes,
+                  .check_every = static_cast<std::uint32_t>(options.check_every)};
     try {
         card.loaded = loaded_nccl();
         const int count = visible_devices();
@@ -55,6 +61,7 @@ inline Blob blob_of(const NcclCard& card) {
     out.u32(static_cast<std::uint32_t>(card.loaded));
     out.u32(card.shares ? 1 : 0);
     out.u64(card.staged_bytes);
+    out.u32(card.check_every);
     out.text(std::string_view(card.id.internal, sizeof card.id.internal));
     return out.take();
 }
@@ -70,6 +77,7 @@ inline bool read(const Blob& blob, NcclCard& card) {
     card.loaded = static_cast<std::int32_t>(in.u32());
     card.shares = in.u32() != 0;
     card.staged_bytes = in.u64();
+    card.check_every = in.u32();
     const std::string id = in.text();
     if (!in.good() || id.size() != sizeof card.id.internal) return false;
     std::memcpy(card.id.internal, id.data(), id.size());
@@ -112,6 +120,9 @@ inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
         if (card.staged_bytes != cards[0].staged_bytes)
             refuse_places(rank, concat({"rank ", rank, " has NcclOptions::staged_bytes ", card.staged_bytes,
                                         ", rank 0 ", cards[0].staged_bytes}));
+        if (card.check_every != cards[0].check_every)
+            refuse_places(rank, concat({"rank ", rank, " has NcclOptions::check_every ", card.check_every, ", rank 0 ",
+                                        cards[0].check_every}));
         std::size_t local = 0;
         std::size_t on_host = 0;
         for (std::size_t other = 0; other < cards.size(); ++other) {

@@ -10,6 +10,11 @@
 ///   run in the order in which they were submitted, whatever group they are of, one after the other.
 /// - `program_done(number)`: its last call has been carried out. `release_program(number)` gives the number back, done or aborted.
 /// - Calls with `open` set belong to one communication with the next one: their sends and receives meet at the same time.
+/// - `follow_program(number, stream)`: what comes on another stream of the device's from then on waits for the program; false
+///   while that is not enqueued. `wait_for(stream)` is the other way round, for programs that begin after it.
+/// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they are enqueued: nothing asks the
+///   device. `drop_capture` forgets what was captured, if anything was. Whoever has the graph may launch it in programs.
+/// - `check_every()`: of so many of its programs in a group ranks compare one, and by it those before.
 /// - After `abort` none of its calls touches memory any more.
 /// - Before a group of other ranks than the world's does anything, its ranks `open_group`, which all ranks of its parent call.
 
@@ -34,6 +39,7 @@ enum class StreamVerb : std::uint8_t {
     to_device,      ///< out = in of the host's, pinned
     to_host,        ///< the other way round
     combine,        ///< by a kernel of our own
+    launch,         ///< the graph at `in`
 };
 
 /// What the library's own reductions are.

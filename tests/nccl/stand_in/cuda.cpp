@@ -93,13 +93,18 @@ std::byte* seen_by_host(const void* of_device) { return arena().seen(of_device);
 void launch(cudaStream_t stream, std::function<void()> work) {
     const Lock lock(state().mutex);
     if (stream->untaken != 0) state().note("a kernel was launched while NCCL had not taken a call before it");
-    state().enqueue(stream, [work = std::move(work)](Lock&) { work(); });
+    state().enqueue(stream, [work = std::move(work)](Lock& held) {
+        held.unlock(); // it may take its time
+        work();
+        held.lock();
+    });
 }
 
 int device_of_thread() { return current_device; }
 
 cudaError_t take_of_device(void** memory, std::size_t bytes) {
     State& all = state();
+    if (all.breaks_capture()) return cudaErrorStreamCaptureUnsupported;
     if (bytes > all.behaviour.memory) return cudaErrorMemoryAllocation;
     *memory = arena().take(bytes);
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
@@ -150,6 +155,9 @@ const char* cudaGetErrorName(cudaError_t code) {
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureIsolation: return "cudaErrorStreamCaptureIsolation";
     default: return "cudaErrorInvalidValue";
     }
 }
@@ -191,6 +199,7 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     const Lock lock(state().mutex);
+    if (state().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
     *memory = std::malloc(bytes);
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
     state().pinned[*memory] = bytes;
@@ -208,6 +217,7 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
     const Lock lock(state().mutex);
+    if (state().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
     if (bytes != 0) std::memmove(arena().seen(to), arena().seen(from), bytes);
     return cudaSuccess;
 }
@@ -232,12 +242,22 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     --state().counts.streams;
     return cudaSuccess;
 }
+/// Nobody may ask what is not carried out.
+static bool asks_a_capture(const std::shared_ptr<Capture>& capture) {
+    if (capture == nullptr) return false;
+    capture->invalid = true;
+    state().note("what is being captured was asked whether it is done");
+    return true;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (asks_a_capture(stream->capture)) return cudaErrorStreamCaptureUnsupported;
     return stream->tasks.empty() && !stream->busy ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     Lock lock(state().mutex);
+    if (asks_a_capture(stream->capture)) return cudaErrorStreamCaptureUnsupported;
     state().changed.wait(lock, [&] { return stream->tasks.empty() && !stream->busy; });
     return cudaSuccess;
 }
@@ -257,11 +277,80 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const Lock lock(state().mutex);
     if (stream->untaken != 0) state().note("an event was recorded while NCCL had not taken a call before it");
+    event->capture = stream->capture;
     event->done = std::make_shared<bool>(false);
+    if (stream->capture != nullptr) return cudaSuccess;
     state().enqueue(stream, [done = event->done](Lock&) { *done = true; });
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     const Lock lock(state().mutex);
+    if (asks_a_capture(event->capture)) return cudaErrorStreamCaptureUnsupported;
     return *event->done ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    const Lock lock(state().mutex);
+    if (event->capture != nullptr && stream->capture == nullptr) { // it takes part from now on
+        stream->capture = event->capture;
+        stream->capture->streams.push_back(stream);
+    }
+    if (stream->capture != event->capture) {
+        stream->capture->invalid = true;
+        return cudaErrorStreamCaptureIsolation;
+    }
+    if (stream->capture != nullptr) return cudaSuccess; // the recording's order is one of those that are allowed
+    state().enqueue(stream, [done = event->done](Lock& held) { state().changed.wait(held, [&] { return *done; }); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+    const Lock lock(state().mutex);
+    if (mode != cudaStreamCaptureModeThreadLocal) state().note("a capture that other threads disturb");
+    if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    stream->capture = std::make_shared<Capture>();
+    stream->capture->streams.push_back(stream);
+    stream->capture->thread = std::this_thread::get_id();
+    state().captures.push_back(stream->capture);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    const Lock lock(state().mutex);
+    *graph = nullptr;
+    const std::shared_ptr<Capture> capture = stream->capture;
+    if (capture == nullptr || capture->streams.front() != stream) return cudaErrorInvalidValue;
+    if (stream->untaken != 0) state().note("a capture was ended while NCCL had not taken a call of it");
+    for (StandInStream* const one : capture->streams) one->capture = nullptr;
+    std::erase(state().captures, capture);
+    const std::shared_ptr<Recording> recording = std::move(capture->recording); // events know of the capture still
+    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    *graph = new StandInGraph{recording};
+    ++state().counts.graphs;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+    const Lock lock(state().mutex);
+    *made = new StandInGraphExec{graph->recording};
+    ++state().counts.graphs;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+    const Lock lock(state().mutex);
+    if (graph == nullptr) return cudaErrorInvalidValue;
+    if (!state().behaviour.launches) return cudaErrorLaunchFailure;
+    if (stream->untaken != 0) state().note("a graph was launched while NCCL had not taken a call before it");
+    for (const auto& one : graph->recording->at_launch) one();
+    for (const Task& one : graph->recording->tasks) state().enqueue(stream, one);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    const Lock lock(state().mutex);
+    delete graph;
+    --state().counts.graphs;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+    const Lock lock(state().mutex);
+    delete graph;
+    --state().counts.graphs;
+    return cudaSuccess;
 }

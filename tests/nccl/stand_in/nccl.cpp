@@ -49,6 +49,13 @@ struct Clique {
         std::vector<ncclComm_t> made;
     };
     std::map<int, Split> splits;
+    struct Windows {
+        int arrived = 0;
+        std::size_t bytes = 0;
+        std::vector<ncclWindow_t*> made;
+        std::vector<void*> memory;
+    };
+    std::map<int, Windows> windows;
 };
 
 std::map<std::string, std::shared_ptr<Clique>>& cliques() {
@@ -66,6 +73,10 @@ std::vector<Weight>& weights() {
 
 } // namespace
 
+struct StandInWindow {
+    void* memory = nullptr;
+};
+
 struct StandInCommunicator {
     std::shared_ptr<Clique> clique;
     int rank = 0;
@@ -76,13 +87,19 @@ struct StandInCommunicator {
     std::vector<StandInStream*> streams; ///< of the untaken
     ncclResult_t error = ncclSuccess;
     std::uint64_t collectives = 0;
-    int running = 0; ///< tasks that were enqueued and are not done
+    int running = 0;  ///< tasks that were enqueued and are not done
+    int captured = 0; ///< calls that graphs hold
     int splits = 0;
     bool splitting = false;
+    int windows = 0; ///< calls
+    bool opens_window = false;
     bool finalised = false, destroyed = false, aborted = false;
     std::vector<void*> registered;
+    std::vector<ncclWindow_t> open;
 
-    [[nodiscard]] bool busy() const { return !ready || !untaken.empty() || questions != 0 || splitting; }
+    [[nodiscard]] bool busy() const {
+        return !ready || !untaken.empty() || questions != 0 || splitting || opens_window;
+    }
 };
 
 namespace {
@@ -263,7 +280,13 @@ ncclResult_t take(const std::vector<std::pair<ncclComm_t, Call>>& calls) {
     for (const auto& [of, call] : calls) all.push_back(call);
     StandInStream* const stream = all[0].stream;
     const auto go = [one, all, stream] {
-        ++one->running;
+        if (stream->capture != nullptr) {
+            ++one->captured;
+            stream->capture->recording->at_launch.emplace_back([one] { ++one->running; });
+            stream->capture->recording->at_end.emplace_back([one] { --one->captured; });
+        } else {
+            ++one->running;
+        }
         state().enqueue(stream, [one, all](Lock& lock) {
             run_group(one, all, lock);
             --one->running;
@@ -299,7 +322,7 @@ ncclResult_t add(ncclComm_t one, Call call) {
 /// Answers one question to a communicator; with the lock held.
 ncclResult_t answer(ncclComm_t one) {
     if (one->error != ncclSuccess) return one->error;
-    if (one->splitting) return ncclInProgress;
+    if (one->splitting || one->opens_window) return ncclInProgress;
     if (!one->ready) {
         if (one->clique == nullptr || one->clique->arrived < one->clique->ranks) return ncclInProgress;
         if (one->questions > 0) --one->questions;
@@ -420,7 +443,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t one) {
     const Lock lock(state().mutex);
     if (one->busy()) state().note("a communicator was finalised while it was busy");
     if (one->finalised) state().note("a communicator was finalised twice");
+    if (one->captured != 0) state().note("a communicator was finalised while a graph held calls on it");
     if (!one->registered.empty()) state().note("a communicator was finalised while memory was registered with it");
+    if (!one->open.empty()) state().note("a communicator was finalised while it had windows");
     one->finalised = true;
     one->questions = state().behaviour.questions;
     ++state().counts.finalised;
@@ -438,6 +463,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t one) {
 ncclResult_t ncclCommAbort(ncclComm_t one) {
     Lock lock(state().mutex);
     if (one->destroyed || one->aborted) state().note("a communicator was aborted after its end");
+    if (one->captured != 0) state().note("a communicator was aborted while a graph held calls on it");
     state().changed.wait(lock, [&] { return !state().behaviour.abort_hangs; });
     one->aborted = true;
     for (StandInStream* const stream : one->streams) --stream->untaken;
@@ -446,6 +472,12 @@ ncclResult_t ncclCommAbort(ncclComm_t one) {
     for (void* const memory : one->registered) state().registered.erase(memory);
     state().counts.registrations -= static_cast<int>(one->registered.size());
     one->registered.clear();
+    for (const ncclWindow_t window : one->open) {
+        state().registered.erase(window->memory);
+        delete window;
+        --state().counts.windows;
+    }
+    one->open.clear();
     ++state().counts.aborted;
     end(one);
     state().changed.notify_all();
@@ -498,6 +530,47 @@ ncclResult_t ncclCommDeregister(ncclComm_t one, void* registration) {
     if (std::erase(one->registered, registration) == 0) state().note("what was not registered was deregistered");
     state().registered.erase(registration);
     --state().counts.registrations;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t one, void* memory, std::size_t bytes, ncclWindow_t* made, int flags) {
+    const Lock lock(state().mutex);
+    if (flags != NCCL_WIN_COLL_SYMMETRIC) state().note("a window of another kind");
+    if (one->busy()) state().note("a window was opened while the communicator was busy");
+    if (one->running != 0) state().note("a window was opened while something was going on on the communicator");
+    Clique& clique = *one->clique;
+    const auto ranks = static_cast<std::size_t>(clique.ranks);
+    const auto me = static_cast<std::size_t>(one->rank);
+    Clique::Windows& all = clique.windows[one->windows++];
+    all.made.resize(ranks);
+    all.memory.resize(ranks);
+    if (all.arrived != 0 && all.bytes != bytes) state().note("windows of different sizes");
+    all.bytes = bytes;
+    all.made[me] = made;
+    all.memory[me] = memory;
+    one->opens_window = true;
+    if (++all.arrived < clique.ranks) return ncclInProgress;
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const ncclComm_t member = clique.members[rank];
+        member->opens_window = false;
+        member->questions = state().behaviour.questions;
+        if (!state().behaviour.windows) continue; // *made stays null
+        *all.made[rank] = new StandInWindow{all.memory[rank]};
+        member->open.push_back(*all.made[rank]);
+        state().registered.insert(all.memory[rank]);
+        ++state().counts.windows;
+    }
+    return ncclInProgress;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t one, ncclWindow_t window) {
+    const Lock lock(state().mutex);
+    if (std::erase(one->open, window) == 0) {
+        state().note("what was no window was closed");
+        return ncclInvalidArgument;
+    }
+    state().registered.erase(window->memory);
+    delete window;
+    --state().counts.windows;
     return ncclSuccess;
 }
 

@@ -44,6 +44,8 @@ struct ncclConfig_t {
 };
 #define NCCL_CONFIG_INITIALIZER {1, 0}
 #define NCCL_SPLIT_NOCOLOR -1
+typedef struct StandInWindow* ncclWindow_t;
+#define NCCL_WIN_COLL_SYMMETRIC 0x01
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
@@ -64,6 +66,9 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes);
 ncclResult_t ncclMemFree(void* memory);
 ncclResult_t ncclCommRegister(ncclComm_t communicator, void* memory, std::size_t bytes, void** registration);
 ncclResult_t ncclCommDeregister(ncclComm_t communicator, void* registration);
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t communicator, void* memory, std::size_t bytes, ncclWindow_t* made, int flags);
+ncclResult_t ncclCommWindowDeregister(ncclComm_t communicator, ncclWindow_t window);
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* made, void* scalar, ncclDataType_t type, ncclScalarResidence_t where,
                                       ncclComm_t communicator);

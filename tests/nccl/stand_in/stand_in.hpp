@@ -4,7 +4,8 @@
 // the host at an address that only the stand-in may read and write: whoever else does, is ended by a signal, as on a GPU. Calls on
 // communicators answer ncclInProgress, and are carried out only when they have been asked for a few times. A call that
 // NCCL's documentation forbids is noted as misuse: on a busy communicator, an event recorded while a call is not yet taken, a
-// destruction before the end of the finalisation, use after it, memory that is freed while it is registered.
+// destruction before the end of the finalisation, use after it, memory that is freed while it is registered, an end while a graph
+// holds calls; and a question to what is being captured.
 #pragma once
 
 #include "cuda_runtime_api.h"
@@ -28,6 +29,8 @@ struct Behaviour {
     ncclResult_t failure = ncclSystemError;
     bool abort_hangs = false;
     std::size_t memory = std::size_t{1} << 40; ///< of a device: larger requests are refused
+    bool launches = true;                      ///< graphs; else an error
+    bool windows = true;                       ///< else windows are not to be had, as on machines without NVLink
 };
 /// For the time of a test.
 class Scene {
@@ -40,7 +43,7 @@ public:
 
 /// What there is of each.
 struct Counts {
-    int communicators = 0, streams = 0, events = 0, registrations = 0, operations = 0;
+    int communicators = 0, streams = 0, events = 0, registrations = 0, operations = 0, graphs = 0, windows = 0;
     std::size_t device_bytes = 0, pinned_bytes = 0;
     int finalised = 0, destroyed = 0, aborted = 0; ///< so far
     int in_progress = 0;                           ///< answers so far

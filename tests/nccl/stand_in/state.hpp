@@ -12,7 +12,10 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
+
+struct StandInStream;
 
 namespace stand_in {
 
@@ -20,16 +23,41 @@ using Lock = std::unique_lock<std::mutex>;
 /// Runs with the lock held, and may wait on `State::changed` with it.
 using Task = std::function<void(Lock&)>;
 
+/// What was enqueued while streams were captured, in that order.
+struct Recording {
+    std::vector<Task> tasks;
+    std::vector<std::function<void()>> at_launch, at_end;
+    ~Recording() {
+        for (const auto& one : at_end) one();
+    }
+};
+/// A capture under way.
+struct Capture {
+    std::shared_ptr<Recording> recording = std::make_shared<Recording>();
+    std::vector<StandInStream*> streams; ///< its origin first
+    std::thread::id thread;
+    bool invalid = false;
+};
+
 } // namespace stand_in
+
+struct StandInGraph {
+    std::shared_ptr<stand_in::Recording> recording;
+};
+struct StandInGraphExec {
+    std::shared_ptr<stand_in::Recording> recording;
+};
 
 struct StandInStream {
     std::deque<stand_in::Task> tasks;
     bool busy = false, ends = false;
     int untaken = 0; ///< calls that NCCL has not taken yet
+    std::shared_ptr<stand_in::Capture> capture;
 };
 
 struct StandInEvent {
     std::shared_ptr<bool> done = std::make_shared<bool>(true);
+    std::shared_ptr<stand_in::Capture> capture; ///< in which it was recorded
 };
 
 namespace stand_in {
@@ -42,11 +70,22 @@ struct State {
     std::vector<std::string> misuse, calls;
     std::set<const void*> registered; ///< memory
     std::map<void*, std::size_t> pinned;
+    std::vector<std::shared_ptr<Capture>> captures;
 
     void note(const std::string& what) { misuse.push_back(what); }
     void enqueue(StandInStream* stream, Task task) {
+        if (stream->capture != nullptr) return stream->capture->recording->tasks.push_back(std::move(task));
         stream->tasks.push_back(std::move(task));
         changed.notify_all();
+    }
+    /// A call that this thread's captures do not survive, if it has any: of memory, and of what is synchronous.
+    bool breaks_capture() {
+        bool broken = false;
+        for (const auto& one : captures) {
+            if (one->thread != std::this_thread::get_id()) continue;
+            one->invalid = broken = true;
+        }
+        return broken;
     }
 };
 State& state();

@@ -1,0 +1,259 @@
+// Unisono's kernels on one GPU beside a copy (cudaMemcpyAsync within the device), in the same run: as a part of its bandwidth. What a
+// kernel must read and write once is counted, whatever it does. They take turns, buffers are rewritten, and the beginning of each
+// result is compared with the host's, bit by bit.
+#include "support/report.hpp"
+
+#include <unisono/arithmetic/grid_sum.hpp>
+#include <unisono/optimizer/adam.hpp>
+#include <unisono/optimizer/sgd.hpp>
+#include <unisono/thrust.hpp>
+
+#include <thrust/device_vector.h>
+#include <thrust/host_vector.h>
+#include <thrust/sequence.h>
+#include <thrust/transform.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+
+namespace un = unisono;
+
+namespace {
+
+constexpr std::size_t looked_at = 4099; ///< elements that are compared with the host's
+
+void check(cudaError_t code, const char* call) {
+    if (code == cudaSuccess) return;
+    std::fprintf(stderr, "%s: %s\n", call, cudaGetErrorString(code));
+    std::exit(1);
+}
+
+/// Element i of the numbers number `salt`: between -1 and 1, all different.
+struct Number {
+    std::uint32_t salt;
+    UNISONO_ON_DEVICE float operator()(std::size_t i) const {
+        std::uint32_t x = static_cast<std::uint32_t>(i) * 2654435761u + salt * 40503u;
+        x ^= x >> 15;
+        x *= 2246822519u;
+        x ^= x >> 13;
+        return static_cast<float>(static_cast<std::int32_t>(x)) * 0x1p-31f;
+    }
+};
+
+using Floats = thrust::device_vector<float>;
+
+void fill(Floats& to, std::uint32_t salt) { thrust::tabulate(to.begin(), to.end(), Number{salt}); }
+std::vector<float> numbers(std::size_t count, std::uint32_t salt) {
+    std::vector<float> made(count);
+    for (std::size_t i = 0; i < count; ++i) made[i] = Number{salt}(i);
+    return made;
+}
+
+class Clock {
+public:
+    Clock() {
+        check(cudaEventCreate(&begin_), "cudaEventCreate");
+        check(cudaEventCreate(&end_), "cudaEventCreate");
+    }
+    Clock(const Clock&) = delete;
+    Clock& operator=(const Clock&) = delete;
+    ~Clock() {
+        static_cast<void>(cudaEventDestroy(begin_));
+        static_cast<void>(cudaEventDestroy(end_));
+    }
+    /// Seconds of the device.
+    double time(cudaStream_t stream, const std::function<void()>& work) {
+        check(cudaEventRecord(begin_, stream), "cudaEventRecord");
+        work();
+        check(cudaEventRecord(end_, stream), "cudaEventRecord");
+        check(cudaEventSynchronize(end_), "cudaEventSynchronize");
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, begin_, end_), "cudaEventElapsedTime");
+        return static_cast<double>(milliseconds) * 1e-3;
+    }
+
+private:
+    cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+template <class T>
+void compare_bits(const thrust::device_vector<T>& found, const std::vector<T>& wanted, const char* who) {
+    std::vector<T> host(wanted.size());
+    thrust::copy(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(wanted.size()), host.begin());
+    if (std::memcmp(host.data(), wanted.data(), wanted.size() * sizeof(T)) == 0) return;
+    std::fprintf(stderr, "%s: other bits than the host's\n", who);
+    std::exit(1);
+}
+
+/// A kernel: what it is, the bytes that it must touch for an element, and how its result is checked.
+struct Subject {
+    const char* name;
+    double bytes; ///< of an element
+    double goal;  ///< of the copy's bandwidth
+    std::function<void(std::uint32_t salt)> prepare;
+    std::function<void()> work;
+    std::function<void(std::uint32_t salt)> verify;
+};
+
+void measure(std::size_t count, const bench::Options& options, bench::Report& report) {
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreate(&stream), "cudaStreamCreate");
+    const auto policy = thrust::cuda::par_nosync.on(stream);
+    const un::ThrustArithmetic on(policy);
+    const un::ThrustArithmetic here(thrust::host);
+    const std::size_t few = std::min(count, looked_at);
+    Floats x(count), y(count), z(count);
+    thrust::device_vector<un::bfloat16> low(count);
+    thrust::device_vector<std::int64_t> image(count);
+    const auto in = [](Floats& of) { return std::span<const float>(un::span_of(of)); };
+    const un::OptimizerStep step{.learning_rate = 0.01, .number = 1, .gradient_scale = 0.5};
+    const un::Sgd sgd{.momentum = 0.9};
+    const un::AdamW adam{.weight_decay = 0.1};
+    un::ThrustOptimizerState<Floats> sgd_state(sgd.state(), count), adam_state(adam.state(), count);
+    const un::Grid grid = un::Grid::above<float>(1, 3);
+    const auto optimizer = [&](const auto& chosen, auto& state) {
+        return [&](std::uint32_t) {
+            fill(x, 1);
+            fill(y, 2);
+            std::remove_reference_t<decltype(state)> fresh(chosen.state(), count);
+            state = std::move(fresh);
+        };
+    };
+    const auto updated = [&](const auto& chosen) { // on the host, into bfloat16
+        std::vector<float> parameters = numbers(few, 1);
+        const std::vector<float> gradients = numbers(few, 2);
+        std::vector<un::bfloat16> image16(few);
+        un::ThrustOptimizerState<thrust::host_vector<float>> state(chosen.state(), few);
+        un::update_on(here, chosen, state.all(), std::span(parameters), std::span<const float>(gradients), step,
+                      un::NoClipping{}, std::span(image16));
+        compare_bits(x, parameters, "an optimizer's parameters");
+        compare_bits(low, image16, "an optimizer's image");
+    };
+    const auto two = [&](std::uint32_t salt) { fill(x, salt), fill(y, salt + 1); };
+    const std::vector<Subject> subjects{
+        {"Sgd, unscale, cast", 4 + 2 * 4 + 2 * 4 + 2, 0.9, optimizer(sgd, sgd_state),
+         [&] {
+             un::update_on(on, sgd, sgd_state.all(), un::span_of(x), in(y), step, un::NoClipping{}, un::span_of(low));
+         },
+         [&](std::uint32_t) { updated(sgd); }},
+        {"AdamW, unscale, cast", 4 + 2 * 4 + 4 * 4 + 2, 0.9, optimizer(adam, adam_state),
+         [&] {
+             un::update_on(on, adam, adam_state.all(), un::span_of(x), in(y), step, un::NoClipping{}, un::span_of(low));
+         },
+         [&](std::uint32_t) { updated(adam); }},
+        {"cast to bfloat16", 4 + 2, 0.9, two, [&] { on.cast(un::span_of(low), in(x)); },
+         [&](std::uint32_t salt) {
+             std::vector<un::bfloat16> wanted(few);
+             const std::vector<float> from = numbers(few, salt);
+             here.cast(std::span(wanted), std::span<const float>(from));
+             compare_bits(low, wanted, "cast");
+         }},
+        {"accumulate", 3 * 4, 0.9, two, [&] { on.accumulate(un::span_of(x), in(y), 0.3); },
+         [&](std::uint32_t salt) {
+             std::vector<float> wanted = numbers(few, salt);
+             const std::vector<float> from = numbers(few, salt + 1);
+             un::accumulate(std::span(wanted), std::span<const float>(from), 0.3);
+             compare_bits(x, wanted, "accumulate");
+         }},
+        {"weighted mean of 2", 3 * 4, 0.9, two,
+         [&] {
+             const std::array<const float*, 2> from{thrust::raw_pointer_cast(x.data()),
+                                                    thrust::raw_pointer_cast(y.data())};
+             const std::array<float*, 1> to{thrust::raw_pointer_cast(z.data())};
+             on.combine<float>(un::WeightedMean{1.0}, std::span<const float* const>(from), std::span<float* const>(to),
+                               count);
+         },
+         [&](std::uint32_t salt) {
+             const std::vector<float> a = numbers(few, salt), b = numbers(few, salt + 1);
+             std::vector<float> wanted(few);
+             for (std::size_t i = 0; i < few; ++i) wanted[i] = a[i] + b[i];
+             compare_bits(z, wanted, "weighted mean");
+         }},
+        {"to_grid", 2 * 4 + 8, 0.8, two, [&] { on.to_grid(un::span_of(image), in(x), 1.0, grid); },
+         [&](std::uint32_t salt) {
+             const std::vector<float> from = numbers(few, salt);
+             std::vector<std::int64_t> wanted(few);
+             un::to_grid(std::span(wanted), std::span<const float>(from), 1.0, grid);
+             compare_bits(image, wanted, "to_grid");
+         }},
+        {"reproducible sum of 2", 3 * 4, 0.8, two,
+         [&] {
+             const std::array<const float*, 2> from{thrust::raw_pointer_cast(x.data()),
+                                                    thrust::raw_pointer_cast(y.data())};
+             const std::array<float*, 1> to{thrust::raw_pointer_cast(z.data())};
+             on.combine_on_grid<float>(std::span<const float* const>(from), std::span<float* const>(to), count, 1.0,
+                                       grid);
+         },
+         [&](std::uint32_t salt) {
+             const std::vector<float> a = numbers(few, salt), b = numbers(few, salt + 1);
+             std::vector<std::int64_t> sum(few);
+             std::vector<float> wanted(few);
+             un::to_grid(std::span(sum), std::span<const float>(a), 1.0, grid);
+             un::add_to_grid(std::span(sum), std::span<const float>(b), 1.0, grid);
+             un::from_grid(std::span(wanted), std::span<const std::int64_t>(sum), grid);
+             compare_bits(z, wanted, "the reproducible sum");
+         }},
+    };
+    const auto device_wait = [&] { check(cudaStreamSynchronize(stream), "cudaStreamSynchronize"); };
+    Clock clock;
+    bench::Series copies{"copy", {}};
+    std::vector<bench::Series> times;
+    for (const Subject& one : subjects) times.push_back({one.name, {}});
+    const int rounds = options.quick ? 3 : 30;
+    for (int round = -1; round < rounds; ++round) { // the first one is not counted
+        const auto salt = static_cast<std::uint32_t>(round + 2) * 10;
+        two(salt);
+        check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        const double copied = clock.time(stream, [&] {
+            check(cudaMemcpyAsync(thrust::raw_pointer_cast(z.data()), thrust::raw_pointer_cast(x.data()),
+                                  count * sizeof(float), cudaMemcpyDeviceToDevice, stream),
+                  "cudaMemcpyAsync");
+        });
+        compare_bits(z, numbers(few, salt), "the copy");
+        if (round >= 0) copies.add(copied);
+        for (std::size_t k = 0; k < subjects.size(); ++k) {
+            const Subject& one = subjects[(k + static_cast<std::size_t>(round + 1)) % subjects.size()];
+            one.prepare(salt);
+            check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+            const double seconds = clock.time(stream, one.work);
+            device_wait();
+            one.verify(salt);
+            if (round >= 0) times[static_cast<std::size_t>(&one - subjects.data())].add(seconds);
+        }
+    }
+    const double bandwidth = 8.0 * static_cast<double>(count) / copies.median();
+    report.header({bench::in_words(count * sizeof(float)), "us", "spread", "GB/s", "of the copy", "goal"});
+    report.row({"copy", bench::format("%.1f", copies.median() * 1e6), bench::format("%.0f %%", copies.spread() * 100),
+                bench::format("%.0f", bandwidth * 1e-9), "", ""});
+    for (std::size_t k = 0; k < subjects.size(); ++k) {
+        const double rate = subjects[k].bytes * static_cast<double>(count) / times[k].median();
+        report.row({subjects[k].name, bench::format("%.1f", times[k].median() * 1e6),
+                    bench::format("%.0f %%", times[k].spread() * 100), bench::format("%.0f", rate * 1e-9),
+                    bench::format("%.0f %%", 100 * rate / bandwidth),
+                    bench::format("%.0f %%", 100 * subjects[k].goal)});
+        report.add({{"case", subjects[k].name},
+                    {"elements", count},
+                    {"times", times[k].json()},
+                    {"copy", copies.json()},
+                    {"of_copy", rate / bandwidth},
+                    {"goal", subjects[k].goal}});
+    }
+    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    const bench::Options options = bench::parse(argc, argv);
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        std::fprintf(stderr, "%s: no GPU is here, so there is nothing to measure\n", argv[0]);
+        return 2;
+    }
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
+    bench::Report report(std::string("gpu, kernels on ") + properties.name, options);
+    for (const std::size_t mebibytes : {16, 64, 256})
+        if (!options.quick || mebibytes == 64) measure(mebibytes * 1048576 / sizeof(float), options, report);
+}

@@ -1,0 +1,131 @@
+#pragma once
+
+/// \file
+/// A whole update as a graph of the device's: captured once, and launched over and over by one call of the host.
+///
+///     auto update = un::capture(world, [&] {
+///         backward<<<blocks, threads, 0, world.endpoint().stream()>>>(...);
+///         un::all_reduce(world, gradient.span());
+///         step<<<blocks, threads, 0, world.endpoint().stream()>>>(...);
+///     });
+///     for (int i = 0; i < steps; ++i) update.replay();
+///
+/// While it is captured nothing is carried out, so nothing asks the device what is done: a collective is over once all ranks have told
+/// one another that they capture the same. A replay sends no messages at all.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/group/group.hpp"
+#include "unisono/group/stream_runs.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+
+namespace schedule {
+
+/// A replay: no steps and no messages.
+struct Replay {
+    static constexpr Collective collective = Collective::replay;
+    static constexpr std::string_view name = "replay";
+    static constexpr bool mapped = false;
+    static constexpr bool single_blocks = true;
+    static constexpr bool transports_own = true;
+    Shape shape;
+
+    [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
+    [[nodiscard]] constexpr Cost cost() const { return {}; }
+    template <class Visit>
+    constexpr void round(std::uint32_t, Visit&&) const {}
+
+    friend constexpr bool operator==(const Replay&, const Replay&) = default;
+};
+static_assert(collective_schedule<Replay>);
+
+} // namespace schedule
+
+/// What `capture` returns. Move-only; the group, and all memory that was used in the capture, outlive it. All ranks replay the same
+/// graphs in the same order, among the other operations that they start on devices: that is not compared, and a rank that does
+/// not leaves the others waiting until their deadline.
+template <streaming_transport Transport>
+class Captured {
+public:
+    Captured(Captured&&) noexcept = default;
+    Captured& operator=(Captured&&) noexcept = default;
+
+    /// Launches it behind all that was started before, and waits. Errors: timeout after the group's timeout, peer_lost, aborted.
+    void replay() { start().wait(); }
+    /// The same without waiting. This stays until the operation is done.
+    [[nodiscard]] Operation start() {
+        detail::OperationRequest request;
+        request.plan = plan_;
+        request.count = graph_->programs();
+        request.stream.space = MemorySpace::device;
+        request.stream.graph = graph_.get();
+        return Operation(*engine_, engine_->start(*context_, request), context_->timeout);
+    }
+    /// How many of the library's operations are in it.
+    [[nodiscard]] std::size_t operations() const { return graph_->programs(); }
+
+private:
+    using Graph = decltype(std::declval<Transport&>().end_capture());
+    template <streaming_transport T, class Body>
+    friend Captured<T> capture(Group<T>& group, Body&& body);
+
+    Captured(Group<Transport>& group, Graph graph)
+        : engine_(&group.engine()), context_(&group.context()), plan_(&group.plan(schedule::Replay{group.shape()})),
+          graph_(std::move(graph)) {}
+
+    detail::Engine<Transport>* engine_;
+    detail::GroupContext* context_;
+    const detail::Plan* plan_;
+    Graph graph_;
+};
+
+/// Captures what `body()` enqueues on the transport's stream, `group.endpoint().stream()`, and on streams that follow it (`after`,
+/// `Operation::then`): kernels of the program's, and native collectives on memory of devices, in any group of the rank's. Collective:
+/// all ranks capture the same collectives; what differs is a mismatch, as ever. Operations that `body` starts, it waits for: that
+/// waits for messages, not for the device. Weights of WeightedMean are those of the capture.
+///
+/// Errors: bad_input (operations are in flight; data on the host, or a schedule of ours, whose buffers do not stay), refused (as CUDA
+/// says: a call that cannot be captured, such as to allocate memory), and what `body` throws. Any that comes from a capture which has
+/// begun ends the world, on all ranks: they may hold different halves of it.
+template <streaming_transport Transport, class Body>
+[[nodiscard]] Captured<Transport> capture(Group<Transport>& group, Body&& body) {
+    detail::check_member(group);
+    detail::Engine<Transport>& engine = group.engine();
+    if (!engine.is_idle()) refuse_input("capture: operations are in flight; expected that all have been waited for");
+    barrier(group);
+    Transport& transport = group.endpoint();
+    try {
+        {
+            const auto entry = engine.enter();
+            transport.begin_capture();
+        }
+        std::forward<Body>(body)();
+        if (!engine.is_idle()) refuse_input("capture: the body ended while an operation of its own was in flight");
+        const auto ended = [&] {
+            const auto entry = engine.enter();
+            return transport.end_capture();
+        };
+        Captured<Transport> made(group, ended());
+        barrier(group); // all ranks have it
+        return made;
+    } catch (...) {
+        const auto entry = engine.enter();
+        transport.drop_capture();
+        transport.abort({.code = ErrorCode::aborted,
+                         .rank = transport.rank(),
+                         .peer = -1,
+                         .operation = "capture",
+                         .sequence = 0,
+                         .message = concat({"rank ", transport.rank(), " threw during a capture"})});
+        throw;
+    }
+}
+
+UNISONO_NAMESPACE_END

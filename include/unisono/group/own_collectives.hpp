@@ -1,0 +1,115 @@
+#pragma once
+
+/// \file
+/// Collectives that a transport has of its own (schedule/transports_own.hpp): when they begin, and when they are done. Our messages
+/// beside them find mismatches and missing ranks; an operation is done when those have come and the transport is done.
+///
+/// One mechanism, and two moments to begin, since libraries differ in what they can be made to let go of:
+/// - MPI's cannot be cancelled, so it begins once all ranks are known to have come to the same one (here);
+/// - a device's stream can be aborted, so it is given its work as the operation starts, and the messages travel meanwhile
+///   (group/stream_runs.hpp).
+
+#include "unisono/group/operation_state.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A collective as the transport that runs it is told: whole, uncut.
+struct OwnCollective {
+    Collective what = Collective::all_reduce;
+    ReductionKind reduction = ReductionKind::none;
+    ElementType element = ElementType::opaque;
+    std::size_t element_bytes = 1;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    std::size_t count = 0;                ///< elements of the vector, or of each block where they are equal
+    std::span<const std::size_t> offsets; ///< else: where each rank's block begins, and the end
+    int rank = 0;
+    int world = 1;
+    int root = 0;
+
+    [[nodiscard]] std::size_t block(int of) const {
+        const auto i = static_cast<std::size_t>(of);
+        return offsets.empty() ? count : offsets[i + 1] - offsets[i];
+    }
+    [[nodiscard]] std::size_t all_blocks() const {
+        return offsets.empty() ? count * static_cast<std::size_t>(world) : offsets.back();
+    }
+};
+
+/// A transport that begins its own collectives in the order of tickets, which are drawn as operations start: so in the same order
+/// on all ranks. `begin_own(transport, collective, ticket)`, found by its arguments, never blocks. Defined by whoever brings the
+/// transport together with collectives (unisono/mpi_collectives.hpp).
+template <class T>
+concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
+    { transport.own_ticket() } -> std::same_as<std::uint32_t>;
+    { constant.is_turn_of(ticket) } -> std::same_as<bool>;
+    { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
+};
+
+inline OwnCollective own_collective_of(const OperationState& operation) {
+    const OperationRequest& request = operation.request;
+    const schedule::Shape& shape = request.plan->shape();
+    OwnCollective call{.what = request.plan->collective(),
+                       .reduction = request.reduction.kind,
+                       .element = request.element,
+                       .element_bytes = request.element_bytes,
+                       .input = request.input,
+                       .output = request.output,
+                       .count = request.partition.count,
+                       .offsets = {},
+                       .rank = shape.rank,
+                       .world = shape.world,
+                       .root = shape.root};
+    if (!request.input_counts.empty()) call.offsets = {operation.input_offsets.data(), operation.input_offsets.size()};
+    return call;
+}
+
+/// Where there is no stream that others could wait for.
+class WithoutStreams {
+public:
+    template <class Transport>
+    [[nodiscard]] bool follow(Transport&, const OperationState&, void*) {
+        refuse_input("then: the transport has no streams; expected one whose ranks have devices");
+    }
+};
+
+/// What the executor asks of all of them. For transports that have none: nothing.
+template <class Transport>
+class OwnRuns : public WithoutStreams {
+public:
+    /// The operation starts.
+    void begin(Transport&, GroupContext&, OperationState&) {}
+    /// Whether the transport is done with it; asked when its messages have come.
+    [[nodiscard]] bool done(Transport&, OperationState&) { return true; }
+    /// It is over: results go where they belong.
+    void end(Transport&, const OperationState&) {}
+};
+
+template <has_own_collectives Transport>
+class OwnRuns<Transport> : public WithoutStreams {
+public:
+    void begin(Transport& transport, GroupContext&, OperationState& operation) {
+        if (!operation.is_transports_own()) return;
+        operation.own_ticket = transport.own_ticket();
+        operation.own_begun = false;
+    }
+    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
+        if (!operation.is_transports_own()) return true;
+        if (!operation.own_begun) {
+            if (!transport.is_turn_of(operation.own_ticket)) return false; // while others are first
+            operation.own_begun = true;
+            begin_own(transport, own_collective_of(operation), operation.own_ticket);
+        }
+        return transport.own_done(operation.own_ticket);
+    }
+    void end(Transport&, const OperationState&) {}
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,307 @@
+// Graphs of the device's, and streams of the program's own: an update that is captured once and replayed, and collectives between
+// kernels with no host in between.
+#include "support.hpp"
+
+#ifndef UNISONO_TEST_ON_GPU
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+using stand_in::Scene;
+using test::Clean;
+using test::download;
+using test::Group;
+using test::upload;
+
+namespace {
+
+/// A stream of the program's.
+struct OwnStream {
+    un::detail::CudaStream stream = un::detail::CudaStream::make();
+    operator cudaStream_t() const { return stream.get(); }
+    void wait() const { un::detail::check_cuda(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize"); }
+};
+
+/// A kernel: each element becomes `change` of it.
+template <class Change>
+void launch(cudaStream_t stream, un::DeviceSpan<float> data, Change change) {
+    auto* const seen = reinterpret_cast<float*>(stand_in::seen_by_host(data.data()));
+    stand_in::launch(stream, [seen, count = data.size(), change] {
+        for (std::size_t i = 0; i < count; ++i) seen[i] = change(seen[i]);
+    });
+}
+
+/// Runs it on ranks of which some are to fail; the first line of what each was told.
+template <class Body>
+std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = 60s) {
+    std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
+    try {
+        un::run<un::Nccl>(ranks,
+                          [&](Group& world) {
+                              try {
+                                  body(world);
+                              } catch (const std::exception& failed) {
+                                  words[static_cast<std::size_t>(world.rank())] = failed.what();
+                                  throw;
+                              }
+                          },
+                          {.timeout = timeout});
+    } catch (const std::exception&) {
+    }
+    return words;
+}
+
+void expect_all(const std::vector<std::string>& words, const std::vector<std::string>& wanted) {
+    for (const std::string& one : words) BOOST_TEST(test::mentions(one, wanted), one);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(nccl_captured)
+
+/// gradient = 2 x, summed by all, and then added to the parameters: with x changed between replays.
+BOOST_AUTO_TEST_CASE(an_update_is_captured_once_and_replayed) {
+    const Clean clean;
+    static_cast<void>(stand_in::take_calls());
+    for (const int ranks : {1, 3}) {
+        test::Findings findings;
+        test::run(
+            ranks,
+            [&](Group& world) {
+                const auto x = upload(world, std::vector<float>(100, 1.0f));
+                const auto sum = upload(world, std::vector<float>(100, 0.0f));
+                const cudaStream_t stream = world.endpoint().stream();
+                auto update = un::capture(world, [&] {
+                    launch(stream, x.span(), [](float one) { return 2 * one; });
+                    un::all_reduce(world, x.span(), sum.span());
+                    un::broadcast(world, sum.span(), ranks - 1);
+                    launch(stream, sum.span(), [](float one) { return one + 1; });
+                });
+                findings.expect(update.operations() == 2, "operations");
+                findings.expect(download(sum.span())[0] == 0.0f, "a capture carries nothing out");
+                std::vector<float> others(10, 1.0f);
+                float expected = 1;
+                for (int i = 0; i < 5; ++i) {
+                    update.replay();
+                    expected *= 2;
+                    findings.expect(download(sum.span())[99] == expected * static_cast<float>(ranks) + 1, "a replay");
+                    un::all_reduce(world, others); // others between them
+                }
+                const std::uint64_t before = world.traffic().messages_sent;
+                update.replay();
+                findings.expect(world.traffic().messages_sent == before, "a replay sends nothing");
+            },
+            test::limit);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(groups_streams_and_several_graphs) {
+    const Clean clean;
+    const int ranks = test::at_most(4);
+    test::Findings findings;
+    test::run(
+        ranks,
+        [&](Group& world) {
+            std::optional<Group> half = world.split(world.rank() % 2, 0);
+            const auto halves = static_cast<float>(half->size());
+            const OwnStream mine;
+            const auto a = upload(world, std::vector<float>(50, 1.0f)), b = upload(world, std::vector<float>(50, 1.0f));
+            auto first = un::capture(world, [&] {
+                un::Operation sum = un::start_all_reduce(*half, a.span());
+                sum.then(mine);
+                launch(mine, a.span(), [](float one) { return one * 10; });
+                un::after(world, mine);
+                sum.wait();
+                un::all_reduce(world, a.span());
+            });
+            auto second = un::capture(world, [&] { un::all_reduce(world, b.span(), un::Max{}); });
+            un::Operation one = first.start(), two = second.start();
+            two.wait();
+            one.wait();
+            const auto all = static_cast<float>(ranks);
+            findings.expect(download(a.span())[49] == halves * 10 * all, "by a group, a stream, and all");
+            findings.expect(download(b.span())[49] == 1.0f, "the other graph");
+            half.reset(); // before the graph that has its calls
+            un::all_reduce(world, b.span());
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(what_goes_wrong_in_a_capture_is_every_ranks) {
+    const Clean clean;
+    const auto words = [&](const auto& body) {
+        return told(3, [&](Group& world) {
+            const auto data = upload(world, std::vector<float>(100, 1.0f));
+            static_cast<void>(un::capture(world, [&] { body(world, data.span()); }));
+        });
+    };
+    expect_all(words([](Group& world, un::DeviceSpan<float> data) {
+                   un::all_reduce(world, data.subspan(0, world.rank() == 1 ? 99u : 100u));
+               }),
+               {"100 float32", "99 float32"});
+    const auto thrown = words([](Group& world, un::DeviceSpan<float> data) {
+        if (world.rank() == 2) throw std::runtime_error("no more");
+        un::all_reduce(world, data);
+    });
+    BOOST_TEST(thrown[2] == "no more");
+    BOOST_TEST(test::mentions(thrown[0], {"rank 2 threw during a capture"}), thrown[0]);
+    expect_all(words([](Group& world, un::DeviceSpan<float>) {
+                   std::vector<float> host(100);
+                   un::all_reduce(world, host);
+               }),
+               {"capture", "data on the host"});
+    expect_all(words([](Group& world, un::DeviceSpan<float> data) {
+                   un::all_reduce(world, data, un::Sum{}, un::RingSchedule{});
+               }),
+               {"capture", "a schedule of ours"});
+    const auto memory = words([](Group& world, un::DeviceSpan<float>) {
+        if (world.rank() == 0) static_cast<void>(un::allocate_on_device<float>(world, 10)); // CUDA forbids it
+    });
+    BOOST_TEST(test::mentions(memory[0], {"ncclMemAlloc"}), memory[0]);
+    BOOST_TEST(test::mentions(memory[1], {"rank 0 threw during a capture"}), memory[1]);
+    const auto copied = words([](Group& world, un::DeviceSpan<float> data) {
+        if (world.rank() == 1) static_cast<void>(cudaMemcpy(data.data(), data.data(), 4, cudaMemcpyDeviceToDevice));
+        un::all_reduce(world, data);
+    });
+    BOOST_TEST(test::mentions(copied[1], {"cudaStreamEndCapture", "cudaErrorStreamCaptureInvalidated"}), copied[1]);
+}
+
+BOOST_AUTO_TEST_CASE(a_capture_begins_with_nothing_in_flight) {
+    const Clean clean;
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& world) {
+            const auto data = upload(world, std::vector<float>(100, 1.0f));
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            try {
+                static_cast<void>(un::capture(world, [] {}));
+                findings.expect(false, "a capture beside an operation");
+            } catch (const un::error& failed) {
+                findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
+            }
+            sum.wait();
+            auto empty = un::capture(world, [] {});
+            empty.replay();
+            findings.expect(empty.operations() == 0, "an empty one");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(a_replay_that_fails_or_does_not_end) {
+    const Clean clean;
+    const auto replay = [](Group& world, const auto& before) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        auto update = un::capture(world, [&] { un::all_reduce(world, data.span()); });
+        update.replay();
+        before();
+        update.replay();
+    };
+    {
+        const Scene scene({.launches = false});
+        expect_all(told(2,
+                        [&](Group& world) {
+                            const auto data = upload(world, std::vector<float>(100, 1.0f));
+                            un::capture(world, [&] { un::all_reduce(world, data.span()); }).replay();
+                        }),
+                   {"cudaErrorLaunchFailure"});
+    }
+    const auto words = told(
+        2,
+        [&](Group& world) {
+            replay(world, [&] {
+                if (world.rank() != 1) return;
+                for (int i = 0; i < 3000; ++i) { // does not come, but looks after its world
+                    std::this_thread::sleep_for(10ms);
+                    world.check();
+                }
+            });
+        },
+        2s);
+    expect_all(words, {"replay of a graph of 1 operations"});
+}
+
+/// The host has enqueued everything before the first kernel may begin.
+BOOST_AUTO_TEST_CASE(streams_of_the_programs_own_meet_collectives_without_the_host) {
+    const Clean clean;
+    const int ranks = test::at_most(3);
+    test::Findings findings;
+    std::atomic<bool> open = false;
+    std::atomic<int> ready = 0;
+    test::run(
+        ranks,
+        [&](Group& world) {
+            const OwnStream mine;
+            const auto data = upload(world, std::vector<float>(100, 1.0f));
+            const auto other = upload(world, std::vector<float>(100, 1.0f));
+            stand_in::launch(mine, [&] {
+                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
+            });
+            launch(mine, data.span(), [](float one) { return one * 3; });
+            un::after(world, mine);
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            sum.then(mine);
+            launch(mine, data.span(), [](float one) { return one + 1; });
+            un::after(world, mine);
+            un::Operation again = un::start_all_reduce(world, data.span());
+            findings.expect(!sum.poll() && !again.poll(), "done before its time");
+            if (++ready == ranks) open = true; // only now anything can happen on the devices
+            again.wait();
+            sum.wait();
+            sum.then(mine); // has been waited for: nothing to do
+            mine.wait();
+            const auto all = static_cast<float>(ranks);
+            findings.expect(download(data.span())[99] == (3 * all + 1) * all, "sum");
+            std::vector<float> host(100, 1.0f);
+            un::Operation on_host = un::start_all_reduce(world, host);
+            try {
+                on_host.then(mine);
+                findings.expect(false, "a stream behind data of the host");
+            } catch (const un::error& failed) {
+                findings.expect(failed.code() == un::ErrorCode::bad_input, failed.what());
+            }
+            on_host.wait();
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_all_ranks_register_together) {
+    for (const bool has_windows : {true, false}) {
+        const Clean clean;
+        const Scene scene({.windows = has_windows});
+        test::Findings findings;
+        un::DeviceMemory<float> kept;
+        test::run(
+            3,
+            [&](Group& world) {
+                auto all = un::allocate_windows<float>(world, 1000);
+                findings.expect((stand_in::counts().windows != 0) == has_windows, "windows");
+                findings.expect(world.endpoint().has_window(world.context().id) == has_windows, "has_window");
+                Group half = world.split(world.rank() == 1 ? 1 : 0, 0);
+                const auto some = un::allocate_windows<int>(half, 10);
+                static_cast<void>(un::allocate_windows<int>(half, 0)); // let go of at once
+                const std::vector<float> ones(1000, 1.0f);
+                un::detail::check_cuda(cudaMemcpy(all.data(), ones.data(), 4000, cudaMemcpyHostToDevice), "cudaMemcpy");
+                un::all_reduce(world, all.span().subspan(100, 500));
+                const auto now = download(all.span());
+                findings.expect(now[99] == 1.0f && now[100] == 3.0f && now[600] == 1.0f, "sum");
+                if (world.rank() == 1) kept = std::move(all); // outlives its world
+            },
+            test::limit);
+        kept = {};
+    }
+    const Clean clean;
+    const auto differing = told(3, [](Group& world) {
+        static_cast<void>(un::allocate_windows<float>(world, world.rank() == 2 ? 101u : 100u));
+    });
+    expect_all(differing, {"rank 2 asks for 404 bytes", "rank 0 for 400"});
+    const Scene scene({.memory = 1 << 20});
+    const auto refused = told(2, [](Group& world) { static_cast<void>(un::allocate_windows<float>(world, 1 << 20)); });
+    expect_all(refused, {"rank 0 has no memory for 4194304 bytes"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+#endif
