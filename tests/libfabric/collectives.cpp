@@ -1,6 +1,8 @@
 // Collectives over libfabric, on few ranks and many.
 #include "support.hpp"
 
+#include <unisono/hosts.hpp>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -110,6 +112,42 @@ BOOST_AUTO_TEST_CASE(memory_that_is_registered) { // as verbs and efa want it; n
                 un::barrier(group);
             }
             findings.expect(data[49'999] == 1024.0f && other[49'999] == 1024.0f, "sums");
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+BOOST_AUTO_TEST_CASE(memory_that_a_host_shares_is_registered_once) {
+    using Hosts = un::Hosts<un::Libfabric>;
+    const auto world = std::make_shared<un::detail::HostsWorld>(2, std::vector<std::string>{"a", "b"});
+    test::Findings findings;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            un::detail::FabricDevice device({}, false);
+            device.register_always();
+            const un::detail::FabricCard card = un::detail::card_of(device, {.eager_bytes = 1000});
+            un::detail::LibfabricWire wire(world->network(), rank, std::move(device), card.eager_bytes);
+            world->network()->publish(rank, card.text());
+            un::Group<Hosts> group{Hosts(world->places(),
+                                         un::SharedMemory(world->memory_of(rank), world->places().local_rank(rank)),
+                                         un::Libfabric(world->network(), rank, std::move(wire)))};
+            group.set_timeout(std::chrono::seconds(30));
+            un::Memory<float> data = group.allocate<float>(50'000);
+            std::vector<float> other(50'000, 1.0f);
+            std::fill(data.begin(), data.end(), 1.0f);
+            const auto send_often = [&](const auto& what) { // and count what that registers at the sender
+                const std::uint64_t before = group.endpoint().network().registrations();
+                for (int i = 0; i < 5; ++i) {
+                    if (rank == 0) un::send(group, what, 1);
+                    else un::receive(group, other, 0);
+                }
+                return group.endpoint().network().registrations() - before;
+            };
+            const std::uint64_t known = send_often(data), unknown = send_often(std::vector<float>(50'000, 1.0f));
+            findings.expect(group.endpoint().reaches(data.data(), 200'000), "shared");
+            findings.expect(rank != 0 || (known == 0 && unknown == 5), "registered once");
+            findings.expect(other[49'999] == 1.0f, "received");
         });
     }
     for (std::thread& thread : threads) thread.join();

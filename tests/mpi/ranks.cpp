@@ -4,6 +4,7 @@
 //     ranks throws     rank 1 throws: all are told
 //     ranks silent     rank 1 does not come: timeout
 //     ranks mismatch_large, silent_large  the same where MPI's own collective would run
+//     ranks silent_inside  rank 1 begins MPI's own collective with all others and looks no more at it: timeout
 #include "unisono/mpi.hpp"
 #include "unisono/unisono.hpp"
 
@@ -269,6 +270,17 @@ int work(const std::string& what) {
     }
     try {
         if (what == "throws" && world.rank() == 1) throw std::runtime_error("a model of rank 1's own");
+        if (what == "silent_inside") {
+            std::vector<float> values(2'000'000, 1.0f);
+            un::Operation sum = un::start_all_reduce(world, values);
+            if (world.rank() == 1) {
+                while (!world.endpoint().is_turn_of(1)) sum.poll(); // until it has begun the first
+                std::this_thread::sleep_for(std::chrono::seconds(5));
+            }
+            sum.wait();
+            std::printf("rank %d saw nothing\n", world.rank());
+            return 0;
+        }
         if (what.starts_with("silent") && world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
         const std::size_t count = what.ends_with("_large") ? 100000 : 10;
         std::vector<float> values(what.starts_with("mismatch") && world.rank() == 1 ? count + 1 : count);

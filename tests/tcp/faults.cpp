@@ -2,6 +2,7 @@
 #include "support.hpp"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -141,6 +142,26 @@ BOOST_AUTO_TEST_CASE(an_interface_by_its_address) {
         findings.expect(test::mentions(group.endpoint().address(), {"127.0.0.1:", "interface lo"}),
                         group.endpoint().address());
         un::barrier(group);
+    });
+}
+
+BOOST_AUTO_TEST_CASE(congestion_controls) {
+    const un::Environment said{{"UNISONO_TCP_CONGESTION", "reno"}};
+    BOOST_TEST(un::TcpOptions{}.with(said).congestion == "reno");
+    BOOST_TEST((un::TcpOptions{.congestion = "cubic"}.with(said).congestion == "cubic"));
+    std::atomic<int> sum = 0;
+    {
+        const test::Variable variable("UNISONO_TCP_CONGESTION", "reno"); // which every system has
+        un::run<un::Tcp>(2, [&](auto& world) {
+            std::vector<int> one{1};
+            un::all_reduce(world, one);
+            sum += one[0];
+        });
+    }
+    BOOST_TEST(sum == 4);
+    const auto shared = std::make_shared<un::Tcp::World>(2);
+    BOOST_CHECK_EXCEPTION(un::Tcp(shared, 0, {.congestion = "no_such"}), un::error, [](const un::error& e) {
+        return e.code() == un::ErrorCode::refused && test::mentions(e.what(), {"congestion control", "no_such"});
     });
 }
 

@@ -13,6 +13,7 @@ namespace un = unisono;
 struct Seen {
     const std::byte* at = nullptr;
     bool sent = false;
+    int sent_later = 0; ///< tokens of sends
     bool right = false;
     std::byte first{};
     void received(un::Token, const un::Envelope& envelope, const std::byte* data) {
@@ -23,7 +24,10 @@ struct Seen {
 
 struct Sink {
     Seen& seen;
-    void sent(un::Token) { seen.sent = true; }
+    void sent(un::Token) {
+        seen.sent = true;
+        ++seen.sent_later;
+    }
     void received(un::Token token, const un::Envelope& envelope, const std::byte* data) {
         seen.received(token, envelope, data);
     }
@@ -83,6 +87,41 @@ BOOST_AUTO_TEST_CASE(what_is_not_expected_touches_nothing) {
     BOOST_TEST(!landing_test::lands(1 << 20, 1 << 20, 4));             // another signature
     BOOST_TEST(!landing_test::lands((1 << 20) + 4, (1 << 20) + 4, 3)); // padding would come behind it
     BOOST_TEST(!landing_test::lands(16384, 16384, 3));                 // small ones come in one piece with others
+}
+
+BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // whose header is read alone
+    namespace un = unisono;
+    const auto shared = std::make_shared<un::Tcp::World>(2);
+    const un::Signature signature{.collective = 1, .schedule = 2, .count = 3};
+    constexpr std::size_t large = 100'000;
+    const std::vector<std::byte> from(large, std::byte{42});
+    const auto envelope = [&](std::uint64_t position, std::size_t bytes) {
+        return un::Envelope{{7, position}, signature, bytes};
+    };
+    std::thread peer([&] {
+        un::Tcp end(shared, 1);
+        landing_test::Seen sender;
+        int waits = 0;
+        for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) // nobody waits for these before the end
+            waits += end.post_send(0, envelope(bytes, bytes), from.data(), 1) ? 0 : 1;
+        waits += end.post_send(0, envelope(1, large), from.data(), 2) ? 0 : 1;
+        landing_test::drive(end, sender, [&] { return sender.sent_later == waits; });
+    });
+    {
+        un::Tcp end(shared, 0);
+        landing_test::Seen receiver;
+        receiver.first = std::byte{42};
+        end.post_receive_at(1, envelope(1, large), 6, nullptr); // to be combined: no place of its own
+        landing_test::drive(end, receiver, [&] { return receiver.at != nullptr; });
+        BOOST_TEST(receiver.right);
+        for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) {
+            receiver = {.first = std::byte{42}};
+            end.post_receive(1, {7, bytes}, 7);
+            landing_test::drive(end, receiver, [&] { return receiver.at != nullptr || receiver.right; });
+            BOOST_TEST(receiver.right, bytes << " bytes");
+        }
+        peer.join();
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

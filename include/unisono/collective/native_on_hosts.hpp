@@ -10,14 +10,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One rank a host, or all on one: as if nobody knew. Blocks of ranks that do not follow one another on their hosts: likewise.
+/// One rank a host, or all on one: as if nobody knew. Likewise blocks of ranks that take turns on hosts: there doubling and trees send most
+/// within hosts by themselves, as few bytes between them, and from all ranks at once.
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use) {
+    const HostMap& hosts = *group.hosts();
     constexpr bool of_blocks = What == Collective::all_gather || What == Collective::reduce_scatter ||
                                What == Collective::gather || What == Collective::scatter;
-    const HostMap& hosts = *group.hosts();
-    if (!hosts.has_levels() || (of_blocks && !hosts.in_rank_order()))
+    if (!hosts.has_levels() || (of_blocks && hosts.takes_turns()))
         return choose_on_equals<What>(group, family, request, root, use);
     const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.ring_bytes, .hosts = &hosts};
     return use(schedule_of<What>(levels, group.shape(root)));

@@ -53,9 +53,10 @@ UNISONO_INLINE void receive_step(Transport& transport, OperationState& operation
     const int peer = operation.group->world_rank(step.peer);
     if constexpr (requires { Transport::lands_from; }) { // what is not combined needs no staging
         const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
-        if (step.kind == schedule::StepKind::receive && bytes >= Transport::lands_from)
+        const bool lands = step.kind == schedule::StepKind::receive;
+        if (bytes >= Transport::lands_from)
             return transport.post_receive_at(peer, {tag_of(operation, lane, step), operation.signature, bytes}, token,
-                                             operation.target_of(lane, lane.cursor));
+                                             lands ? operation.target_of(lane, lane.cursor) : nullptr);
     }
     transport.post_receive(peer, tag_of(operation, lane, step), token);
 }

@@ -20,12 +20,6 @@ struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
         hosts.tree_across = values.size_bytes() < ring_bytes;
         return unisono::start_all_reduce(group, values, Sum{}, hosts);
     }
-    template <transport Transport, class T>
-    Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
-        const bool in_rank_order = to_all.hosts == nullptr || to_all.hosts->in_rank_order();
-        if (in_rank_order) return ScheduledReduction::sum_slices(group, values, counts);
-        return ScheduledReduction<RingSchedule>{}.sum_slices(group, values, counts);
-    }
 };
 
 } // namespace detail

@@ -7,7 +7,8 @@
 /// include it where it is used.
 ///
 /// Hosts have `ranks_per_host` ranks each, in rank order, and the last one may have fewer; or they are as a HostMap says, of any
-/// sizes and with ranks in any order (all_gather, reduce_scatter, gather and scatter: in rank order). One rank a host: a ring or tree of all ranks.
+/// sizes and with ranks in any order. Where the ranks of a host do not follow one another, the blocks of all_gather, reduce_scatter, gather and
+/// scatter take more messages, and as many bytes. One rank a host: a ring or tree of all ranks.
 /// One host: a tree. Each phase is a schedule of ring.hpp, tree.hpp or barrier.hpp on fewer ranks: what they combine, and in
 /// which order, is said there. Equal shapes and hosts give equal bits on all ranks.
 /// Source: N. T. Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
@@ -28,7 +29,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// `HierarchicalSchedule{.ranks_per_host = 8}`, or `{.hosts = group.hosts()}` where the transport knows them; the same on all
 /// ranks, which compare it. \throws error bad_input, when it is used: ranks_per_host is not at least 1; hosts of another number of
-/// ranks; a collective of blocks on hosts whose ranks do not follow one another
+/// ranks
 struct HierarchicalSchedule {
     static constexpr std::string_view name = "hierarchical";
     int ranks_per_host = 1;
@@ -41,10 +42,10 @@ struct HierarchicalSchedule {
         return {shape, layout(shape), tree_across};
     }
     [[nodiscard]] constexpr schedule::HierarchicalReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape, in_rank_order(shape)};
+        return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalAllGather all_gather(const schedule::Shape& shape) const {
-        return {shape, in_rank_order(shape)};
+        return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalBroadcast broadcast(const schedule::Shape& shape) const {
         return {shape, layout(shape)};
@@ -53,10 +54,10 @@ struct HierarchicalSchedule {
         return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalGather gather(const schedule::Shape& shape) const {
-        return {shape, in_rank_order(shape)};
+        return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::HierarchicalScatter scatter(const schedule::Shape& shape) const {
-        return {shape, in_rank_order(shape)};
+        return {shape, layout(shape)};
     }
     [[nodiscard]] constexpr schedule::DirectAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::HierarchicalBarrier barrier(const schedule::Shape& shape) const {
@@ -71,12 +72,6 @@ private:
         if (hosts != nullptr && hosts->ranks() != shape.world)
             refuse_input({"HierarchicalSchedule.hosts has ", hosts->ranks(), " ranks, the group ", shape.world});
         return hosts != nullptr ? schedule::HostLayout{.map = hosts} : schedule::HostLayout{.per_host = ranks_per_host};
-    }
-    [[nodiscard]] constexpr schedule::HostLayout in_rank_order(const schedule::Shape& shape) const {
-        if (hosts != nullptr && !hosts->in_rank_order())
-            refuse_input("HierarchicalSchedule moves blocks between hosts only where the ranks of each host follow one "
-                         "another; here they do not");
-        return layout(shape);
     }
 };
 static_assert(schedule_family<HierarchicalSchedule>);

@@ -2,7 +2,7 @@
 
 /// \file
 /// The hierarchical schedules of collectives whose ranks have blocks of their own: a host's blocks travel between hosts as one
-/// message. See hierarchical.hpp.
+/// message where its ranks follow one another; else as one for each run of ranks that do, and as many bytes. See hierarchical.hpp.
 
 #include "unisono/schedule/hosts.hpp"
 #include "unisono/schedule/ring.hpp"
@@ -25,11 +25,12 @@ struct HierarchicalAllGather {
     HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return up() + others() + at().levels_within(); }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return up() + ring() + at().levels_within(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return TreeGather{at().within()}.scratch_slots(); }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : 1; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : at().most_together(); }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
+        if (!here.in_rank_order()) return detail::counted(*this);
         const Cost within =
             detail::plus(TreeGather{here.within()}.cost(), TreeBroadcast{here.within()}.cost(), blocks());
         if (!here.is_head() || others() == 0) return within;
@@ -44,20 +45,19 @@ struct HierarchicalAllGather {
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         const auto here = at();
         if (r < up()) {
-            detail::round_within(
-                here, TreeGather{here.within()}, r, [&](Blocks one) { return here.shift(one); }, visit);
-        } else if (r < up() + others()) {
-            const auto gathered = [&](Blocks host) {
-                host.where = Buffer::output;
-                return here.unfold(host);
+            detail::runs_within(
+                here, TreeGather{here.within()}, r, [&](const Blocks& one) { return here.shift(one); }, visit);
+        } else if (r < up() + ring()) {
+            const auto gathered = [&](const Blocks& host) {
+                return detail::Hosts::elsewhere(here.unfold(host), Buffer::output);
             };
             const auto messages = [&](const Step& step) {
                 if (step.kind != StepKind::copy) visit(step); // it is there already
             };
-            detail::round_across(here, RingAllGather{here.across()}, r - up(), gathered, messages);
+            detail::runs_across(here, RingAllGather{here.across()}, r - up(), here.turns_of_host(), gathered, messages);
         } else {
             detail::round_within(
-                here, TreeBroadcast{here.within()}, r - up() - others(),
+                here, TreeBroadcast{here.within()}, r - up() - ring(),
                 [&](Blocks) { return output_blocks(0, blocks()); }, visit);
         }
     }
@@ -67,8 +67,11 @@ struct HierarchicalAllGather {
 
 private:
     [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
-    [[nodiscard]] constexpr std::uint32_t up() const { return std::max(1u, at().levels_within()); }
+    [[nodiscard]] constexpr std::uint32_t up() const {
+        return std::max(1u, at().levels_within()) * at().turns_of_host();
+    }
     [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
+    [[nodiscard]] constexpr std::uint32_t ring() const { return others() * at().turns_of_host(); }
 };
 static_assert(collective_schedule<HierarchicalAllGather>);
 
@@ -85,7 +88,7 @@ struct HierarchicalReduceScatter {
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
-        return shape.world == 1 ? 1 : 2 * at().levels_within() + others();
+        return shape.world == 1 ? 1 : at().levels_within() * (1 + at().turns_of_host()) + ring();
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         const auto here = at();
@@ -94,9 +97,10 @@ struct HierarchicalReduceScatter {
                             TreeScatter{here.within()}.scratch_slots());
         return sums() + RingReduceScatter{here.across()}.scratch_slots() * partial();
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : 1; }
+    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : at().most_together(); }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
+        if (!here.in_rank_order()) return detail::counted(*this);
         const Cost within = detail::plus(TreeScatter{here.within()}.cost(), TreeReduce{here.within()}.cost(), blocks());
         if (!here.is_head() || others() == 0) return within;
         const auto previous = detail::block_at(here.across(), -1);
@@ -118,21 +122,20 @@ struct HierarchicalReduceScatter {
                 return one.where == Buffer::input ? input_blocks(0, blocks()) : scratch_blocks(0, blocks(), 0);
             };
             detail::round_within(here, TreeReduce{here.within()}, r, everything, visit);
-        } else if (r < up + others()) {
-            const auto summed = [&](Blocks host) {
-                const Blocks range = here.unfold({host.where, host.first, host.count});
+        } else if (r < up + ring()) {
+            const auto summed = [&](const Blocks& host) {
+                const auto placed = here.unfold({host.where, host.first, host.count});
                 if (host.where == Buffer::scratch)
-                    return scratch_blocks(range.first, range.count, sums() + host.slot * partial());
-                return alone ? range : scratch_blocks(range.first, range.count, 0, range.first);
+                    return detail::Hosts::elsewhere(placed, Buffer::scratch, sums() + host.slot * partial());
+                return alone ? placed : detail::Hosts::in_order(placed);
             };
-            detail::round_across(here, RingReduceScatter{here.across()}, r - up, summed, visit);
+            detail::runs_across(here, RingReduceScatter{here.across()}, r - up, here.turns_of_host(), summed, visit);
         } else if (!alone) {
-            const auto own = [&](Blocks one) {
-                const Blocks shifted = here.shift(one);
-                return one.where == Buffer::input ? scratch_blocks(shifted.first, one.count, 0, shifted.first)
-                                                  : shifted;
+            const auto own = [&](const Blocks& one) {
+                const auto placed = here.shift(one);
+                return one.where == Buffer::input ? detail::Hosts::in_order(placed) : placed;
             };
-            detail::round_within(here, TreeScatter{here.within()}, r - up - others(), own, visit);
+            detail::runs_within(here, TreeScatter{here.within()}, r - up - ring(), own, visit);
         }
     }
 
@@ -142,6 +145,7 @@ struct HierarchicalReduceScatter {
 private:
     [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
+    [[nodiscard]] constexpr std::uint32_t ring() const { return others() * at().turns_of_host(); }
     /// Slots at a head: of its host's sums, and of the sum of another host's blocks that passes through.
     [[nodiscard]] constexpr std::uint32_t sums() const { return at().size() == 1 ? 0 : blocks(); }
     [[nodiscard]] constexpr std::uint32_t partial() const { return static_cast<std::uint32_t>(at().largest()); }
@@ -155,6 +159,10 @@ constexpr std::uint32_t passing_blocks(const Hosts& here) {
     return here.blocks_of(static_cast<std::uint32_t>(here.host()), TreePlace{here.across()}.subtree());
 }
 
+/// Rounds of trees within and across, of gather and scatter.
+constexpr std::uint32_t rounds_within(const Hosts& here) { return here.levels_within() * here.turns_of_host(); }
+constexpr std::uint32_t rounds_across(const Hosts& here) { return here.levels_across() * here.turns_of_hosts(); }
+
 /// Slots for what passes through a rank in gather and scatter.
 constexpr std::uint32_t passing_slots(const Hosts& here) {
     if (!here.is_head()) return TreeGather{here.within()}.scratch_slots();
@@ -164,10 +172,9 @@ constexpr std::uint32_t passing_slots(const Hosts& here) {
 }
 
 /// Blocks of this host in gather and scatter. `end` is where a root has everything; another head has it in scratch.
-constexpr Blocks within_host(const Hosts& here, const Blocks& one, Buffer end) {
-    const Blocks shifted = here.shift(one);
-    if (one.where != end || here.is_root()) return shifted;
-    return scratch_blocks(shifted.first, one.count, 0, one.first);
+constexpr PlacedBlocks within_host(const Hosts& here, const Blocks& one, Buffer end) {
+    if (one.where != end || here.is_root()) return here.shift(one);
+    return here.shift({Buffer::scratch, one.first, one.count, 0, one.first});
 }
 
 /// A round among heads of gather and scatter. `begin` is where a rank has its own block: of a head with company its host's
@@ -176,13 +183,12 @@ template <class Schedule, class Visit>
 constexpr void pass_across(const Hosts& here, const Schedule& schedule, std::uint32_t r, Buffer begin, Visit& visit) {
     const bool alone = here.size() == 1;
     const auto place = [&here, alone, begin](const Blocks& hosts) {
-        const Blocks unfolded = here.unfold(hosts);
-        return hosts.where != begin || alone ? unfolded : scratch_blocks(unfolded.first, unfolded.count, 0);
+        return here.unfold(hosts.where != begin || alone ? hosts : scratch_blocks(hosts.first, hosts.count, 0));
     };
     const auto passed = [&](const Step& step) {
         if (alone || step.kind != StepKind::copy) visit(step);
     };
-    round_across(here, schedule, r, place, passed);
+    runs_across(here, schedule, r, here.turns_of_hosts(), place, passed);
 }
 
 } // namespace detail
@@ -199,12 +205,13 @@ struct HierarchicalGather {
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
-        return shape.world == 1 ? 1 : at().levels_within() + at().levels_across();
+        return shape.world == 1 ? 1 : detail::rounds_within(at()) + detail::rounds_across(at());
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::passing_slots(at()); }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
+        if (!here.in_rank_order()) return detail::counted(*this);
         const Cost within = TreeGather{here.within()}.cost();
         if (!here.is_head() || here.hosts() == 1) return within;
         Cost across = TreeGather{here.across()}.cost();
@@ -216,11 +223,11 @@ struct HierarchicalGather {
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         if (shape.world == 1) return detail::copy_through(0, visit);
         const auto here = at();
-        const std::uint32_t up = here.levels_within();
+        const std::uint32_t up = detail::rounds_within(here);
         if (r < up) {
             if (here.size() == 1) return;
-            const auto own = [&](Blocks one) { return detail::within_host(here, one, Buffer::output); };
-            detail::round_within(here, TreeGather{here.within()}, r, own, visit);
+            const auto own = [&](const Blocks& one) { return detail::within_host(here, one, Buffer::output); };
+            detail::runs_within(here, TreeGather{here.within()}, r, own, visit);
         } else if (here.hosts() > 1) {
             detail::pass_across(here, TreeGather{here.across()}, r - up, Buffer::input, visit);
         }
@@ -246,12 +253,13 @@ struct HierarchicalScatter {
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
-        return shape.world == 1 ? 1 : at().levels_across() + at().levels_within();
+        return shape.world == 1 ? 1 : detail::rounds_across(at()) + detail::rounds_within(at());
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::passing_slots(at()); }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
+        if (!here.in_rank_order()) return detail::counted(*this);
         const Cost within = TreeScatter{here.within()}.cost();
         if (!here.is_head() || here.hosts() == 1) return within;
         Cost across = TreeScatter{here.across()}.cost();
@@ -263,11 +271,11 @@ struct HierarchicalScatter {
     constexpr void round(std::uint32_t r, Visit&& visit) const {
         if (shape.world == 1) return detail::copy_through(0, visit);
         const auto here = at();
-        const std::uint32_t across = here.levels_across();
+        const std::uint32_t across = detail::rounds_across(here);
         if (r < across) return detail::pass_across(here, TreeScatter{here.across()}, r, Buffer::output, visit);
         if (here.size() == 1) return;
         const auto own = [&](const Blocks& one) { return detail::within_host(here, one, Buffer::input); };
-        detail::round_within(here, TreeScatter{here.within()}, r - across, own, visit);
+        detail::runs_within(here, TreeScatter{here.within()}, r - across, own, visit);
     }
 
     [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }

@@ -7,6 +7,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,13 +35,22 @@ public:
             for (std::size_t rank = 0; rank < ranks; ++rank) {
                 if (host_of_[rank] != static_cast<int>(host)) continue;
                 positions_[rank] = static_cast<int>(ranks_.size());
-                in_rank_order_ = in_rank_order_ && ranks_.size() == rank;
+                const int position = static_cast<int>(ranks_.size());
+                const bool goes_on = position != 0 && ranks_.back() + 1 == static_cast<int>(rank);
+                run_begin_.push_back(goes_on ? run_begin_.back() : position);
+                runs_ += goes_on ? 0 : 1;
                 ranks_.push_back(static_cast<int>(rank));
             }
             const int size = static_cast<int>(ranks_.size()) - first_.back();
+            int runs = 1;
+            for (int i = first_.back() + 1; i < first_.back() + size; ++i) runs += starts_run(i) ? 1 : 0;
             first_.push_back(static_cast<int>(ranks_.size()));
             if (size > largest_) largest_ = size;
+            if (runs > most_runs_) most_runs_ = runs;
         }
+        takes_turns_ = std::has_single_bit(ranks) && std::has_single_bit(seen.size());
+        for (std::size_t rank = 0; rank < ranks; ++rank)
+            takes_turns_ = takes_turns_ && host_of_[rank] == static_cast<int>(rank % seen.size());
         for (const int host : host_of_) hash_ = (hash_ ^ static_cast<std::uint32_t>(host + 1)) * 16777619u;
     }
 
@@ -55,7 +65,14 @@ public:
     [[nodiscard]] int position(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
     [[nodiscard]] int rank_at(int position) const { return ranks_[static_cast<std::size_t>(position)]; }
     /// Whether each rank is at its own position: each host's ranks follow one another.
-    [[nodiscard]] bool in_rank_order() const { return in_rank_order_; }
+    [[nodiscard]] bool in_rank_order() const { return runs_ <= 1; }
+    /// Runs are positions whose ranks follow one another, as far as they do: one where ranks are in rank order. Where the run of a
+    /// position begins, how many there are, and with how many of them a host has to do at the most.
+    [[nodiscard]] int run_begin(int position) const { return run_begin_[static_cast<std::size_t>(position)]; }
+    [[nodiscard]] int runs() const { return runs_; }
+    [[nodiscard]] int most_runs() const { return most_runs_; }
+    /// Whether ranks take turns on hosts, powers of two of both. Then ranks at distances that are larger powers of two share a host.
+    [[nodiscard]] bool takes_turns() const { return takes_turns_; }
     /// Whether there are several hosts, and one of them has several ranks: two levels.
     [[nodiscard]] bool has_levels() const { return hosts() > 1 && largest() > 1; }
     /// For comparing between ranks.
@@ -68,12 +85,17 @@ public:
     }
 
 private:
+    [[nodiscard]] bool starts_run(int position) const { return run_begin(position) == position; }
+
     detail::List<int> host_of_;   ///< by rank
     detail::List<int> positions_; ///< by rank
     detail::List<int> ranks_;     ///< by position
     detail::List<int> first_;     ///< by host, and one more
+    detail::List<int> run_begin_; ///< by position
     int largest_ = 0;
-    bool in_rank_order_ = true;
+    int runs_ = 0;
+    int most_runs_ = 1; ///< of a host
+    bool takes_turns_ = false;
     std::uint32_t hash_ = 2166136261u; // FNV-1a
 };
 

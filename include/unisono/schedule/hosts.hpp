@@ -13,6 +13,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
+/// Blocks of ranks by their positions. In scratch they lie in a region of slots: from `slot` on those of the positions from `start` on,
+/// around the circle of `size` positions that begins with `circle`. Of size 0: from `slot` on the blocks of all ranks in rank order.
+struct PlacedBlocks {
+    Buffer where = Buffer::input;
+    std::uint32_t first = 0, count = 0;
+    std::uint32_t slot = 0, start = 0, circle = 0, size = 0;
+};
+
 /// Hosts as a layout says. One rank of each host is its *head*, which alone speaks with other hosts: the root on its own host,
 /// elsewhere the first.
 struct Hosts {
@@ -61,7 +69,23 @@ struct Hosts {
         return ceil_log2(static_cast<std::uint32_t>(hosts()));
     }
 
-    // Blocks that belong to ranks: of hosts whose ranks follow one another.
+    // Blocks that belong to ranks. In the program's memory they are in rank order; schedules within and across hosts see positions. So
+    // what is one message to them is one for each run of ranks that follow one another.
+
+    static constexpr std::uint32_t runs_a_round = 8; ///< a step has so many parts, twice
+    /// Rounds that a round takes within a host or with the blocks of one host; and of a round with those of several.
+    [[nodiscard]] constexpr std::uint32_t turns_of_host() const {
+        return layout.map == nullptr ? 1 : turns(layout.map->most_runs());
+    }
+    [[nodiscard]] constexpr std::uint32_t turns_of_hosts() const {
+        return layout.map == nullptr ? 1 : turns(layout.map->runs());
+    }
+    /// Messages for the blocks of one host in a round, at the most.
+    [[nodiscard]] constexpr std::uint32_t most_together() const {
+        if (layout.map == nullptr) return 1;
+        return std::min(runs_a_round, static_cast<std::uint32_t>(layout.map->most_runs()));
+    }
+    [[nodiscard]] constexpr bool in_rank_order() const { return layout.map == nullptr || layout.map->in_rank_order(); }
 
     /// Blocks of ranks before a host; of `count` hosts from one on, around the circle.
     [[nodiscard]] constexpr std::uint32_t block(std::uint32_t host) const {
@@ -73,19 +97,52 @@ struct Hosts {
         return block(all) - block(host) + block(host + count - all);
     }
 
-    /// Blocks of hosts as blocks of ranks. A run in scratch begins at slot 0, or it has wrapped around: then it goes on
-    /// with block 0 behind those of the last hosts.
-    [[nodiscard]] constexpr Blocks unfold(const Blocks& of_hosts) const {
+    /// Blocks of hosts as blocks of ranks. Those in scratch begin at slot 0, or they have wrapped around: then they go on with
+    /// block 0 behind those of the last hosts.
+    [[nodiscard]] constexpr PlacedBlocks unfold(const Blocks& of_hosts) const {
         const std::uint32_t begin = block(of_hosts.first);
         const auto all = static_cast<std::uint32_t>(hosts());
-        return {of_hosts.where, begin, block(of_hosts.first + of_hosts.count) - begin,
-                of_hosts.slot == 0 ? 0 : block(all) - block(all - of_hosts.slot),
-                begin - block(of_hosts.first - of_hosts.ahead)};
+        const std::uint32_t start = of_hosts.slot == 0 ? of_hosts.first - of_hosts.ahead : all - of_hosts.slot;
+        return {of_hosts.where, begin, block(of_hosts.first + of_hosts.count) - begin, 0, block(start), 0, block(all)};
     }
-    /// Blocks of this host's ranks as blocks of the world's.
-    [[nodiscard]] constexpr Blocks shift(Blocks of_host) const {
-        of_host.first += block(static_cast<std::uint32_t>(host()));
-        return of_host;
+    /// Blocks of this host's ranks as blocks of the world's, likewise.
+    [[nodiscard]] constexpr PlacedBlocks shift(const Blocks& of_host) const {
+        const std::uint32_t begin = block(static_cast<std::uint32_t>(host()));
+        const auto all = static_cast<std::uint32_t>(size());
+        const std::uint32_t start = of_host.slot == 0 ? of_host.first - of_host.ahead : all - of_host.slot;
+        return {of_host.where, begin + of_host.first, of_host.count, 0, begin + start, begin, all};
+    }
+    /// The same blocks in the program's memory or in scratch, from a slot on.
+    static constexpr PlacedBlocks elsewhere(PlacedBlocks blocks, Buffer where, std::uint32_t slot = 0) {
+        blocks.where = where;
+        blocks.slot = slot;
+        return blocks;
+    }
+    /// The same blocks in scratch that holds those of all ranks in rank order.
+    static constexpr PlacedBlocks in_order(const PlacedBlocks& blocks) {
+        return {Buffer::scratch, blocks.first, blocks.count};
+    }
+
+    /// The first of these blocks, from the one at a position on, as far as ranks follow one another.
+    [[nodiscard]] constexpr Blocks run_from(const PlacedBlocks& blocks, std::uint32_t position) const {
+        std::uint32_t end = position + 1;
+        while (end != blocks.first + blocks.count && run_begin(end) == run_begin(position)) ++end;
+        const auto rank = static_cast<std::uint32_t>(rank_at(static_cast<int>(position)));
+        if (blocks.where != Buffer::scratch) return {blocks.where, rank, end - position};
+        if (blocks.size == 0) return scratch_blocks(rank, end - position, blocks.slot, rank);
+        const bool wrapped = position < blocks.start;
+        const std::uint32_t begin = std::max(run_begin(position), wrapped ? blocks.circle : blocks.start);
+        const std::uint32_t behind = wrapped ? blocks.size - blocks.start + begin : begin - blocks.start;
+        return scratch_blocks(rank, end - position, blocks.slot + behind, position - begin);
+    }
+
+private:
+    static constexpr std::uint32_t turns(int runs) {
+        return (static_cast<std::uint32_t>(runs) + runs_a_round - 1) / runs_a_round;
+    }
+    [[nodiscard]] constexpr std::uint32_t run_begin(std::uint32_t position) const {
+        return layout.map == nullptr ? 0
+                                     : static_cast<std::uint32_t>(layout.map->run_begin(static_cast<int>(position)));
     }
 };
 
@@ -100,6 +157,28 @@ constexpr auto renaming(Peer peer, Place place, Visit& visit) {
     };
 }
 
+/// The same of blocks of ranks, which `place` gives as PlacedBlocks: a step for each run of them, of which this turn has some.
+template <class Peer, class Place, class Visit>
+constexpr auto in_runs(const Hosts& at, std::uint32_t turn, Peer peer, Place place, Visit& visit) {
+    return [&at, turn, peer, place, &visit](Step step) {
+        if (step.peer != everyone) step.peer = peer(step.peer);
+        const bool reads = step.source.count != 0, writes = step.target.count != 0;
+        const PlacedBlocks source = reads ? place(step.source) : PlacedBlocks{};
+        const PlacedBlocks target = writes ? place(step.target) : PlacedBlocks{};
+        const PlacedBlocks& all = reads ? source : target; // where there are both, they are the same blocks
+        const std::uint8_t part = step.part;
+        std::uint32_t number = 0;
+        for (std::uint32_t position = all.first; position != all.first + all.count; ++number) {
+            if (reads) step.source = at.run_from(source, position);
+            if (writes) step.target = at.run_from(target, position);
+            position += reads ? step.source.count : step.target.count;
+            if (number / Hosts::runs_a_round != turn) continue;
+            step.part = static_cast<std::uint8_t>(2 * (number % Hosts::runs_a_round) + part);
+            visit(step);
+        }
+    };
+}
+
 /// A schedule's round as a round among the ranks of this host. What it calls blocks `place` makes blocks of the world.
 template <class Schedule, class Place, class Visit>
 constexpr void round_within(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
@@ -108,11 +187,47 @@ constexpr void round_within(const Hosts& at, const Schedule& schedule, std::uint
     schedule.round(r, renaming([&at, first](int peer) { return at.rank_at(first + peer); }, place, visit));
 }
 
+/// The same of blocks of ranks. A round takes as many turns as `turns_of_host` says.
+template <class Schedule, class Place, class Visit>
+constexpr void runs_within(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
+    const std::uint32_t round = r / at.turns_of_host();
+    if (round >= schedule.rounds()) return;
+    const int first = at.first(at.host());
+    const auto peer = [&at, first](int of_host) { return at.rank_at(first + of_host); };
+    schedule.round(round, in_runs(at, r % at.turns_of_host(), peer, place, visit));
+}
+
+/// The same of blocks of ranks among the heads of all hosts. A round takes so many turns.
+template <class Schedule, class Place, class Visit>
+constexpr void runs_across(const Hosts& at, const Schedule& schedule, std::uint32_t r, std::uint32_t turns, Place place,
+                           Visit& visit) {
+    if (!at.is_head() || r / turns >= schedule.rounds()) return;
+    schedule.round(r / turns, in_runs(
+                                  at, r % turns, [&at](int host) { return at.head(host); }, place, visit));
+}
+
 /// The same among the heads of all hosts.
 template <class Schedule, class Place, class Visit>
 constexpr void round_across(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
     if (!at.is_head() || r >= schedule.rounds()) return;
     schedule.round(r, renaming([&at](int host) { return at.head(host); }, place, visit));
+}
+
+/// What a schedule costs, by looking.
+template <class Schedule>
+constexpr Cost counted(const Schedule& schedule) {
+    Cost cost;
+    for (std::uint32_t r = 0; r < schedule.rounds(); ++r) {
+        std::uint64_t messages = 0;
+        schedule.round(r, [&](const Step& step) {
+            if (step.kind == StepKind::copy) return;
+            ++messages;
+            if (step.kind == StepKind::send) ++cost.messages, cost.blocks_sent += step.source.count;
+            if (step.kind == StepKind::receive_combine) cost.blocks_combined += step.source.count;
+        });
+        cost.rounds += messages != 0 ? 1 : 0;
+    }
+    return cost;
 }
 
 /// The sum of two phases' costs, the second with blocks that are so many times larger.

@@ -15,7 +15,8 @@
 ///   `handler.begin(peer, envelope, room)`: a message is coming that the wire wants to put somewhere; gives the number of an arrival
 ///   whose `handler.memory(arrival)` has room for `room` bytes (the wire may want more than the message has, for padding), and stays
 ///   until `handler.complete(arrival)`, or until the wire is forgotten or destroyed;
-///   `handler.awaits(peer)`: whether a receive is posted for it, so that the wire can look there first.
+///   `handler.awaits(peer)`: whether a receive is posted for it, so that the wire can look there first;
+///   `handler.awaited_bytes(peer)`: a hint: how large the message is that the oldest of them expects; 0 where that is small or not known.
 ///   Handlers call nothing of the wire.
 /// - A wire with `lands_from` wants no more room than a message has, if that is so large and a multiple of 16: then it may be put where
 ///   the group wants it, instead of into staging memory.
@@ -40,6 +41,7 @@ struct AnyFrameHandler {
     std::byte* memory(std::uint32_t) { return nullptr; }
     void complete(std::uint32_t) {}
     [[nodiscard]] bool awaits(int) const { return false; }
+    [[nodiscard]] std::size_t awaited_bytes(int) const { return 0; }
 };
 
 template <class W>

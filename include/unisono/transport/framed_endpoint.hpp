@@ -68,8 +68,8 @@ public:
         }
         from.posted.push_back({tag, token});
     }
-    /// Where the wire puts messages of this size where it is told: the one that is expected may be put to `target`, which it is
-    /// reported from then. Any other is reported as ever.
+    /// Where the wire puts messages of this size where it is told: the one that is expected may be put to `target`, if there is one, and
+    /// is reported from there then. Any other is reported as ever.
     static constexpr std::size_t lands_from = [] {
         if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
         else return ~std::size_t{0};
@@ -194,6 +194,9 @@ private:
         [[nodiscard]] bool awaits(int peer) const {
             const auto& known = to.boxes_[static_cast<std::size_t>(peer)];
             return known != nullptr && !known->posted.empty();
+        }
+        [[nodiscard]] std::size_t awaited_bytes(int peer) const {
+            return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].bytes : 0;
         }
     };
 

@@ -38,6 +38,8 @@ concept network_between_hosts = transport<T> && !T::maps_peers &&
                                     { constant.describe(0) } -> std::same_as<std::string>;
                                     { constant.early_signature(0, context, 0u) } -> std::same_as<const Signature*>;
                                     { network.post_send(0, Envelope{}, nullptr, Token{}) } -> std::same_as<bool>;
+                                    { T::lands_from } -> std::convertible_to<std::size_t>;
+                                    network.post_receive_at(0, Envelope{}, Token{}, nullptr);
                                 };
 
 /// The transport of one rank on one of several hosts: made by `join<Hosts<Tcp>>` (join.hpp) where a launcher has started processes, or
@@ -92,6 +94,13 @@ public:
         else network_.post_receive(peer, tag, token);
     }
 
+    /// Of another host straight to its target; of this host from where it lies, as ever.
+    static constexpr std::size_t lands_from = Network::lands_from;
+    void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
+        if (const int local = local_of(peer); local != elsewhere) memory_.post_receive(local, expected.tag, token);
+        else network_.post_receive_at(peer, expected, token, target);
+    }
+
     template <class Sink>
     void progress(Sink& sink) {
         network_.progress(sink);
@@ -120,8 +129,14 @@ public:
 
     /// Whether the ranks of this host see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return memory_.reaches(data, bytes); }
-    /// Memory that the ranks of this host see, as long as the owner lives; not cleared. Errors: refused.
-    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return memory_.allocate(bytes); }
+    /// Memory that the ranks of this host see, as long as the owner lives; not cleared; registered once with a network that wants
+    /// that. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+        std::shared_ptr<std::byte> made = memory_.allocate(bytes);
+        if constexpr (requires { network_.register_once(made, bytes); })
+            return network_.register_once(std::move(made), bytes);
+        else return made;
+    }
 
     // --- for who looks for a culprit: rarely -----------------------------------------------------------------------------
 

@@ -48,6 +48,12 @@ public:
 
     /// Memory that libfabric may use without being told each time; not cleared.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return wire().allocate(bytes); }
+    /// The same of memory that is there already (of a segment that ranks share, say): kept, and registered, as long as what is returned.
+    [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        return wire().register_once(std::move(memory), bytes);
+    }
+    /// How often memory was registered with libfabric so far: 0 where the provider does not want that.
+    [[nodiscard]] std::uint64_t registrations() const { return wire().registrations(); }
     /// How others reach this rank: opaque bytes of the provider's.
     [[nodiscard]] const std::vector<std::byte>& address() const { return wire().address(); }
     /// Peers that this rank has exchanged anything with: so many have room in the provider.

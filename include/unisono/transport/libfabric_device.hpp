@@ -191,6 +191,8 @@ public:
         if (failed != 0) refuse(concat({"fi_mr_reg of ", bytes, " bytes: ", error_text(failed)}));
         return region;
     }
+    /// How often that was done.
+    [[nodiscard]] std::uint64_t registrations() const { return next_key_ - 1; }
     /// Whether a peer reads this rank's memory by itself, at a moment of its own (shm does, by the kernel).
     [[nodiscard]] bool peers_read() const { return provider_.find("shm") != std::string::npos; }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -95,21 +96,25 @@ inline FabricCard card_of(const FabricDevice& device, const LibfabricOptions& op
 
 /// Memory that libfabric may use.
 struct FabricMemory {
-    FabricMemory(FabricDevice& device, std::size_t size)
-        : data(static_cast<std::byte*>(::operator new(size, line))), bytes(size),
-          region(device.register_memory(data.get(), size)) {}
+    FabricMemory(FabricDevice& device, std::size_t size) : FabricMemory(device, made(size), size) {}
+    /// Somebody else's, which is kept.
+    FabricMemory(FabricDevice& device, std::shared_ptr<std::byte> memory, std::size_t size)
+        : data(std::move(memory)), bytes(size), region(device.register_memory(data.get(), size)) {}
     [[nodiscard]] bool holds(const std::byte* begin, std::size_t count) const {
         const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) - reinterpret_cast<std::uintptr_t>(data.get());
         return at < bytes && count <= bytes - at;
     }
 
-    static constexpr std::align_val_t line{64};
-    struct Free {
-        void operator()(std::byte* memory) const noexcept { ::operator delete(memory, line); }
-    };
-    std::unique_ptr<std::byte[], Free> data;
+    std::shared_ptr<std::byte> data;
     std::size_t bytes;
-    FabricRegion region;
+    FabricRegion region; ///< ends before the memory
+
+private:
+    static std::shared_ptr<std::byte> made(std::size_t size) {
+        constexpr std::align_val_t line{64};
+        return {static_cast<std::byte*>(::operator new(size, line)),
+                [](std::byte* memory) { ::operator delete(memory, line); }};
+    }
 };
 
 /// Room for a frame and the payload behind it.

@@ -42,13 +42,15 @@ public:
 
     /// Memory that is registered once, where libfabric wants that, and stays as long as its owner.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        const auto made = std::make_shared<FabricMemory>(device_, bytes);
-        if (made->region.handle != nullptr) {
-            std::erase_if(registered_, [](const auto& one) { return one.expired(); });
-            registered_.push_back(made);
-        }
-        return {made, made->data.get()};
+        return remembered(std::make_shared<FabricMemory>(device_, bytes));
     }
+    /// Somebody else's memory, likewise: it is kept by what is returned.
+    [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        if (!device_.wants_registration() || bytes == 0) return memory;
+        return remembered(std::make_shared<FabricMemory>(device_, std::move(memory), bytes));
+    }
+    /// How often memory was registered so far.
+    [[nodiscard]] std::uint64_t registrations() const { return device_.registrations(); }
 
     [[nodiscard]] bool lost(int peer) const { return !at(peer).why.empty(); }
     [[nodiscard]] bool sending(int peer) const {
@@ -245,7 +247,14 @@ protected:
         check(sending, sending.peer,
               device_.send(at(sending.peer).to, sending.landing, sending.data, sending.bytes, region, sending));
     }
-    /// Of memory that `allocate` gave; nullptr for other memory.
+    [[nodiscard]] std::shared_ptr<std::byte> remembered(const std::shared_ptr<FabricMemory>& made) {
+        if (made->region.handle != nullptr) {
+            std::erase_if(registered_, [](const auto& one) { return one.expired(); });
+            registered_.push_back(made);
+        }
+        return {made, made->data.get()};
+    }
+    /// Of memory that was registered once; nullptr for other memory.
     [[nodiscard]] fid_mr* region_of(const std::byte* data, std::size_t bytes) const {
         for (const auto& one : registered_) {
             const auto known = one.lock();

@@ -24,7 +24,8 @@ UNISONO_NAMESPACE_BEGIN
 /// `join<Mpi>()` (unisono/mpi.hpp).
 ///
 /// Faults: what a rank throws or finds wrong reaches all others by messages. A rank that dies is its launcher's business: mpirun ends
-/// the job. One that stops is a timeout at the deadline.
+/// the job. One that stops is a timeout at the deadline, also within MPI's own collectives: the ranks ask each other what they wait
+/// for, and who does not answer is named.
 class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
 public:
     static constexpr std::string_view name = "mpi";
@@ -67,6 +68,12 @@ public:
         auto world = std::make_shared<World>(std::vector<std::string>(static_cast<std::size_t>(size)), JobToken(),
                                              crowded, std::move(overseer));
         return {world, rank, MpiWire(own, collectives, faults, crowded)};
+    }
+
+    /// Of a timeout the root is looked for among all ranks, for two seconds at the most.
+    void abort(const Fault& fault) {
+        const bool asks = fault.code == ErrorCode::timeout && fault.rank == rank() && first_fault() == nullptr;
+        FramedEndpoint::abort(asks ? wire().looked_into(fault) : fault);
     }
 
     /// In it MPI's own collectives work without copies.

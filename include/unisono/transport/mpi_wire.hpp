@@ -7,19 +7,20 @@
 /// follows straight from and to memory that it stays in. Headers come into buffers posted beforehand, from any rank.
 
 #include "unisono/core/list.hpp"
+#include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/frame_wire.hpp"
 #include "unisono/transport/memory_channel.hpp"
+#include "unisono/transport/mpi_overseer.hpp"
 #include "unisono/transport/mpi_own.hpp"
-#include "unisono/transport/overseer.hpp"
 
 #include <mpi.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <exception>
 #include <memory>
 #include <string>
 #include <thread>
@@ -37,37 +38,6 @@ inline void check_mpi(int code, const char* call) {
     MPI_Error_string(code, text, &length);
     throw error(ErrorCode::refused, concat({call, ": ", std::string(text, static_cast<std::size_t>(length))}));
 }
-
-/// The first fault of a world that nobody oversees but its ranks: who has one sends it to all.
-class MpiOverseer final : public Overseer {
-public:
-    [[nodiscard]] const Fault* first_fault() const noexcept override { return known_ ? &fault_ : nullptr; }
-    [[nodiscard]] Fault settle(const Fault& mine) override {
-        if (!std::exchange(known_, true)) {
-            fault_ = mine;
-            untold_ = true;
-        }
-        return fault_;
-    }
-    void waits(const Wait&) override {}
-    void waits_no_more() override {}
-    void leave() noexcept override {}
-    [[nodiscard]] bool has_left(int) const noexcept override { return false; }
-    [[nodiscard]] bool is_unwinding() const noexcept override { return std::uncaught_exceptions() > exceptions_; }
-
-    /// Another rank's.
-    void hear(const Fault& fault) {
-        if (!std::exchange(known_, true)) fault_ = fault;
-    }
-    /// A fault of this rank's that the others have not been told; once.
-    [[nodiscard]] bool take_untold() { return std::exchange(untold_, false); }
-
-private:
-    int exceptions_ = std::uncaught_exceptions();
-    bool known_ = false;
-    bool untold_ = false;
-    Fault fault_;
-};
 
 class MpiWire {
 public:
@@ -125,13 +95,7 @@ public:
     template <class Handler>
     void poll(Handler& handler) {
         if (peers_.size() == 1) return;
-        int count = 0;
-        MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE);
-        for (int i = 0; i < count; ++i) {
-            const int slot = finished_[static_cast<std::size_t>(i)];
-            take(inbox_[static_cast<std::size_t>(slot)], handler);
-            post(slot);
-        }
+        for_each_frame([&](const Frame& frame) { take(frame, handler); });
         settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
         settle(outgoing_, [&](const Transfer& done) {
             --peers_[static_cast<std::size_t>(done.peer)].sending;
@@ -142,6 +106,47 @@ public:
 
     /// MPI cannot be waited for with a deadline: it is asked again, more rarely as time goes on.
     void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(more_ranks_than_cores_, attempt, until); }
+
+    /// A timeout of this rank's, with who is at its root: all ranks are asked what they wait for, and whoever does not look at its
+    /// messages does not answer. Takes as long as answers are missing, `answers_within` at the most. What else comes meanwhile is dropped: the
+    /// world is about to end. Another rank's fault ends it, too, and then that one counts.
+    Fault looked_into(const Fault& fault) {
+        std::vector<Answer> answers(peers_.size());
+        Answer& own = answers[static_cast<std::size_t>(rank_)];
+        own = {.standing = Standing::waits, .wait = overseer_->wait()};
+        if (own.wait.operation.empty()) own.wait.operation = fault.operation, own.wait.sequence = fault.sequence;
+        for (int peer = 0; own.wait.peers.empty() && peer < static_cast<int>(peers_.size()); ++peer) {
+            if (fault.peer == peer || (fault.peer < 0 && peer != rank_)) own.wait.peers.push_back(peer);
+        }
+        std::vector<std::uint8_t> asked(peers_.size());
+        std::size_t missing = 0;
+        const auto note = [&](int peer, Answer answer) {
+            if (std::exchange(asked[static_cast<std::size_t>(peer)], std::uint8_t{0}) == 0) return;
+            answers[static_cast<std::size_t>(peer)] = std::move(answer);
+            --missing;
+        };
+        for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+            if (peer == rank_) continue;
+            asked[static_cast<std::size_t>(peer)] = 1;
+            ++missing;
+            if (said_goodbye(peer)) note(peer, {.standing = Standing::left});
+            else post_frame(peer, Kind::inquiry, {}, nullptr, 0, 0);
+        }
+        const nanoseconds until = steady_now() + answers_within;
+        while (missing != 0 && overseer_->first_fault() == nullptr && steady_now() < until) {
+            const bool came = for_each_frame([&](const Frame& frame) {
+                take_notice(frame);
+                if (frame.kind == Kind::goodbye) note(frame.from, {.standing = Standing::left});
+                if (frame.kind == Kind::answer) note(frame.from, answer_in(frame));
+            });
+            if (!came) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+        const Culprit culprit = find_root_cause(rank_, answers);
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
+    }
 
     /// What is being received is cancelled. MPI cannot take back what is being sent: that is waited for, a second at the most;
     /// what even then is not gone may still be read by MPI, until the memory's owner frees it.
@@ -177,7 +182,9 @@ private:
     static constexpr int frame_tag = 1, first_payload_tag = 2;
     static constexpr int payload_tags = 32765; ///< MPI offers 32,767 tags at the least
 
-    enum class Kind : std::uint32_t { whole, announced, goodbye, fault };
+    static constexpr nanoseconds answers_within = 2'000'000'000;
+
+    enum class Kind : std::uint32_t { whole, announced, goodbye, fault, inquiry, answer };
     struct Frame {
         Envelope envelope;
         Kind kind = Kind::whole;
@@ -250,9 +257,21 @@ private:
         return one;
     }
 
+    /// True if there was one.
+    template <class Take>
+    bool for_each_frame(Take take) {
+        int count = 0;
+        MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE);
+        for (int i = 0; i < count; ++i) {
+            const int slot = finished_[static_cast<std::size_t>(i)];
+            take(std::as_const(inbox_[static_cast<std::size_t>(slot)]));
+            post(slot);
+        }
+        return count > 0;
+    }
+
     template <class Handler>
     void take(const Frame& frame, Handler& handler) {
-        Peer& from = peers_[static_cast<std::size_t>(frame.from)];
         if (frame.kind == Kind::whole) {
             handler.message(frame.from, frame.envelope, frame.payload);
         } else if (frame.kind == Kind::announced) {
@@ -265,12 +284,33 @@ private:
                 transfer.requests.push_back(request);
             });
             incoming_.push_back(std::move(transfer));
-        } else if (frame.kind == Kind::goodbye) {
-            from.left = true;
         } else {
+            take_notice(frame);
+        }
+    }
+
+    /// What is no message. Answers nobody waits for any more are dropped.
+    void take_notice(const Frame& frame) {
+        if (frame.kind == Kind::goodbye) {
+            peers_[static_cast<std::size_t>(frame.from)].left = true;
+        } else if (frame.kind == Kind::fault) {
             WireReader in({frame.payload, frame.bytes});
             if (Fault fault; read(in, static_cast<int>(peers_.size()), fault)) overseer_->hear(fault);
+        } else if (frame.kind == Kind::inquiry) {
+            WireWriter out;
+            write(out, overseer_->wait());
+            const Blob text = out.take();
+            const bool fits =
+                text.size() <= eager_bytes; // of thousands of ranks not: then it only says that it is there
+            post_frame(frame.from, Kind::answer, {}, text.data(), fits ? text.size() : 0, 0);
         }
+    }
+    [[nodiscard]] Answer answer_in(const Frame& frame) const {
+        Answer answer{.standing = Standing::works};
+        WireReader in({frame.payload, frame.bytes});
+        if (!read(in, static_cast<int>(peers_.size()), answer.wait) || !answer.wait.operation.empty())
+            answer.standing = Standing::waits;
+        return answer;
     }
 
     /// Reports transfers that are done, and drops them.

@@ -97,8 +97,7 @@ public:
         Outgoing one{.header = {}, .data = data, .token = token};
         one.header.envelope = envelope;
         if (!is_sending() && may_send()) {
-            iovec parts[parts_each];
-            one.done = write(parts, put(one, parts));
+            one.done = one.total() <= together_bytes ? write_together(one) : write_parts(one);
             if (one.done == one.total()) return true;
         }
         queue_.push_back(one);
@@ -108,8 +107,7 @@ public:
     void answer(TcpFrame kind) {
         Outgoing one;
         one.header.kind = kind;
-        iovec parts[parts_each];
-        if (write(parts, put(one, parts)) != one.total()) end("it ended at once");
+        if (write_together(one) != one.total()) end("it ended at once");
     }
     void send_goodbye() {
         Outgoing last;
@@ -152,18 +150,17 @@ public:
     void receive(Handler& handler, const Control& control) {
         for (int round = 0; round < most_rounds && socket_.valid(); ++round) {
             const std::size_t rest = arriving_ ? room_ - have_ : 0;
-            iovec parts[2] = {{memory_ + have_, rest}, {buffer_ + end_, capacity - end_}};
-            msghdr message{};
-            message.msg_iov = arriving_ ? parts : parts + 1;
-            message.msg_iovlen = arriving_ ? 2 : 1;
-            const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+            // Of a large message the header alone: what follows it shall go where it is wanted.
+            const bool header_first = end_ < sizeof(TcpHeader) && handler.awaited_bytes(peer_) > inside_bytes;
+            const std::size_t behind = header_first ? sizeof(TcpHeader) - end_ : capacity - end_;
+            const ssize_t got = read(rest, behind);
             if (got <= 0) {
                 if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
                 return end(got == 0 ? goodbye_ ? "" : "it ended without a goodbye" : errno_text(errno));
             }
             moved_ = true;
             const auto bytes = static_cast<std::size_t>(got);
-            const bool all = bytes < rest + (capacity - end_);
+            const bool all = bytes < rest + behind;
             if (arriving_) {
                 have_ += std::min(bytes, rest);
                 if (have_ == room_) {
@@ -182,8 +179,9 @@ private:
     static constexpr std::size_t capacity = 65536; ///< of the buffer
     static constexpr std::size_t most_bytes = std::size_t{1} << 47;
     static constexpr std::size_t most_together = 8;
-    static constexpr std::size_t parts_each = 3; ///< header, bytes, padding
-    static constexpr int most_rounds = 4;        ///< so that sending is not neglected
+    static constexpr std::size_t parts_each = 3;        ///< header, bytes, padding
+    static constexpr int most_rounds = 4;               ///< so that sending is not neglected
+    static constexpr std::size_t together_bytes = 1024; ///< up to this size parts are put together before they are sent
 
     struct Outgoing {
         TcpHeader header;
@@ -215,18 +213,46 @@ private:
         return count;
     }
 
+    /// The whole of a small one, which nothing went out of yet.
+    std::size_t write_together(const Outgoing& one) {
+        alignas(TcpHeader) std::byte all[together_bytes];
+        const auto bytes = static_cast<std::size_t>(one.header.envelope.bytes);
+        std::memcpy(all, &one.header, sizeof one.header);
+        if (bytes != 0) std::memcpy(all + sizeof one.header, one.data, bytes);
+        std::memset(all + sizeof one.header + bytes, 0, one.total() - sizeof one.header - bytes);
+        return wrote([&] { return ::send(socket_.get(), all, one.total(), MSG_DONTWAIT | MSG_NOSIGNAL); });
+    }
+    std::size_t write_parts(const Outgoing& one) {
+        iovec parts[parts_each];
+        return write(parts, put(one, parts));
+    }
+
     std::size_t write(iovec* parts, int count) {
         msghdr message{};
         message.msg_iov = parts;
         message.msg_iovlen = static_cast<std::size_t>(count);
+        return wrote([&] { return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+    }
+    template <class Call>
+    std::size_t wrote(const Call& call) {
         for (;;) {
-            const ssize_t wrote = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-            moved_ = moved_ || wrote > 0;
-            if (wrote >= 0) return static_cast<std::size_t>(wrote);
+            const ssize_t bytes = call();
+            moved_ = moved_ || bytes > 0;
+            if (bytes >= 0) return static_cast<std::size_t>(bytes);
             if (errno == EINTR) continue;
             if (errno != EAGAIN && errno != EWOULDBLOCK) broken_pipe_ = true; // what came before is still to be read
             return 0;
         }
+    }
+
+    /// The rest of the message that arrives, and up to `behind` bytes more into the buffer.
+    ssize_t read(std::size_t rest, std::size_t behind) {
+        if (!arriving_) return ::recv(socket_.get(), buffer_ + end_, behind, MSG_DONTWAIT);
+        iovec parts[2] = {{memory_ + have_, rest}, {buffer_ + end_, behind}};
+        msghdr message{};
+        message.msg_iov = parts;
+        message.msg_iovlen = 2;
+        return ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
 
     template <class Handler, class Control>

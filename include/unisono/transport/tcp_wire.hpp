@@ -15,8 +15,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <linux/sockios.h>
 #include <memory>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string>
 #include <sys/ioctl.h>
@@ -49,6 +51,7 @@ struct TcpAddress {
 struct TcpEntrance {
     NetworkInterface interface = {};
     Listener listener = {};
+    std::string congestion_control = {}; ///< empty: the system's own
 
     [[nodiscard]] TcpAddress address() const {
         TcpAddress made{.socket = interface.address};
@@ -57,6 +60,10 @@ struct TcpEntrance {
         return made;
     }
 };
+
+inline bool set_congestion_control(int fd, const std::string& name) {
+    return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
+}
 
 class TcpWire {
 public:
@@ -91,7 +98,9 @@ public:
     /// Spins while there is a core for each rank, then yields, then sleeps until something comes. Of a large message bytes come long
     /// before it is whole: while they do, nothing was in vain.
     void idle(std::uint32_t attempt, nanoseconds until) {
-        attempt = std::min(attempt, quiet_++);
+        const std::uint32_t quiet = quiet_++;
+        if (quiet == 0) return; // there may be more
+        attempt = std::min(attempt, quiet);
         if (!world_->more_ranks_than_cores() && attempt < 2000) return pause();
         if (attempt < 6000 || one_lost()) return std::this_thread::yield(); // who is lost shall be told of soon
         const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(), longest_sleep);
@@ -167,7 +176,7 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t sweep_every = 32; ///< looks at connections from which nothing is awaited are rare
+    static constexpr std::uint32_t sweep_every = 128; ///< looks at connections from which nothing is awaited are rare
     static constexpr nanoseconds longest_sleep = 1'000'000;
     static constexpr nanoseconds visitors_may_wait = 10'000'000'000;
     static constexpr std::size_t most_visitors = 256;
@@ -198,12 +207,17 @@ private:
         link.become(TcpLink::State::connecting, std::move(socket));
     }
 
+    void set_up(int fd) const {
+        set_up_connection(fd);
+        if (!entrance_.congestion_control.empty()) set_congestion_control(fd, entrance_.congestion_control);
+    }
+
     void greet(TcpLink& link) {
         int failed = 0;
         socklen_t length = sizeof failed;
         ::getsockopt(link.fd(), SOL_SOCKET, SO_ERROR, &failed, &length);
         if (failed != 0) return link.end(errno_text(failed));
-        set_up_connection(link.fd());
+        set_up(link.fd());
         TcpHello hello;
         hello.key = world_->key().value();
         hello.from = static_cast<std::uint32_t>(rank_);
@@ -262,7 +276,7 @@ private:
         TcpLink& link = known != nullptr ? *known : begin(peer);
         using State = TcpLink::State;
         if (link.state() == State::open || link.state() == State::ended) return;
-        set_up_connection(socket.get());
+        set_up(socket.get());
         const bool mine_counts = rank_ < peer && (link.state() == State::connecting || link.state() == State::greeting);
         if (mine_counts) {
             TcpLink refused(peer);

@@ -21,7 +21,7 @@
 /// - One thread drives a rank's transport at a time.
 ///
 /// - A transport may take `post_receive_at(peer, expected, token, target)` for messages from `lands_from` bytes on: the one that has
-///   the expected tag, signature and size may be received straight into `target`; the sink is given that address.
+///   the expected tag, signature and size may be received straight into `target`, unless that is null; the sink is given that address.
 ///
 /// - A transport with `virtual_time` lets time pass in `idle` only, and `idle` returns when there is news or at `until`.
 ///
