@@ -154,6 +154,22 @@ public:
                 }};
     }
 
+    // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------
+
+    /// What is enqueued on `stream()` from now on comes after what `other` was given so far. Does not wait. Errors: refused.
+    void follow(cudaStream_t other) {
+        if (other != stream()) device_->follow(other);
+    }
+    /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
+    void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
+    /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
+    void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
+        copy(to, from, bytes, cudaMemcpyDeviceToHost, theirs);
+    }
+    void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
+        copy(to, from, bytes, cudaMemcpyHostToDevice, theirs);
+    }
+
     // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
@@ -188,6 +204,13 @@ public:
                                     const NcclOptions& options);
 
 private:
+    void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind which, cudaStream_t theirs) {
+        if (bytes == 0) return;
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        detail::check_cuda(cudaMemcpyAsync(to, from, bytes, which, theirs), "cudaMemcpyAsync");
+        detail::check_cuda(cudaStreamSynchronize(theirs), "cudaStreamSynchronize");
+    }
+
     struct Threads {};
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);

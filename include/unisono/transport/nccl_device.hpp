@@ -143,6 +143,14 @@ public:
         }
     }
 
+    /// This device's stream goes on after what the other was given so far.
+    void follow(cudaStream_t other) {
+        const CudaDeviceGuard here(ordinal_);
+        if (other_ == nullptr) other_ = std::make_unique<CudaEvent>();
+        check_cuda(cudaEventRecord(other_->get(), other), "cudaEventRecord");
+        check_cuda(cudaStreamWaitEvent(stream_.get(), other_->get(), 0), "cudaStreamWaitEvent");
+    }
+
     // --- memory -------------------------------------------------------------------------------------------------------
 
     /// Memory of the device, registered with the world's communicator.
@@ -185,6 +193,7 @@ public:
         good = good && end_all(closing_, until) && end_all(communicators_, until);
         if (!good) abort(std::max<std::chrono::nanoseconds>(within, std::chrono::seconds(1)));
         slots_.clear();
+        other_.reset();
         if (calm_) pool_.free_all(); // else it may still touch them: rather lost than wrong
     }
 
@@ -301,6 +310,7 @@ private:
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
     std::string failure_;
     bool failed_remotely_ = false;
+    std::unique_ptr<CudaEvent> other_; ///< of streams that are followed
     bool aborted_ = false;
     bool closed_ = false;
     bool calm_ = true; ///< nothing of what was enqueued goes on

@@ -43,6 +43,10 @@ struct State {
     std::set<const void*> registered; ///< memory
     std::map<void*, std::size_t> pinned;
 
+    void count_copy(std::size_t bytes, cudaMemcpyKind kind) {
+        if (kind == cudaMemcpyDeviceToHost) counts.bytes_to_host += bytes;
+        if (kind == cudaMemcpyHostToDevice) counts.bytes_to_device += bytes;
+    }
     void note(const std::string& what) { misuse.push_back(what); }
     void enqueue(StandInStream* stream, Task task) {
         stream->tasks.push_back(std::move(task));
