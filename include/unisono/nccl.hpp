@@ -8,6 +8,7 @@
 #include "unisono/collective/captured.hpp"
 #include "unisono/collective/on_device.hpp"
 #include "unisono/join.hpp"
+#include "unisono/trainer/device_place.hpp"
 #include "unisono/transport/nccl_join.hpp"
 
 #if defined(__CUDACC__)

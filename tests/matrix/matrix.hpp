@@ -185,6 +185,15 @@ struct UnitModel {
 template <class Sharding>
 using ModelFor = std::conditional_t<un::detail::shards_gradients<Sharding>, UnitModel, Model>;
 
+#ifndef UNISONO_TEST_MODEL_IN // else the trained model is what is named there, with the same arithmetic
+#define UNISONO_TEST_MODEL_IN unisono_matrix::ModelIn
+template <class M>
+struct ModelIn : M {
+    template <class World>
+    explicit ModelIn(World&) {}
+};
+#endif
+
 // --- the oracle --------------------------------------------------------------------------------------------------------
 
 /// What a local update's ranks do when they meet; nothing for others.
@@ -375,7 +384,7 @@ void check(const Reducer& reducer, const Update& update, const Sharding& shardin
             }
             const test::Shared<Results> results;
             const auto all = unisono_test::outcomes(ranks, [&](auto& world) {
-                ModelFor<Sharding> model;
+                UNISONO_TEST_MODEL_IN<ModelFor<Sharding>> model(world);
                 un::RowData<double, double> data{inputs(), columns, targets()};
                 un::Trainer trainer{world,        model,     weighing, rate,
                                     guard,        optimizer, sampler,  sharding,

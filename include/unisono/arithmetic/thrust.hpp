@@ -200,6 +200,42 @@ public:
         detail::thrust_each(policy_, count, body);
     }
 
+    /// image[i] = weight * x[i] on the grid, or is added to it; nothing is marked. *largest, of the device's, becomes the greatest of itself
+    /// and the bits of |x[i]|, of which `needed_by_bits` makes the exponent that was needed. One pass; does not wait.
+    template <bool Add, class I, class T>
+        requires floating_element<std::remove_const_t<T>>
+    void note_images(std::span<I> image, std::span<T> x, double weight, const Grid& grid,
+                     std::uint64_t* largest) const {
+        using E = std::remove_const_t<T>;
+        detail::check_grid<E>("note_images", grid, x.size(), image.size());
+        detail::check_grid_weight("note_images", weight);
+        apply(detail::NotedImageElement<E, I, Add>{{weight, grid.exponent}, largest}, image, std::span<const E>(x));
+    }
+    template <floating_element T>
+    [[nodiscard]] static std::int32_t needed_by_bits(std::uint64_t largest, double weight) {
+        return detail::needed_by(detail::magnitude_of<T>(static_cast<detail::GridBits<T>>(largest)), weight);
+    }
+    /// As from_grid, without looking for marks.
+    template <floating_element T, class I>
+    void numbers_of(std::span<T> out, std::span<const I> image, const Grid& grid) const {
+        detail::check_grid<T>("numbers_of", grid, image.size(), out.size());
+        apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(grid.exponent)}, out, image);
+    }
+    /// *least, of the device's, becomes the least of itself and first + i for all x[i] that are not finite. Does not wait.
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
+        detail::thrust_each(policy_, x.size(), detail::NoteNonFinite<std::remove_const_t<T>>{x.data(), first, least});
+    }
+
+    template <class T>
+    void fill(std::span<T> x, std::type_identity_t<T> value) const {
+        apply(detail::FillElement<T>{value}, x);
+    }
+    template <class T>
+    void zero(std::span<T> x) const {
+        fill(x, T{});
+    }
     /// out[i] = x[i], bit by bit.
     template <element T>
     void copy(std::span<T> out, std::type_identity_t<std::span<const T>> x) const {

@@ -83,6 +83,46 @@ struct NonFiniteAt {
 };
 
 template <class T>
+struct FillElement {
+    T value;
+    UNISONO_INLINE void operator()(T& x) const { x = value; }
+};
+
+/// A word that several threads lower, or raise: it is read first, since most have nothing to say.
+UNISONO_INLINE void lower_to(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+    if (*word > value) atomicMin(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+#else
+    std::uint64_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (found > value &&
+           !__atomic_compare_exchange_n(word, &found, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+#endif
+}
+UNISONO_INLINE void raise_to(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+    if (*word < value) atomicMax(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+#else
+    std::uint64_t found = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (found < value &&
+           !__atomic_compare_exchange_n(word, &found, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+#endif
+}
+
+/// Element i is element first + i of something larger.
+template <class T>
+struct NoteNonFinite {
+    const T* x;
+    std::uint64_t first;
+    std::uint64_t* least;
+    UNISONO_INLINE void operator()(std::size_t i) const {
+        constexpr auto mask = Exponent<T>::mask;
+        if ((bits_of(x[i]) & mask) == mask) lower_to(least, first + i);
+    }
+};
+
+template <class T>
 struct MagnitudeBits {
     const T* x;
     UNISONO_INLINE GridBits<T> operator()(std::size_t i) const {
@@ -102,6 +142,21 @@ struct ImageElement {
         const I wanted = fits ? one : image_mark<I>;
         if constexpr (Add) image = add_images(image, wanted);
         else image = wanted;
+    }
+};
+
+/// The same without marks; instead it notes the greatest magnitude, as bits.
+template <class T, class I, bool Add>
+struct NotedImageElement {
+    using Bits = std::make_unsigned_t<I>;
+    ImageMaker<Imaging::fused> image_of;
+    std::uint64_t* largest;
+
+    UNISONO_INLINE void operator()(I& image, const T& x) const {
+        const auto one = static_cast<Bits>(image_of(grid_wide(x)));
+        if constexpr (Add) image = static_cast<I>(static_cast<Bits>(static_cast<Bits>(image) + one));
+        else image = static_cast<I>(one);
+        raise_to(largest, bits_of(x) & FindLargest<T>::magnitude);
     }
 };
 

@@ -4,6 +4,7 @@
 /// Kernels for a CUDA stream, by Thrust: for sources that nvcc compiles. Never run yet: see docs/device.md.
 
 #include "unisono/arithmetic/operations.hpp"
+#include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/arithmetic/thrust.hpp"
 
@@ -34,6 +35,12 @@ struct StreamKernel<Op, T> {
         ThrustArithmetic(policy).template combine<T>(operation, std::span<const T* const>(from.data(), source_count),
                                                      std::span<T* const>(to.data(), target_count), count);
     }
+};
+
+/// What a Trainer computes on the device. Enqueues on the stream and returns, but for what gives a number.
+template <>
+struct StreamArithmetic<cudaStream_t> : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))> {
+    explicit StreamArithmetic(cudaStream_t stream) : ThrustArithmetic(thrust::cuda::par_nosync.on(stream)) {}
 };
 
 UNISONO_NAMESPACE_END

@@ -171,19 +171,19 @@ public:
     void apply() {
         std::size_t at = 0;
         const auto write = [&](auto one) {
-            std::copy_n(parameters_.data() + at, one.size(), one.data());
+            write_values(*trainer_, one, parameters_.data() + at);
             at += one.size();
         };
         if constexpr (requires(Model& model) { model.parameters(); })
             for_each_span(trainer_->trained().parameters(), write);
         else trainer_->rewrite_parameters([&](std::size_t, std::span<T> one) { write(one); });
         std::size_t a = 0;
-        for (const auto& one : held_arrays(*trainer_))
-            std::copy_n(arrays_[a++].data(), one.values.size(), one.values.data());
+        for (const auto& one : held_arrays(*trainer_)) write_values(*trainer_, one.values, arrays_[a++].data());
         if constexpr (has_buffers) {
             std::size_t b = 0;
             for_each_span(trainer_->trained().buffers(), [&](auto one) {
-                if (!one.empty()) std::memcpy(static_cast<void*>(one.data()), buffers_[b].data(), one.size_bytes());
+                using E = typename decltype(one)::element_type;
+                if (!one.empty()) write_values(*trainer_, one, reinterpret_cast<const E*>(buffers_[b].data()));
                 ++b;
             });
         }

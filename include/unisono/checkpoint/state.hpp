@@ -16,12 +16,14 @@
 #include "unisono/model/model.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/state_memory.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +38,7 @@ namespace detail {
 struct StatePart {
     SavedPart saved = {};
     TensorData data = {};
+    std::shared_ptr<const void> owner = {}; ///< of a copy, where that memory is a device's
 };
 
 inline std::uint64_t element_count(const Tensor& tensor) {
@@ -109,20 +112,19 @@ std::size_t place_of([[maybe_unused]] Model& model, std::size_t p) {
 template <class Trainer>
 concept goes_alone = requires(Trainer& trainer) { trainer.meeting(); };
 
-/// An array of the optimizer's state that this rank has.
-template <class T>
+/// An array of the optimizer's state that this rank has. `Values`: std::span, or DeviceSpan.
+template <class Values>
 struct HeldArray {
     std::size_t index = 0; ///< in the checkpoint
-    std::span<T> values = {};
+    Values values = {};
     bool own = false; ///< no other rank has it
 };
 /// Of all that this rank has: those of the optimizer, and behind those of all ranks where each has its own those of what the ranks that meet
 /// have in common.
 template <class Trainer>
 auto held_arrays(Trainer& trainer) {
-    using T = typename std::remove_cvref_t<Trainer>::Element;
-    std::vector<HeldArray<T>> held;
     auto& state = trainer.optimizer_state();
+    std::vector<HeldArray<decltype(state.array(0))>> held;
     if constexpr (goes_alone<Trainer>) {
         const auto rank = static_cast<std::size_t>(trainer.world().rank());
         const auto ranks = static_cast<std::size_t>(trainer.world().size());
@@ -324,8 +326,9 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
     std::vector<StatePart> parts;
     const auto mine = [&](std::size_t p) { return writer_of(layout, p, world.size()) == world.rank(); };
     if (!optimizer) {
-        const auto add = [&](StateKind kind, std::size_t i, const Tensor& tensor, const void* data) {
-            parts.push_back({{tensor.name, kind, 0, i, 0, element_count(tensor)}, {tensor, data}});
+        const auto add = [&](StateKind kind, std::size_t i, const Tensor& tensor, StateMemory memory) {
+            parts.push_back(
+                {{tensor.name, kind, 0, i, 0, element_count(tensor)}, {tensor, memory.data}, std::move(memory.owner)});
         };
         using T = typename std::remove_cvref_t<Trainer>::Element;
         if constexpr (std::remove_cvref_t<Trainer>::shards_parameters) {
@@ -339,17 +342,18 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
         } else {
             for (std::size_t p = 0; p < layout.parameters(); ++p) {
                 if (!mine(p)) continue;
-                const T* data = nullptr; // of one without elements
-                trainer.visit_parameters({layout.start_of(p), layout.shapes()[p].count},
-                                         [&](std::size_t, std::span<const T> values) { data = values.data(); });
+                StateMemory memory; // of one without elements
+                trainer.visit_parameters(
+                    {layout.start_of(p), layout.shapes()[p].count},
+                    [&](std::size_t, std::span<const T> values) { memory = memory_of_visited(trainer, values); });
                 const std::size_t place = place_of(trainer.trained(), p);
-                add(StateKind::parameter, place, names.parameters[place], data);
+                add(StateKind::parameter, place, names.parameters[place], std::move(memory));
             }
         }
         if constexpr (requires { trainer.trained().buffers(); }) {
             std::size_t b = 0;
             for_each_span(trainer.trained().buffers(), [&](auto one) {
-                if (world.rank() == 0) add(StateKind::buffer, b, names.buffers[b], one.data());
+                if (world.rank() == 0) add(StateKind::buffer, b, names.buffers[b], memory_of(trainer, one));
                 ++b;
             });
         }
@@ -365,7 +369,8 @@ std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool r
             tensor = part_of_tensor(std::move(tensor), layout, p, part);
             SavedPart saved{tensor.name, StateKind::optimizer, one.index, place, part.first - layout.start_of(p),
                             part.count};
-            parts.push_back({std::move(saved), {std::move(tensor), one.values.data() + at}});
+            StateMemory memory = memory_of(trainer, one.values.subspan(at, part.count));
+            parts.push_back({std::move(saved), {std::move(tensor), memory.data}, std::move(memory.owner)});
         }
     });
     return parts;

@@ -15,12 +15,16 @@
 /// | `buffer_names()` (optional)              | as parameter_names(): for checkpoints                                     |
 /// | `evaluate(batch, metrics...)` (optional) | updates metrics without touching gradients                                |
 /// | `predict(batch)` (optional)              | the outputs of the batch's samples, in order, equally many for each        |
+/// | `stream()` (of models on a device)       | what it enqueues goes there: see below                                    |
 ///
 /// Laws
 /// - The spans lie where they are for as long as a trainer refers to the model, and are the same on all ranks in number,
 ///   sizes and type (the trainer compares them).
 /// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
 ///   micro-batch's gradient is the same on whichever rank it is computed.
+///
+/// Where the spans are `DeviceSpan`s the model is trained on its device (docs/device.md). `stream()` is the stream on which it enqueues; what it
+/// has enqueued there when it says `ready`, and when its call returns, is what the trainer's own kernels and sums come after.
 ///
 /// A model that does not hold its memory itself, but is given that of one layer after the other, is a *model in units*
 /// (unit_pass.hpp): what gradients and parameters that are spread over the ranks ask for.
@@ -30,6 +34,7 @@
 /// trainer/master_weights.hpp). docs/models.md compares them.
 /// Deliberately absent: a tensor, a layer, automatic differentiation.
 
+#include "unisono/core/device_span.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/pass.hpp"
@@ -52,13 +57,29 @@ constexpr std::string_view name_of(GradientKind kind) { return kind == GradientK
 
 namespace detail {
 
-/// One piece of memory: anything that a span of writable floating elements can be made of.
 template <class R>
-concept floating_memory = requires(R& r) {
+inline constexpr bool is_device_span = false;
+template <class T>
+inline constexpr bool is_device_span<DeviceSpan<T>> = true;
+/// A DeviceSpan of writable floating elements.
+template <class R>
+concept floating_device_memory =
+    is_device_span<std::remove_const_t<R>> && floating_element<typename std::remove_const_t<R>::element_type>;
+
+/// One piece of memory: anything that a span of writable floating elements can be made of, or a DeviceSpan of them.
+template <class R>
+concept floating_memory = floating_device_memory<R> || requires(R& r) {
     std::span(r);
     requires floating_element<typename decltype(std::span(r))::element_type>;
     requires !std::is_const_v<typename decltype(std::span(r))::element_type>;
 };
+
+/// A std::span, or the DeviceSpan that it is.
+template <class R>
+constexpr auto span_over(R& r) {
+    if constexpr (is_device_span<std::remove_const_t<R>>) return r;
+    else return std::span(r);
+}
 
 template <class R>
 concept floating_memory_range = requires(R& r) {
@@ -74,19 +95,20 @@ template <class R>
 struct SpansElement;
 template <floating_memory R>
 struct SpansElement<R> {
-    using type = typename decltype(std::span(std::declval<R&>()))::element_type;
+    using type = typename decltype(span_over(std::declval<R&>()))::element_type;
+    static constexpr bool on_device = is_device_span<std::remove_const_t<R>>;
 };
 template <floating_memory_range R>
     requires(!floating_memory<R>)
 struct SpansElement<R> : SpansElement<std::remove_reference_t<decltype(*std::begin(std::declval<R&>()))>> {};
 
-/// Calls visit(std::span<T>) for each piece, in order.
+/// Calls visit(std::span<T>), or visit(DeviceSpan<T>), for each piece, in order.
 template <class R, class Visit>
 void for_each_span(R&& spans, Visit&& visit) {
     if constexpr (floating_memory<std::remove_reference_t<R>>) {
-        visit(std::span(spans));
+        visit(span_over(spans));
     } else {
-        for (auto&& one : spans) visit(std::span(one));
+        for (auto&& one : spans) visit(span_over(one));
     }
 }
 
@@ -106,7 +128,13 @@ concept model = requires(M& m) {
     requires detail::floating_spans<detail::gradients_t<M>>;
     requires std::same_as<typename detail::SpansElement<detail::parameters_t<M>>::type,
                           typename detail::SpansElement<detail::gradients_t<M>>::type>;
+    requires detail::SpansElement<detail::parameters_t<M>>::on_device ==
+                 detail::SpansElement<detail::gradients_t<M>>::on_device;
 };
+
+/// A model whose parameters and gradients are `DeviceSpan`s: it runs, and is trained, where they are.
+template <class M>
+concept model_on_device = model<M> && detail::SpansElement<detail::parameters_t<M>>::on_device;
 
 template <class T>
 class UnitPass;

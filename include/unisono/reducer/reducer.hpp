@@ -26,6 +26,7 @@
 /// | `ParameterServerReducer` | servers that own slices                   | updates without lockstep; optimizer state on servers only |
 /// | `AutomaticReducer`       | whichever of these a cost model prefers   | sizes that differ much; unknown networks                |
 ///
+/// Models on a device (docs/device.md) are trained by reducers whose verbs take a `DeviceSpan`, too.
 /// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy), `reduces_to_owners`; of the run:
 /// `combines_at_once` (its verbs are the native ones, which over mapped memory combine all ranks' elements at once). With
 /// `Reproducible` the verbs are called with std::int64_t, too.
@@ -33,6 +34,7 @@
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
+#include "unisono/collective/on_device.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/policy.hpp"
 
@@ -88,26 +90,26 @@ struct ScheduledReduction {
     static constexpr bool combines_at_once =
         std::same_as<ToAll, NativeSchedule> && std::same_as<ToOwner, NativeSchedule>;
 
-    template <transport Transport, class T>
-    Operation sum(Group<Transport>& group, std::span<T> values) const {
+    // `Values`: a std::span, or a DeviceSpan.
+    template <transport Transport, class Values>
+    Operation sum(Group<Transport>& group, Values values) const {
         return unisono::start_all_reduce(group, values, Sum{}, to_all);
     }
-    template <transport Transport, class T>
-    Operation sum_to(Group<Transport>& group, std::span<T> values, int owner) const {
-        return unisono::start_reduce(group, std::span<const T>(values), values, owner, Sum{}, to_owner);
+    template <transport Transport, class Values>
+    Operation sum_to(Group<Transport>& group, Values values, int owner) const {
+        return unisono::start_reduce(group, values, values, owner, Sum{}, to_owner);
     }
-    template <transport Transport, class T>
-    Operation publish(Group<Transport>& group, std::span<T> values, int owner) const {
+    template <transport Transport, class Values>
+    Operation publish(Group<Transport>& group, Values values, int owner) const {
         return unisono::start_broadcast(group, values, owner, to_owner);
     }
-    template <transport Transport, class T>
+    template <transport Transport, class Values>
         requires scatters_sums<ToAll>
-    Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
+    Operation sum_slices(Group<Transport>& group, Values values, std::span<const std::size_t> counts) const {
         const auto me = static_cast<std::size_t>(group.rank());
         std::size_t first = 0;
         for (std::size_t rank = 0; rank < me; ++rank) first += counts[rank];
-        return unisono::start_reduce_scatter(group, std::span<const T>(values), values.subspan(first, counts[me]),
-                                             Sum{}, counts, to_all);
+        return unisono::start_reduce_scatter(group, values, values.subspan(first, counts[me]), Sum{}, counts, to_all);
     }
 };
 

@@ -123,12 +123,13 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
 }
 
 /// Rank 0's parameters become everyone's: one by one, since what lies side by side on one rank may not on another.
-template <class World, class T>
-void broadcast_parameters(World& world, const FlatModel<T>& flat) {
+template <class World, class T, class Place>
+void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& place) {
     if (world.size() == 1) return;
+    place.order();
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i)
         flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
-                   [&](const Stretch<T>& one) { broadcast(world, std::span<T>(one.parameters, one.count), 0); });
+                   [&](const Stretch<T>& one) { broadcast(world, place.view(one.parameters, one.count), 0); });
 }
 
 /// Rank 0's buffers (running statistics) become everyone's.
@@ -142,15 +143,17 @@ void broadcast_buffers(World& world, Model& model) {
 
 /// All ranks hold the same bits. \throws error mismatch that names the first rank that differs from rank 0 and the
 /// first parameter that does, the same on all ranks
-template <class World, class Model, class Flat>
-void verify_replicas(World& world, Model& model, const Flat& flat) {
+template <class World, class Model, class Flat, class Place>
+void verify_replicas(World& world, Model& model, const Flat& flat, const Place& place) {
     using T = typename Flat::Element;
     if (world.size() == 1) return;
     List<std::uint64_t> hashes;
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i) {
         std::uint64_t hash = hash_bytes(nullptr, 0);
-        flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
-                   [&](const Stretch<T>& one) { hash = hash_bytes(one.parameters, one.count * sizeof(T), hash); });
+        flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count}, [&](const Stretch<T>& one) {
+            place.read(one.parameters, one.count,
+                       [&](std::span<const T> values) { hash = hash_bytes(values.data(), values.size_bytes(), hash); });
+        });
         hashes.push_back(hash);
     }
     List<std::uint64_t> all(hashes.size() * static_cast<std::size_t>(world.size()));

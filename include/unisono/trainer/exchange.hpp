@@ -5,7 +5,6 @@
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/guard/clipping.hpp"
-#include "unisono/guard/guard.hpp"
 #include "unisono/layout/bucket_facts.hpp"
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/optimizer.hpp"
@@ -16,6 +15,7 @@
 #include "unisono/trainer/offence.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
 #include "unisono/trainer/parts.hpp"
+#include "unisono/trainer/place.hpp"
 #include "unisono/trainer/publication.hpp"
 #include "unisono/trainer/readiness.hpp"
 #include "unisono/trainer/shares.hpp"
@@ -35,19 +35,21 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// What the update policy drives; see update/update.hpp for the verbs.
-/// `Context` bundles the types World, Element, Reducer, Compression, Sharding, Guard, Clipping, Scaling, Optimizer,
+/// `Context` bundles the types World, Element, Place, Reducer, Compression, Sharding, Guard, Clipping, Scaling, Optimizer,
 /// Weighing, Summation; `owned`: slices have owners.
 template <class Context>
 class Exchange {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
+    using Place = typename Context::Place;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
 
     template <class Model>
     Exchange(World& world, Model& model, const Context& policies, const Buckets& buckets)
-        : world_(&world), policies_(policies), flat_(model, buckets), gradient_(world, flat_, policies_.summation),
-          kind_(gradient_kind_of<Model>), publication_(world, flat_), run_(policies_.reducer.start(world)),
+        : world_(&world), policies_(policies), flat_(model, buckets), place_(world, model),
+          gradient_(world, flat_, place_, policies_.summation), kind_(gradient_kind_of<Model>),
+          publication_(world, flat_, place_), run_(policies_.reducer.start(world)),
           wire_(start_compression<T>(policies_.compression, world, flat_.buckets(),
                                      parameter_matrices(model, flat_.layout()))),
           extents_(world.rank(), world.size()), parts_(model), loss_scale_(policies_.scaling),
@@ -59,11 +61,12 @@ public:
             else extents_.add(bucket, policies_.sharding.owners(facts));
         }
         extents_.close();
-        state_ = OptimizerState<T>(policies_.optimizer.state(), extents_.owned_count());
+        state_ = place_.template state<T>(policies_.optimizer.state(), extents_.owned_count());
         operations_.reserve(extents_.all().size());
     }
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
+    ~Exchange() { place_.settle(); } // before the images go
 
     // --- collecting ------------------------------------------------------------------------------------------------
 
@@ -75,6 +78,7 @@ public:
         offence_ = {};
         norm_ = 0;
         loss_scale_.begin();
+        if constexpr (Context::Guard::inspects) place_.begin_inspection();
         next_bucket_ = 0;
         gradient_.begin(alone_);
     }
@@ -133,6 +137,8 @@ public:
         if constexpr (on_grid) {
             const std::size_t found = gradient_.first_not_finite();
             if (found != no_offender) offence_.note({world_->rank(), found, false});
+        } else if constexpr (Context::Guard::inspects) {
+            if (const std::size_t found = place_.offender(); found != no_offender) note_offender(found);
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
         if (!alone_ || world_->size() == 1) totals_.agree(*world_, sums_);
@@ -184,7 +190,7 @@ public:
                 state += stretch.count;
             });
         }
-        if (zero_all) flat_.zero_gradients();
+        if (zero_all) flat_.zero_gradients(place_.arithmetic());
         gradient_.clean();
         if constexpr (on_grid) gradient_.follow();
         loss_scale_.grow();
@@ -211,8 +217,9 @@ public:
     // --- what it is made of ----------------------------------------------------------------------------------------
 
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
-    [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
-    [[nodiscard]] OptimizerState<T>& state() { return state_; }
+    [[nodiscard]] const Place& place() const { return place_; }
+    [[nodiscard]] const auto& state() const { return state_; }
+    [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
     void restore_applied(std::uint64_t updates) { applied_ = updates; }
     [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_.all(); }
@@ -234,8 +241,8 @@ private:
         return static_cast<double>(model(batch, pass));
     }
 
-    template <class E>
-    Operation sum(std::span<E> values, int owner) {
+    template <class Values> // std::span, or DeviceSpan
+    Operation sum(Values values, int owner) {
         if constexpr (Context::owned) {
             if constexpr (sums_to_all<decltype(run_), World>) {
                 if (owner == every_rank) return run_.sum(*world_, values);
@@ -292,23 +299,25 @@ private:
 
     template <class E> // numbers, or images
     void start_sums(std::size_t b, E* values) {
+        place_.order();
         if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
             if (const std::span<const std::size_t> counts = extents_.slice_counts(b); !counts.empty()) {
                 const Slice bucket = flat_.bucket(b);
                 operations_.push_back(
-                    run_.sum_slices(*world_, std::span<E>(values + bucket.first, bucket.count), counts));
+                    run_.sum_slices(*world_, place_.view(values + bucket.first, bucket.count), counts));
                 return;
             }
         }
         for (const OwnedExtent& extent : extents_.of_bucket(b))
-            operations_.push_back(sum(std::span<E>(values + extent.slice.first, extent.slice.count), extent.owner));
+            operations_.push_back(sum(place_.view(values + extent.slice.first, extent.slice.count), extent.owner));
     }
 
     void inspect(const Stretch<T>& stretch) {
-        const std::size_t found = policies_.guard.first_offender(std::span<const T>(stretch.gradients, stretch.count));
-        if (found == no_offender) [[likely]]
-            return;
-        offence_.note({world_->rank(), flat_.layout().element_at(stretch.flat + found).parameter, false});
+        place_.inspect(policies_.guard, stretch.gradients, stretch.count, stretch.flat,
+                       [&](std::size_t found) { note_offender(stretch.flat + found); });
+    }
+    void note_offender(std::size_t flat) {
+        offence_.note({world_->rank(), flat_.layout().element_at(flat).parameter, false});
     }
 
     /// The same bits on all ranks; sums on a grid become numbers on the way, so that they are read once more and no oftener.
@@ -320,9 +329,9 @@ private:
             flat_.visit_by_parameter(extent.slice, [&](const Stretch<T>& one) {
                 T* const gradients = gradient_.at(one);
                 for (std::size_t at = 0, n = 0; at < one.count; at += n) {
-                    n = std::min(Gradients::chunk, one.count - at);
+                    n = std::min(Place::template chunk<T>, one.count - at);
                     if constexpr (on_grid) gradient_.prepare(one.flat + at, gradients + at, n);
-                    if (counts) squares.add(std::span<const T>(gradients + at, n));
+                    if (counts) squares.add(std::span<const T>(gradients + at, n), place_.arithmetic());
                 }
             });
         }
@@ -330,25 +339,17 @@ private:
         return std::sqrt(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
 
-    /// In chunks that stay in the first cache until their gradients have been zeroed. All but the first begin at a cache
-    /// line of the parameters, and so mostly of the other arrays: wide loads across lines would cost a fifth.
+    /// In chunks that stay in the first cache until their gradients have been zeroed.
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool zeroes, const OptimizerStep& step) {
-        constexpr std::size_t chunk = Gradients::chunk;
         T* const gradients = gradient_.at(stretch);
-        const std::size_t past_line = reinterpret_cast<std::uintptr_t>(stretch.parameters) % 64 / sizeof(T);
-        std::size_t n = stretch.count <= chunk ? stretch.count : chunk - past_line;
-        for (std::size_t at = 0; at < stretch.count; at += n, n = std::min(chunk, stretch.count - at)) {
+        Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
             if constexpr (on_grid && !Context::Clipping::measures_norm)
                 gradient_.prepare(stretch.flat + at, gradients + at, n);
-            if constexpr (Context::Clipping::changes_elements)
-                policies_.clipping.clip(std::span<T>(gradients + at, n), step.gradient_scale);
-            policies_.optimizer.update(
-                state_.slice(state + at, n), std::span<T>(stretch.parameters + at, n),
-                std::span<const T>(gradients + at, n),
-                {step.learning_rate, step.number, Context::Clipping::changes_elements ? 1 : step.gradient_scale});
+            place_.update(policies_.optimizer, policies_.clipping, state_.slice(state + at, n), stretch.parameters + at,
+                          gradients + at, step);
             if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
-            if (zeroes) zero(gradients + at, n);
-        }
+            if (zeroes) place_.arithmetic().zero(std::span<T>(gradients + at, n));
+        });
     }
 
     static constexpr bool compresses = Context::Compression::compresses;
@@ -357,10 +358,10 @@ private:
                                       std::span<const Slice>(), std::span<const ParameterMatrix>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
-    using Gradients = typename Context::Summation::template Gradients<World, T>;
+    using Gradients = typename Context::Summation::template Gradients<World, T, Place>;
     static constexpr bool on_grid = Context::Summation::reproducible;
     /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
-    static constexpr bool straight = on_grid && World::transport_type::maps_peers &&
+    static constexpr bool straight = on_grid && World::transport_type::maps_peers && !Place::on_device &&
                                      !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
                                      requires { requires ReducerRun::combines_at_once; };
     /// The grid finds NaN and infinity by itself; a guard that looks for more sees each micro-batch's gradient.
@@ -370,15 +371,16 @@ private:
     World* world_;
     Context policies_;
     FlatModel<T> flat_;
+    Place place_;
     Gradients gradient_;
     typename Context::Summation::Totals totals_;
     GradientKind kind_;
-    Publication<World, T> publication_;
+    Publication<World, T, Place> publication_;
     ReducerRun run_;
     Wire wire_;
     Extents extents_;
     Parts parts_;
-    OptimizerState<T> state_;
+    typename Place::template State<T> state_;
     std::vector<Operation> operations_;
 
     bool alone_ = false;

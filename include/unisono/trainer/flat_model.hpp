@@ -3,6 +3,7 @@
 /// \file
 /// A model's memory in flat order: parameter 0's elements, then parameter 1's, ... wherever its spans may lie.
 
+#include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/layout/layout.hpp"
@@ -12,22 +13,20 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <string>
-#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Zeros `count` elements; std::fill is a slow loop at -O2.
+/// Zeros `count` elements of the host's.
 template <class T>
 void zero(T* values, std::size_t count) {
-    static_assert(std::is_floating_point_v<T>, "all bits zero is the number zero");
-    if (count != 0) std::memset(values, 0, count * sizeof(T));
+    HostArithmetic::zero(std::span<T>(values, count));
 }
 
-/// Elements of the flat order that are contiguous in memory, both as parameters and as gradients.
+/// Elements of the flat order that are contiguous in memory, both as parameters and as gradients. Addresses of whatever memory the
+/// model has: who reads and writes there asks the trainer's place (place.hpp).
 template <class T>
 struct Stretch {
     std::size_t flat = 0;
@@ -51,8 +50,8 @@ public:
     FlatModel(M& source, const Buckets& buckets) {
         List<std::span<T>> parameters;
         List<std::span<T>> gradients;
-        for_each_span(source.parameters(), [&](std::span<T> one) { parameters.push_back(one); });
-        for_each_span(source.gradients(), [&](std::span<T> one) { gradients.push_back(one); });
+        for_each_span(source.parameters(), [&](auto one) { parameters.push_back({one.data(), one.size()}); });
+        for_each_span(source.gradients(), [&](auto one) { gradients.push_back({one.data(), one.size()}); });
         if (parameters.size() != gradients.size())
             refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
                           " gradients; expected as many"});
@@ -106,8 +105,9 @@ public:
         }
     }
 
-    void zero_gradients() const {
-        for (const Stretch<T>& one : stretches_) zero(one.gradients, one.count);
+    template <class Arithmetic>
+    void zero_gradients(const Arithmetic& on) const {
+        for (const Stretch<T>& one : stretches_) on.zero(std::span<T>(one.gradients, one.count));
     }
 
 private:

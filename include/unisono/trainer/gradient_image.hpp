@@ -10,9 +10,8 @@
 ///    memory of the group, and to add to it costs less than to copy the gradients there and the sums back.
 /// After each update the model's gradients are zero.
 
-#include "unisono/arithmetic/accumulate.hpp"
-#include "unisono/core/memory.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/place.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,15 +20,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class T>
+template <class World, class T, class Place>
 class GradientImage {
 public:
-    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache from pass to pass
-
     template <class Policy>
-    GradientImage(World& world, const FlatModel<T>& flat, const Policy&)
-        : world_(&world), flat_(&flat), sums_in_model_(can_sum_in_model()) {
-        flat.zero_gradients();
+    GradientImage(World& world, const FlatModel<T>& flat, const Place& place, const Policy&)
+        : flat_(&flat), place_(&place), sums_in_model_(can_sum_in_model(world.size())) {
+        flat.zero_gradients(place.arithmetic());
     }
     GradientImage(const GradientImage&) = delete;
     GradientImage& operator=(const GradientImage&) = delete;
@@ -44,7 +41,7 @@ public:
 
     /// Before the model adds a micro-batch's gradient.
     void before_pass() {
-        if (dirty_) flat_->zero_gradients();
+        if (dirty_) flat_->zero_gradients(place_->arithmetic());
         dirty_ = true;
     }
 
@@ -71,7 +68,7 @@ public:
         }
         T* const values = image();
         if (in_model_) drain(bucket);
-        else if (!in_image_) detail::zero(values + bucket.first, bucket.count);
+        else if (!in_image_) place_->arithmetic().zero(std::span<T>(values + bucket.first, bucket.count));
         if (last) moved();
         return values;
     }
@@ -94,14 +91,14 @@ public:
 
 private:
     T* image() {
-        if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        if (image_.empty()) image_ = place_->template allocate<T>(flat_->count());
         return image_.data();
     }
     /// One that sums over none has no need to: memory in pieces will do.
-    [[nodiscard]] bool can_sum_in_model() const {
-        if (world_->size() == 1 || !flat_->contiguous()) return false;
+    [[nodiscard]] bool can_sum_in_model(int ranks) const {
+        if (ranks == 1 || !flat_->contiguous()) return false;
         const Stretch<T>& all = flat_->stretches().front();
-        return world_->is_shared(std::span<const T>(all.gradients, all.count));
+        return place_->is_shared(all.gradients, all.count);
     }
     void moved() {
         in_image_ = true;
@@ -109,30 +106,35 @@ private:
         in_model_ = false;
     }
     void zero(const Slice& slice) {
-        flat_->visit(slice, [](const Stretch<T>& one) { detail::zero(one.gradients, one.count); });
+        flat_->visit(slice,
+                     [&](const Stretch<T>& one) { place_->arithmetic().zero(std::span<T>(one.gradients, one.count)); });
     }
     void multiply(const Slice& slice) {
-        flat_->visit(slice, [&](const Stretch<T>& one) { scale(std::span<T>(one.gradients, one.count), multiplier_); });
+        flat_->visit(slice, [&](const Stretch<T>& one) {
+            place_->arithmetic().scale(std::span<T>(one.gradients, one.count), multiplier_);
+        });
     }
     void drain(const Slice& slice) {
+        constexpr std::size_t chunk = Place::template chunk<T>;
         T* const to = image();
+        const auto& on = place_->arithmetic();
         flat_->visit(slice, [&](const Stretch<T>& stretch) {
-            for (std::size_t at = 0; at < stretch.count; at += chunk) {
-                const std::size_t n = std::min(chunk, stretch.count - at);
+            for (std::size_t at = 0, n = 0; at < stretch.count; at += n) {
+                n = std::min(chunk, stretch.count - at);
                 const std::span<T> sum(to + stretch.flat + at, n);
-                const std::span<const T> one(stretch.gradients + at, n);
-                if (in_image_) accumulate(sum, one, multiplier_);
-                else accumulate_first(sum, one, multiplier_);
-                detail::zero(stretch.gradients + at, n);
+                const std::span<T> one(stretch.gradients + at, n);
+                if (in_image_) on.accumulate(sum, std::span<const T>(one), multiplier_);
+                else on.accumulate_first(sum, std::span<const T>(one), multiplier_);
+                on.zero(one);
             }
         });
     }
 
-    World* world_;
     const FlatModel<T>* flat_;
+    const Place* place_;
     bool alone_ = false; ///< nothing is summed over ranks in this update
     bool sums_in_model_; ///< one micro-batch's gradient is summed where the model put it
-    Memory<T> image_;
+    typename Place::template Array<T> image_;
     bool in_model_ = false; ///< the model's memory holds a gradient of this update
     bool in_image_ = false; ///< the image does
     bool dirty_ = false;    ///< the model's memory may be other than zero

@@ -15,9 +15,9 @@
 
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/reproducible_sum.hpp"
-#include "unisono/core/memory.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/grid_images.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -145,16 +145,14 @@ struct GridImages<std::int32_t> {
 };
 
 /// `I`: the type of images.
-template <class World, class T, class I>
+template <class World, class T, class I, class Place>
 class GridGradients {
 public:
-    static constexpr std::size_t chunk = 16384 / sizeof(T);
-
     template <class Policy>
-    GridGradients(World& world, const FlatModel<T>& flat, const Policy& policy)
-        : world_(&world), flat_(&flat), range_(flat.layout(), policy.checked_headroom(), Grid::least<T>),
-          in_place_(can_sum_in_model()) {
-        flat.zero_gradients();
+    GridGradients(World& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
+        : world_(&world), flat_(&flat), place_(&place), kernels_(place, flat.layout().parameters()),
+          range_(flat.layout(), policy.checked_headroom(), Grid::least<T>), in_place_(can_sum_in_model()) {
+        flat.zero_gradients(place.arithmetic());
     }
     GridGradients(const GridGradients&) = delete;
     GridGradients& operator=(const GridGradients&) = delete;
@@ -167,9 +165,10 @@ public:
         one_ = false;
         multiplier_ = 1;
         range_.begin();
+        kernels_.begin();
     }
     void before_pass() {
-        if (dirty_) flat_->zero_gradients();
+        if (dirty_) flat_->zero_gradients(place_->arithmetic());
         dirty_ = true;
     }
     void hold(double multiplier) {
@@ -189,9 +188,11 @@ public:
 
     /// Makes one bucket ready to travel: as numbers, in the array that is returned, or as images, and then null.
     T* settle(const Slice& bucket, bool last) {
-        if (one_) return settle_numbers(bucket);
+        if constexpr (!Place::on_device) {
+            if (one_) return settle_numbers(bucket);
+        }
         if (in_model_) drain(bucket);
-        else if (!in_image_ && bucket.count != 0) std::memset(image() + bucket.first, 0, bucket.count * sizeof(I));
+        else if (!in_image_) place_->arithmetic().zero(std::span<I>(image() + bucket.first, bucket.count));
         if (last) moved();
         return nullptr;
     }
@@ -205,7 +206,9 @@ public:
     [[nodiscard]] T* image_in_use() { return in_place() ? nullptr : numbers_.data(); }
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }
-    [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(I) + numbers_.size() * sizeof(T); }
+    [[nodiscard]] std::size_t bytes() const {
+        return image_.size() * sizeof(I) + numbers_.size() * sizeof(T) + kernels_.bytes();
+    }
 
     // --- on a grid --------------------------------------------------------------------------------------------------
 
@@ -214,7 +217,11 @@ public:
         one_ = true;
         multiplier_ = multiplier;
     }
-    [[nodiscard]] std::size_t first_not_finite() const { return range_.first_not_finite(); }
+    /// Before `agree`.
+    [[nodiscard]] std::size_t first_not_finite() {
+        kernels_.tell([&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
+        return range_.first_not_finite();
+    }
     bool agree(std::int64_t micro_batches) { return range_.agree(*world_, GridImages<I>::more_for(micro_batches)); }
     void follow() { range_.follow(); }
     void widen() { range_.widen(); }
@@ -223,7 +230,7 @@ public:
 
     /// All images, in flat order.
     I* image() {
-        if (image_.empty()) image_ = world_->template allocate<I>(flat_->count());
+        if (image_.empty()) image_ = place_->template allocate<I>(flat_->count());
         return image_.data();
     }
     /// `owner`: below 0, all ranks.
@@ -238,8 +245,13 @@ public:
         if (one_ && world_->size() > 1) return;
         const GridMap map{range_.stretches().data(), flat, multiplier_};
         map.visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
-            if (one_) round_to_grid(std::span<T>(to + at, n), multiplier_, Grid{exponent});
-            else from_image_on<T>(best_instruction_set(), to + at, image_.data() + flat + at, n, exponent);
+            if constexpr (!Place::on_device) {
+                if (one_) {
+                    round_to_grid(std::span<T>(to + at, n), multiplier_, Grid{exponent});
+                    return;
+                }
+            }
+            kernels_.numbers(to + at, image_.data() + flat + at, n, exponent);
         });
     }
 
@@ -248,7 +260,7 @@ private:
         if (world_->size() == 1) return true;
         if (!flat_->contiguous()) return false;
         const Stretch<T>& all = flat_->stretches().front();
-        return world_->is_shared(std::span<const T>(all.gradients, all.count));
+        return place_->is_shared(all.gradients, all.count);
     }
     void moved() {
         in_image_ = true;
@@ -270,7 +282,7 @@ private:
     }
 
     T* settle_numbers(const Slice& bucket) {
-        if (!in_place_ && numbers_.empty()) numbers_ = world_->template allocate<T>(flat_->count());
+        if (!in_place_ && numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
         if (!in_model_) {
             if (!in_place_) zero(numbers_.data() + bucket.first, bucket.count);
             else if (dirty_) flat_->visit(bucket, [](const Stretch<T>& one) { zero(one.gradients, one.count); });
@@ -290,31 +302,26 @@ private:
 
     void drain(const Slice& slice) {
         I* const to = image();
-        const InstructionSet set = best_instruction_set();
+        const auto need = [&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); };
         by_parameter(slice, [&](std::size_t p, const Slice& part) {
             const std::int32_t exponent = range_.stretches()[p].exponent;
-            double largest = 0;
-            flat_->visit(part, [&](const Stretch<T>& stretch) {
-                for (std::size_t at = 0; at < stretch.count; at += chunk) {
-                    const std::size_t n = std::min(chunk, stretch.count - at);
-                    I* const sums = to + stretch.flat + at;
-                    T* const from = stretch.gradients + at;
-                    const double found = in_image_ ? image_on<T, true>(set, sums, from, n, multiplier_, exponent)
-                                                   : image_on<T, false>(set, sums, from, n, multiplier_, exponent);
-                    largest = found > largest ? found : largest;
-                    zero(from, n);
-                }
+            flat_->visit(part, [&](const Stretch<T>& one) {
+                I* const sums = to + one.flat;
+                if (in_image_)
+                    kernels_.template image<true>(p, sums, one.gradients, one.count, multiplier_, exponent, need);
+                else kernels_.template image<false>(p, sums, one.gradients, one.count, multiplier_, exponent, need);
             });
-            range_.need(p, needed_by(largest, multiplier_));
         });
     }
 
     World* world_;
     const FlatModel<T>* flat_;
+    const Place* place_;
+    GridImageKernels<Place, T, I> kernels_;
     GridRange range_;
     bool in_place_; ///< numbers are summed where the model put them
-    Memory<I> image_;
-    Memory<T> numbers_;
+    typename Place::template Array<I> image_;
+    typename Place::template Array<T> numbers_;
     bool in_model_ = false; ///< the model's memory holds a gradient of this update
     bool in_image_ = false; ///< the image does
     bool one_ = false;      ///< numbers are summed, not images

@@ -12,6 +12,7 @@
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
+#include "unisono/trainer/state_memory.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <bit>
@@ -54,9 +55,12 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
     for (const Slice& slice : trainer.owned()) {
         for (std::size_t p = 0; p < parameters; ++p) {
             const Slice own = part(p, slice);
-            for (std::size_t a = 0; a < state.size() && own.count != 0; ++a)
-                hashes[(1 + a) * parameters + p] += hash_of_values(
-                    own.first, std::span<const T>(state.array(a)).subspan(at + own.first - slice.first, own.count));
+            for (std::size_t a = 0; a < state.size() && own.count != 0; ++a) {
+                const StateMemory memory =
+                    memory_of(trainer, state.array(a).subspan(at + own.first - slice.first, own.count));
+                hashes[(1 + a) * parameters + p] +=
+                    hash_of_values(own.first, std::span<const T>(static_cast<const T*>(memory.data), own.count));
+            }
         }
         at += slice.count;
     }

@@ -71,8 +71,8 @@ struct Reproducible {
 
     class Totals;
     class Squares;
-    template <class World, class T>
-    using Gradients = detail::GridGradients<World, T, std::int64_t>;
+    template <class World, class T, class Place>
+    using Gradients = detail::GridGradients<World, T, std::int64_t, Place>;
     template <class T>
     using UnitSums = detail::GridUnitSums<T, std::int64_t>;
 };
@@ -120,9 +120,10 @@ public:
     template <class Gradients>
     Squares(const Gradients& gradients, std::int64_t micro_batches)
         : sum_(gradients.range().above_sums(micro_batches)) {}
-    template <class T>
-    void add(std::span<const T> x) {
-        sum_.add(x);
+    template <class T, class Arithmetic = HostArithmetic>
+    void add(std::span<const T> x, const Arithmetic& on = {}) {
+        if constexpr (requires { on.add_squares(sum_, x); }) on.add_squares(sum_, x);
+        else sum_.add(x);
     }
     template <class World>
     void agree(World& world) {
@@ -164,8 +165,8 @@ struct NarrowReproducible {
 
     using Totals = Reproducible::Totals;
     using Squares = Reproducible::Squares;
-    template <class World, class T>
-    using Gradients = detail::GridGradients<World, T, std::int32_t>;
+    template <class World, class T, class Place>
+    using Gradients = detail::GridGradients<World, T, std::int32_t, Place>;
     template <class T>
     using UnitSums = detail::GridUnitSums<T, std::int32_t>;
 };

@@ -30,12 +30,13 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The policies that an exchange works with, and the types it is made of.
-template <class WorldType, class ElementType, class ReducerType, class CompressionType, class ShardingType,
-          class GuardType, class ClippingType, class ScalingType, class OptimizerType, class WeighingType,
-          class SummationType>
+template <class WorldType, class ElementType, class PlaceType, class ReducerType, class CompressionType,
+          class ShardingType, class GuardType, class ClippingType, class ScalingType, class OptimizerType,
+          class WeighingType, class SummationType>
 struct ExchangeContext {
     using World = WorldType;
     using Element = ElementType;
+    using Place = PlaceType;
     using Reducer = ReducerType;
     using Compression = CompressionType;
     using Sharding = ShardingType;
@@ -81,9 +82,10 @@ public:
     static constexpr bool served = served_update<typename Policies::Update>;
     using Sharding = std::conditional_t<served, ServerSlices, typename Policies::Sharding>;
     using Context =
-        ExchangeContext<World, T, typename Policies::Reducer, typename Policies::Compression, Sharding,
-                        typename Policies::Guard, typename Policies::Clipping, typename Policies::Scaling,
-                        typename Policies::Optimizer, typename Policies::Weighing, typename Policies::Summation>;
+        ExchangeContext<World, T, typename PlaceFor<World, Model>::type, typename Policies::Reducer,
+                        typename Policies::Compression, Sharding, typename Policies::Guard, typename Policies::Clipping,
+                        typename Policies::Scaling, typename Policies::Optimizer, typename Policies::Weighing,
+                        typename Policies::Summation>;
 
     using Exchanges = std::conditional_t<shards_gradients<typename Policies::Sharding>,
                                          typename UnitExchangeOf<Context, Model>::type, Exchange<Context>>;
@@ -117,7 +119,7 @@ public:
             if constexpr (served) service_ = std::make_unique<Served>(world, *exchange_, policies_.update);
             agree_on_shapes(world, model, exchange_->flat());
             if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
-            else broadcast_parameters(world, exchange_->flat());
+            else broadcast_parameters(world, exchange_->flat(), exchange_->place());
             broadcast_buffers(world, model);
         });
     }

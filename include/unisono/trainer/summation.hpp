@@ -9,12 +9,12 @@
 /// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
 /// | `NarrowReproducible` | the same, on a coarser grid (there, too)         | half of that                             |
 ///
-/// A policy names types of the trainer's own. `Gradients<World, T>` is where the gradients lie and become a sum: for plain
+/// A policy names types of the trainer's own. `Gradients<World, T, Place>` is where the gradients lie and become a sum: for plain
 /// sums GradientImage. `UnitSums<T>` is the same for models in units. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
 /// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
 /// Declared property: `reproducible`.
 
-#include "unisono/arithmetic/scan.hpp"
+#include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
@@ -69,9 +69,9 @@ class PlainSquares {
 public:
     template <class Gradients>
     PlainSquares(const Gradients&, std::int64_t) {}
-    template <class T>
-    void add(std::span<const T> x) {
-        sum_ += sum_of_squares(x);
+    template <class T, class Arithmetic = HostArithmetic>
+    void add(std::span<const T> x, const Arithmetic& on = {}) {
+        sum_ += on.sum_of_squares(x);
     }
     template <class World>
     void agree(World& world) {
@@ -94,8 +94,8 @@ struct PlainSums {
     static constexpr bool reproducible = false;
     friend bool operator==(const PlainSums&, const PlainSums&) = default;
 
-    template <class World, class T>
-    using Gradients = detail::GradientImage<World, T>;
+    template <class World, class T, class Place>
+    using Gradients = detail::GradientImage<World, T, Place>;
     template <class T>
     using UnitSums = detail::PlainUnitSums<T>;
     using Totals = detail::PlainTotals;

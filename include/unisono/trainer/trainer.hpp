@@ -24,9 +24,11 @@
 /// | summation     | `PlainSums`            | trainer/summation.hpp                                               |
 /// | trace         | `NoTrace`              | observe/trace.hpp                                                   |
 ///
-/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp; with which models: trainer/model_rules.hpp.
+/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp; with which models: trainer/model_rules.hpp;
+/// with models on a device: trainer/device_rules.hpp.
 
 #include "unisono/trainer/describe.hpp"
+#include "unisono/trainer/device_rules.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/model_rules.hpp"
@@ -56,6 +58,9 @@ public:
     static_assert(
         detail::ModelOfPolicies<Model, Sharding, typename Policies::Update, typename Policies::Summation>::good,
         "unisono::Trainer: the model and the policies do not go together; the message above says why");
+    static_assert(
+        detail::DeviceOfPolicies<World, Model, Policies>::good,
+        "unisono::Trainer: the model on a device and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
     using PassElement = typename detail::PassElementOf<Model, Element>::type; ///< of models in units: pass_element_t
@@ -238,7 +243,8 @@ public:
         detail::telling_all(world(), "verify_replicas", [&] {
             session_.assemble();
             if constexpr (!shards_parameters)
-                detail::verify_replicas(world(), session_.model(), session_.exchange().flat());
+                detail::verify_replicas(world(), session_.model(), session_.exchange().flat(),
+                                        session_.exchange().place());
         });
     }
 
@@ -254,7 +260,8 @@ public:
     [[nodiscard]] Model& trained() const { return session_.model(); }
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
     /// The optimizer's state of the elements that this rank updates, in flat order.
-    [[nodiscard]] OptimizerState<Element>& optimizer_state() { return session_.exchange().state(); }
+    /// An OptimizerState, or a DeviceOptimizerState where the model is on a device.
+    [[nodiscard]] auto& optimizer_state() { return session_.exchange().state(); }
     /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
     /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
@@ -282,11 +289,14 @@ public:
         return session_.meeting();
     }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters; where those are
-    /// sharded, for what this rank holds of it.
+    /// sharded, for what this rank holds of it; where they are on a device, for a copy that lives during the call.
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
         session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
-            visit(one.flat, std::span<const Element>(one.parameters, one.count));
+            if constexpr (model_on_device<Model>)
+                session_.exchange().place().read(one.parameters, one.count,
+                                                 [&](std::span<const Element> values) { visit(one.flat, values); });
+            else visit(one.flat, std::span<const Element>(one.parameters, one.count));
         });
     }
     /// With `Trace`: what this rank recorded. trainer/trace.hpp brings the ranks' together.
@@ -302,6 +312,12 @@ public:
         requires unit_model<Model>
     {
         session_.exchange().rewrite_parameters(visit);
+    }
+    /// Of a model on a device: read(at, n, visit) and write(at, values), for its memory.
+    [[nodiscard]] const auto& place() const
+        requires(model_on_device<Model>)
+    {
+        return session_.exchange().place();
     }
     /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }

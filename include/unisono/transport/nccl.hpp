@@ -169,6 +169,18 @@ public:
     [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
     [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
 
+    // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------
+
+    /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
+    void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
+    /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
+    void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
+        copy(to, from, bytes, cudaMemcpyDeviceToHost, theirs);
+    }
+    void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
+        copy(to, from, bytes, cudaMemcpyHostToDevice, theirs);
+    }
+
     // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
@@ -177,7 +189,9 @@ public:
     [[nodiscard]] bool program_done(std::uint32_t number) { return device_->program_done(number); }
     void release_program(std::uint32_t number) { device_->release_program(number); }
 
-    void wait_for(void* stream) { device_->wait_for(static_cast<cudaStream_t>(stream)); }
+    void wait_for(void* other) {
+        if (other != stream()) device_->wait_for(static_cast<cudaStream_t>(other));
+    }
     [[nodiscard]] bool follow_program(std::uint32_t number, void* stream) {
         return device_->follow_program(number, static_cast<cudaStream_t>(stream));
     }
@@ -212,6 +226,13 @@ public:
                                     const NcclOptions& options);
 
 private:
+    void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind which, cudaStream_t theirs) {
+        if (bytes == 0) return;
+        const detail::CudaDeviceGuard here(device_->ordinal());
+        detail::check_cuda(cudaMemcpyAsync(to, from, bytes, which, theirs), "cudaMemcpyAsync");
+        detail::check_cuda(cudaStreamSynchronize(theirs), "cudaStreamSynchronize");
+    }
+
     struct Threads {};
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);

@@ -215,14 +215,16 @@ cudaError_t cudaFreeHost(void* memory) {
     std::free(memory);
     return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     const Lock lock(state().mutex);
     if (state().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
+    state().count_copy(bytes, kind);
     if (bytes != 0) std::memmove(arena().seen(to), arena().seen(from), bytes);
     return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    state().count_copy(bytes, kind);
     if (stream->untaken != 0) state().note("a copy was enqueued while NCCL had not taken a call before it");
     state().enqueue(stream, [=](Lock&) { std::memmove(arena().seen(to), arena().seen(from), bytes); });
     return cudaSuccess;

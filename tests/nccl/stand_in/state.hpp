@@ -72,6 +72,10 @@ struct State {
     std::map<void*, std::size_t> pinned;
     std::vector<std::shared_ptr<Capture>> captures;
 
+    void count_copy(std::size_t bytes, cudaMemcpyKind kind) {
+        if (kind == cudaMemcpyDeviceToHost) counts.bytes_to_host += bytes;
+        if (kind == cudaMemcpyHostToDevice) counts.bytes_to_device += bytes;
+    }
     void note(const std::string& what) { misuse.push_back(what); }
     void enqueue(StandInStream* stream, Task task) {
         if (stream->capture != nullptr) return stream->capture->recording->tasks.push_back(std::move(task));

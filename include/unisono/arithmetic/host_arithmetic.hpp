@@ -1,0 +1,50 @@
+#pragma once
+
+/// \file
+/// The host's kernels as a value, for what runs wherever its memory is: `ThrustArithmetic` (thrust.hpp) has the same functions.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/arithmetic/apply.hpp"
+#include "unisono/arithmetic/scale.hpp"
+#include "unisono/arithmetic/scan.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Functions of the headers of the same names, and with their laws.
+struct HostArithmetic : OnHost {
+    /// std::fill is a slow loop at -O2; all bits zero is the number zero.
+    template <class T>
+    static void zero(std::span<T> x) {
+        static_assert(std::is_arithmetic_v<T>);
+        if (!x.empty()) std::memset(x.data(), 0, x.size_bytes());
+    }
+    template <class T>
+    static void copy(std::span<T> out, std::type_identity_t<std::span<const T>> x) {
+        detail::check_sizes("copy", x.size(), out.size());
+        std::copy_n(x.data(), x.size(), out.data());
+    }
+    template <class T>
+    static void scale(std::span<T> x, double factor) {
+        unisono::scale(x, factor);
+    }
+    template <class To, class T>
+    static void accumulate(std::span<To> y, std::span<T> x, double weight = 1.0) {
+        unisono::accumulate(y, x, weight);
+    }
+    template <class To, class T>
+    static void accumulate_first(std::span<To> y, std::span<T> x, double weight = 1.0) {
+        unisono::accumulate_first(y, x, weight);
+    }
+    template <class T>
+    [[nodiscard]] static double sum_of_squares(std::span<T> x) {
+        return unisono::sum_of_squares(x);
+    }
+};
+
+UNISONO_NAMESPACE_END

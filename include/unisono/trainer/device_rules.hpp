@@ -1,0 +1,104 @@
+#pragma once
+
+/// \file
+/// What a model on a device asks of its group and of the policies, and what a Trainer says where they do not give it.
+///
+/// | rule                                                       | because                                                            |
+/// |------------------------------------------------------------|--------------------------------------------------------------------|
+/// | the transport has streams                                  | sums start from memory of the device                               |
+/// | the model has `stream()`                                   | kernels and sums come after what it enqueued                        |
+/// | the source can compute on the device                       | the trainer's kernels are compiled in it                            |
+/// | the reducer's verbs take DeviceSpan                        | gradients never leave the device                                    |
+/// | no compression, no sharding that is measured, no update of servers or of each rank by itself | they compute on the host: not built |
+/// | a guard looks for what is not finite, or for nothing       | any other looks at the elements, on the host                        |
+
+#include "unisono/arithmetic/stream_arithmetic.hpp"
+#include "unisono/core/device_span.hpp"
+#include "unisono/group/stream_steps.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/sharding/automatic.hpp"
+#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/policies.hpp"
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class World, class Model>
+concept enqueues_for = requires(World& world, Model& model) {
+    { model.stream() } -> std::convertible_to<decltype(world.endpoint().stream())>;
+};
+template <class World>
+concept computes_on_device =
+    has_stream_arithmetic<std::remove_cvref_t<decltype(std::declval<World&>().endpoint().stream())>> &&
+    requires { sizeof(DevicePlace<World>); };
+template <class Reducer, class World>
+concept reduces_on_device = requires(const Reducer& policy, World& group, DeviceSpan<float> values) {
+    requires requires(decltype(policy.start(group))& run) { run.sum(group, values); } ||
+                 requires(decltype(policy.start(group))& run) { run.sum_to(group, values, 0); };
+};
+
+/// Of models on the host nothing is asked.
+template <class World, class Model, class Policies>
+struct DeviceRules {
+    static constexpr bool good = true;
+};
+template <class World, model_on_device Model, class Policies>
+struct DeviceRules<World, Model, Policies> {
+    using Guard = typename Policies::Guard;
+    static constexpr bool has_device = streaming_transport<typename World::transport_type>;
+    static constexpr bool has_stream = !has_device || enqueues_for<World, Model>;
+    static constexpr bool has_kernels = !has_device || computes_on_device<World>;
+    static constexpr bool reduces = !has_kernels || reduces_on_device<typename Policies::Reducer, World>;
+    static constexpr bool travels_plain = !Policies::Compression::compresses;
+    static constexpr bool unmeasured = !measured_sharding<typename Policies::Sharding>;
+    static constexpr bool in_step =
+        !local_update<typename Policies::Update> && !served_update<typename Policies::Update>;
+    static constexpr bool looks_for_finite = !Guard::inspects || requires { requires Guard::only_finite; };
+    static constexpr bool good = has_device && has_stream && has_kernels && reduces && travels_plain && unmeasured &&
+                                 in_step && looks_for_finite;
+};
+
+template <class World, class Model, class Policies>
+struct DeviceOfPolicies {
+    static constexpr bool good = true;
+};
+template <class World, model_on_device Model, class Policies>
+struct DeviceOfPolicies<World, Model, Policies> {
+    using Rules = DeviceRules<World, Model, Policies>;
+    static_assert(
+        Rules::has_device,
+        "unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport "
+        "has no streams. Required: Group<Nccl>, or the model as DeviceModel. Why: its gradients are summed "
+        "where they are.");
+    static_assert(Rules::has_stream,
+                  "unisono::Trainer: found a model on a device without stream(). Required: the stream on which it "
+                  "enqueues, of the transport's type. Why: the trainer's kernels and sums come after the model's.");
+    static_assert(Rules::has_kernels,
+                  "unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: "
+                  "unisono/nccl.hpp, in a source that nvcc compiles; or the model as DeviceModel. Why: the trainer's "
+                  "kernels are compiled with it.");
+    static_assert(Rules::reduces, "unisono::Trainer: found a model on a device, with a reducer whose verbs do not take "
+                                  "DeviceSpan. Required: NativeReducer, or one of one schedule, as RingReducer. Why: "
+                                  "gradients are summed where they are.");
+    static_assert(Rules::travels_plain,
+                  "unisono::Trainer: found a model on a device, with a compression. Required: none; or the model as "
+                  "DeviceModel. Why: compressions compute on the host.");
+    static_assert(Rules::unmeasured,
+                  "unisono::Trainer: found a model on a device, with a sharding that is measured first. Required: "
+                  "Replicated or StateSharding. Why: it is tried out with a model on the host.");
+    static_assert(Rules::in_step,
+                  "unisono::Trainer: found a model on a device, with an update that declares `local` or `served`. "
+                  "Required: one in lockstep, as Synchronous; or the model as DeviceModel. Why: meetings and servers "
+                  "compute on the host.");
+    static_assert(Rules::looks_for_finite,
+                  "unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`. "
+                  "Required: FiniteGuard or NoGuard. Why: any other looks at elements, on the host.");
+    static constexpr bool good = Rules::good;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,140 @@
+#pragma once
+
+/// \file
+/// An optimizer's update somewhere else than on the host: gradients unscaled, clipped and, where they are narrower, widened, the
+/// optimizer's formula, and the model's 16-bit image of the parameters, in one pass through memory.
+
+#include "unisono/arithmetic/values.hpp"
+#include "unisono/guard/clip_by_value.hpp"
+#include "unisono/guard/clipping.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+struct UnclippedElement {
+    template <class T>
+    UNISONO_INLINE void operator()(T&) const {}
+};
+
+/// The optimizer's functor behind the clipping, and before the rounding of what it made.
+template <class Functor, class Clip, class Low>
+struct FusedElement {
+    Functor functor;
+    Clip clip;
+
+    template <class T, class G, class... Arrays>
+    UNISONO_INLINE void operator()(Low& low, T& parameter, const G& gradient, Arrays&... arrays) const {
+        update(parameter, gradient, arrays...);
+        low = canonical(static_cast<Low>(static_cast<accumulator_t<Low>>(parameter)));
+    }
+    template <class T, class G, class... Arrays>
+    UNISONO_INLINE void update(T& parameter, const G& gradient, Arrays&... arrays) const {
+        T g = static_cast<T>(widen(gradient));
+        clip(g);
+        functor(parameter, static_cast<const T&>(g), arrays...);
+    }
+};
+template <class Functor, class Clip>
+struct FusedElement<Functor, Clip, void> {
+    FusedElement<Functor, Clip, float> with;
+
+    template <class T, class G, class... Arrays>
+    UNISONO_INLINE void operator()(T& parameter, const G& gradient, Arrays&... arrays) const {
+        with.update(parameter, gradient, arrays...);
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// What an optimizer's `update` is given as the place to run: it puts clipping and casts around the functor.
+template <class Arithmetic, class G, class Clip, class Low>
+struct FusedPlace {
+    const Arithmetic& on;
+    std::span<const G> narrow; ///< the gradients as they are
+    Clip clip;
+    std::span<Low> low;
+
+    template <class Functor, class T, class... Arrays>
+    void apply(const Functor& functor, std::span<T> parameters, std::span<const T>, std::span<Arrays>... arrays) const {
+        if (low.empty()) on.apply(FusedElement<Functor, Clip, void>{{functor, clip}}, parameters, narrow, arrays...);
+        else on.apply(FusedElement<Functor, Clip, Low>{functor, clip}, low, parameters, narrow, arrays...);
+    }
+};
+/// Without an image.
+template <class Arithmetic, class G, class Clip>
+struct FusedPlace<Arithmetic, G, Clip, void> {
+    const Arithmetic& on;
+    std::span<const G> narrow;
+    Clip clip;
+
+    template <class Functor, class T, class... Arrays>
+    void apply(const Functor& functor, std::span<T> parameters, std::span<const T>, std::span<Arrays>... arrays) const {
+        on.apply(FusedElement<Functor, Clip, void>{{functor, clip}}, parameters, narrow, arrays...);
+    }
+};
+
+/// `place_for(clip)`: what the optimizer is given as the place to run, with that functor in front of it.
+template <class Optimizer, class T, class Clipping, class PlaceFor>
+void fused_update(const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,
+                  std::size_t gradients, OptimizerStep step, const Clipping& clipping, const PlaceFor& place_for) {
+    check_sizes("update_on", gradients, parameters.size());
+    check_sizes("update_on", state.count, parameters.size());
+    // Only its size is looked at: the place knows the gradients.
+    const std::span<const T> sized(parameters.data(), parameters.size());
+    const auto run = [&](const auto& place) {
+        static_assert(
+            requires { policy.update(state, parameters, sized, step, place); },
+            "unisono::update_on: found an optimizer whose update takes no place to run. Required: a fifth argument, as "
+            "optimizer/optimizer.hpp says. Why: its functor must be given to the device.");
+        policy.update(state, parameters, sized, step, place);
+    };
+    if constexpr (Clipping::changes_elements) {
+        static_assert(
+            requires { clipping.template element<T>(1.0); },
+            "unisono::update_on: found a clipping that changes elements and has no element<T>(scale). Required: that "
+            "functor, as ClipByValue has it. Why: it becomes a part of the optimizer's pass.");
+        const auto clip = clipping.template element<T>(step.gradient_scale);
+        step.gradient_scale = 1;
+        run(place_for(clip));
+    } else {
+        run(place_for(UnclippedElement{}));
+    }
+}
+
+} // namespace detail
+
+/// One update of the slice, in one pass: g = gradients[i] in T, clipped by `clipping` (which takes over step.gradient_scale
+/// where it changes elements, as the Trainer does), then the optimizer's formula. A norm's factor is part of
+/// step.gradient_scale. Same bits as `clipping.clip` and `update` one after the other on the host. `on`: a ThrustArithmetic or the like.
+/// `policy.update` takes a place to run as its fifth argument, as all of ours do. \throws error bad_input: sizes that differ
+template <class Arithmetic, class Optimizer, optimizer_element T, class G, class Clipping = NoClipping>
+    requires floating_element<std::remove_const_t<G>>
+void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,
+               std::span<G> gradients, const OptimizerStep& step, const Clipping& clipping = {}) {
+    using Narrow = std::remove_const_t<G>;
+    detail::fused_update(policy, state, parameters, gradients.size(), step, clipping, [&](const auto& clip) {
+        using Clip = std::remove_cvref_t<decltype(clip)>;
+        return detail::FusedPlace<Arithmetic, Narrow, Clip, void>{on, gradients, clip};
+    });
+}
+/// The same, and where `low` is not empty low[i] = parameters[i], rounded, as by `accumulate_first`.
+template <class Arithmetic, class Optimizer, optimizer_element T, class G, class Clipping, class Low>
+    requires floating_element<std::remove_const_t<G>>
+void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,
+               std::span<G> gradients, const OptimizerStep& step, const Clipping& clipping, std::span<Low> low) {
+    using Narrow = std::remove_const_t<G>;
+    if (!low.empty()) detail::check_sizes("update_on", low.size(), parameters.size());
+    detail::fused_update(policy, state, parameters, gradients.size(), step, clipping, [&](const auto& clip) {
+        using Clip = std::remove_cvref_t<decltype(clip)>;
+        return detail::FusedPlace<Arithmetic, Narrow, Clip, Low>{on, gradients, clip, low};
+    });
+}
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,115 @@
+#pragma once
+
+/// \file
+/// A trainer's place: the memory in which its gradients, images and optimizer state lie, and who computes there. Everything that a trainer
+/// does to elements it asks of its place, so that one source serves the host and devices (device_place.hpp).
+///
+/// A place has
+/// - `arithmetic()`: kernels on its addresses (HostArithmetic, or one of the same functions);
+/// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`, `chunk<T>`: elements at a time;
+/// - `view(at, n)`: as reducers and collectives take it, and `order()`: what was enqueued so far comes before those that start now;
+/// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
+/// - `update(...)`: clips, and runs an optimizer; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
+/// - `read(at, n, visit)`: visit(std::span<const T>) with the values, for the host; `settle()`: nothing of its own goes on any more.
+
+#include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Memory of the host, which the transport may see.
+template <class World>
+class HostPlace {
+public:
+    static constexpr bool on_device = false;
+    template <class T>
+    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< they stay in the first cache from pass to pass
+    template <class T>
+    using Array = Memory<T>;
+    template <class T>
+    using State = OptimizerState<T>;
+
+    template <class Model>
+    HostPlace(World& world, Model&) : world_(&world) {}
+
+    static constexpr HostArithmetic arithmetic() { return {}; }
+    template <class T>
+    [[nodiscard]] Memory<T> allocate(std::size_t count) const {
+        return world_->template allocate<T>(count);
+    }
+    template <class T>
+    [[nodiscard]] static OptimizerState<T> state(const StateArrays& arrays, std::size_t count) {
+        return {arrays, count};
+    }
+    /// Whether the transport moves these elements without copying them first.
+    template <class T>
+    [[nodiscard]] bool is_shared(const T* at, std::size_t count) const {
+        return world_->is_shared(std::span<const T>(at, count));
+    }
+    template <class T>
+    static std::span<T> view(T* at, std::size_t count) {
+        return {at, count};
+    }
+    static void order() {}
+    static void settle() {}
+
+    template <class Optimizer, class Clipping, class T>
+    static void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state,
+                       T* parameters, T* gradients, const OptimizerStep& step) {
+        const std::span<T> values(gradients, state.count);
+        if constexpr (Clipping::changes_elements) clipping.clip(values, step.gradient_scale);
+        optimizer.update(state, std::span<T>(parameters, state.count), std::span<const T>(values),
+                         {step.learning_rate, step.number, Clipping::changes_elements ? 1 : step.gradient_scale});
+    }
+
+    /// Calls body(at, n) for chunks. All but the first begin at a cache line of this array, and so mostly of others: wide loads across
+    /// lines would cost a fifth.
+    template <class T, class Body>
+    static void in_chunks(const T* array, std::size_t count, Body&& body) {
+        const std::size_t past_line = reinterpret_cast<std::uintptr_t>(array) % 64 / sizeof(T);
+        std::size_t n = count <= chunk<T> ? count : chunk<T> - past_line;
+        for (std::size_t at = 0; at < count; at += n, n = std::min(chunk<T>, count - at)) body(at, n);
+    }
+
+    static void begin_inspection() {}
+    /// Calls found(index) for the first that the guard refuses.
+    template <class Guard, class T, class Found>
+    static void inspect(const Guard& guard, const T* gradients, std::size_t count, std::size_t, Found&& found) {
+        const std::size_t index = guard.first_offender(std::span<const T>(gradients, count));
+        if (index != no_offender) [[unlikely]]
+            found(index);
+    }
+    static constexpr std::size_t offender() { return no_offender; } ///< all were told
+
+    template <class T, class Visit>
+    static void read(const T* at, std::size_t count, Visit&& visit) {
+        visit(std::span<const T>(at, count));
+    }
+
+private:
+    World* world_;
+};
+
+template <class World>
+class DevicePlace; // device_place.hpp
+
+template <class World, class Model>
+struct PlaceFor {
+    using type = HostPlace<World>;
+};
+template <class World, model_on_device Model>
+struct PlaceFor<World, Model> {
+    using type = DevicePlace<World>;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,84 @@
+// What a model on a device does not go with is refused, and why. By the rules themselves where a Trainer would only say more.
+#include "unisono/compression/one_bit.hpp"
+#include "unisono/nccl.hpp"
+#include "unisono/reducer/automatic.hpp"
+#include "unisono/sharding/automatic.hpp"
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/transport/in_process.hpp"
+#include "unisono/update/local_steps.hpp"
+
+namespace un = unisono;
+
+struct Model {
+    un::DeviceSpan<float> parameters() { return {}; }
+    un::DeviceSpan<float> gradients() { return {}; }
+    cudaStream_t stream() { return {}; }
+};
+struct WithoutStream {
+    un::DeviceSpan<float> parameters() { return {}; }
+    un::DeviceSpan<float> gradients() { return {}; }
+};
+struct OddGuard : un::FiniteGuard {
+    static constexpr bool only_finite = false;
+};
+
+#ifndef CASE_no_compiler_for_the_device
+template <>
+struct un::StreamArithmetic<cudaStream_t> {
+    explicit StreamArithmetic(cudaStream_t) {}
+};
+#endif
+
+struct Chosen {
+    using Reducer = un::NativeReducer;
+    using Compression = un::NoCompression;
+    using Sharding = un::Replicated;
+    using Update = un::Synchronous;
+    using Guard = un::FiniteGuard;
+};
+struct Automatic : Chosen {
+    using Reducer = un::AutomaticReducer;
+};
+struct Compressed : Chosen {
+    using Compression = un::OneBit;
+};
+struct Measured : Chosen {
+    using Sharding = un::AutomaticSharding;
+};
+struct Local : Chosen {
+    using Update = un::LocalSteps;
+};
+struct Guarded : Chosen {
+    using Guard = OddGuard;
+};
+template <class M, class Policies>
+using Asked = un::detail::DeviceOfPolicies<un::Group<un::Nccl>, M, Policies>;
+
+// case: transport
+// expect: unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport has no streams.
+#ifdef CASE_transport
+void train(un::Group<un::InProcess>& threads, Model& model) { un::Trainer trainer{threads, model}; }
+#endif
+
+// case: policies
+// expect: unisono::Trainer: found a model on a device without stream(). Required: the stream on which it enqueues
+// expect: unisono::Trainer: found a model on a device, with a reducer whose verbs do not take DeviceSpan.
+// expect: unisono::Trainer: found a model on a device, with a compression. Required: none
+// expect: unisono::Trainer: found a model on a device, with a sharding that is measured first.
+// expect: unisono::Trainer: found a model on a device, with an update that declares `local` or `served`.
+// expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
+#ifdef CASE_policies
+static_assert(Asked<Model, Chosen>::good);
+static_assert(!Asked<WithoutStream, Chosen>::good);
+static_assert(!Asked<Model, Automatic>::good);
+static_assert(!Asked<Model, Compressed>::good);
+static_assert(!Asked<Model, Measured>::good);
+static_assert(!Asked<Model, Local>::good);
+static_assert(!Asked<Model, Guarded>::good);
+#endif
+
+// case: no_compiler_for_the_device
+// expect: unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: unisono/nccl.hpp
+#ifdef CASE_no_compiler_for_the_device
+static_assert(!Asked<Model, Chosen>::good);
+#endif

@@ -1,0 +1,83 @@
+// A model of the tests on a device that is a stand-in: its parameters and gradients lie where only the stand-in may read and write.
+#pragma once
+
+#include "nccl/stand_in/arithmetic.hpp"
+#include "nccl/support.hpp"
+
+#include <unisono/model/wrapped_model.hpp>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace test {
+
+/// Any model of the host, whose arithmetic stands for a model's kernels: they read the parameters where the device has them, and add
+/// each gradient to the device's in the turn of the model's stream. So a Trainer of it must come to the bits that it comes to with
+/// the model itself.
+template <class M>
+class OnDevice : public un::detail::ImageOfModel<OnDevice<M>, M> {
+    using Frame = un::detail::ImageOfModel<OnDevice<M>, M>;
+    friend Frame;
+
+public:
+    using T = un::parameter_element_t<M>;
+
+    /// `gap`: elements between parameters; without, they follow one another.
+    OnDevice(Group& world, M& model, std::size_t gap = 0) : Frame(model), stream_(un::detail::CudaStream::make()) {
+        std::size_t count = 0;
+        un::detail::for_each_span(model.parameters(), [&](std::span<T> one) {
+            here_.push_back(one);
+            count += one.size() + gap;
+        });
+        un::detail::for_each_span(model.gradients(), [&](std::span<T> one) { here_gradients_.push_back(one); });
+        memory_ = un::allocate_on_device<T>(world, 2 * count);
+        T* at = memory_.data();
+        for (const std::span<T> one : here_) {
+            parameters_.emplace_back(at, one.size());
+            gradients_.emplace_back(at + count, one.size());
+            at += one.size() + gap;
+        }
+        for (std::size_t p = 0; p < here_.size(); ++p) {
+            std::copy(here_[p].begin(), here_[p].end(), seen(parameters_[p]));
+            std::fill_n(seen(gradients_[p]), gradients_[p].size(), T(3)); // whoever trains zeroes first
+        }
+        this->expect(here_.size());
+    }
+    ~OnDevice() { cudaStreamSynchronize(stream_.get()); }
+
+    [[nodiscard]] const std::vector<un::DeviceSpan<T>>& parameters() const { return parameters_; }
+    [[nodiscard]] const std::vector<un::DeviceSpan<T>>& gradients() const { return gradients_; }
+    [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+
+    /// What the device has, once all that was enqueued is done.
+    [[nodiscard]] std::vector<T> values() const {
+        cudaStreamSynchronize(stream_.get());
+        std::vector<T> all;
+        for (const auto one : parameters_) all.insert(all.end(), seen(one), seen(one) + one.size());
+        return all;
+    }
+    void refresh() {
+        cudaStreamSynchronize(stream_.get());
+        for (std::size_t p = 0; p < here_.size(); ++p)
+            std::copy_n(seen(parameters_[p]), here_[p].size(), here_[p].data());
+    }
+
+private:
+    static T* seen(un::DeviceSpan<T> one) { return reinterpret_cast<T*>(stand_in::seen_by_host(one.data())); }
+    void take(std::size_t p) {
+        const std::span<T> one = here_gradients_[p];
+        stand_in::launch(stream_.get(), [to = seen(gradients_[p]), add = std::vector<T>(one.begin(), one.end())] {
+            for (std::size_t i = 0; i < add.size(); ++i) to[i] += add[i];
+        });
+        zero(p);
+    }
+    void zero(std::size_t p) { std::fill(here_gradients_[p].begin(), here_gradients_[p].end(), T{}); }
+
+    std::vector<std::span<T>> here_, here_gradients_;
+    un::detail::CudaStream stream_;
+    un::DeviceMemory<T> memory_;
+    std::vector<un::DeviceSpan<T>> parameters_, gradients_;
+};
+
+} // namespace test

@@ -1,0 +1,122 @@
+// A Trainer on memory of a device has the bits of the same Trainer on memory of the host, as far as sums have one order: over two ranks,
+// over one after the other (as the stand-in adds), or on a grid.
+#include "on_device.hpp"
+
+#include "support/digits_training.hpp"
+
+#include <unisono/optimizer/adam.hpp>
+#include <unisono/reproducible.hpp>
+#include <unisono/sharding/state.hpp>
+
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+using test::Clean;
+
+const digits::Images& images() {
+    static const digits::Images few = [] {
+        digits::Images all = test::images().train, some;
+        some.labels.assign(all.labels.begin(), all.labels.begin() + 150);
+        some.values.assign(all.values.begin(), all.values.begin() + 150 * digits::pixels);
+        return some;
+    }();
+    return few;
+}
+
+const std::vector<std::size_t> layers = {digits::pixels, 12, digits::kinds};
+
+/// What a training came to: each rank's parameters, and what the last update was.
+struct Trained {
+    std::vector<std::vector<float>> parameters;
+    std::vector<un::UpdateReport> last;
+};
+
+template <bool Device, class World, class... Policies>
+void train(World& world, Trained& told, std::size_t gap, const Policies&... policies) {
+    digits::Network network(layers, static_cast<std::uint64_t>(world.rank())); // the trainer makes them those of rank 0
+    const auto with = [&](auto& model, const auto& values) {
+        un::Trainer trainer{world,
+                            model,
+                            un::DistributedSampler{.shuffle = true, .seed = 5},
+                            un::BySamples{},
+                            un::Buckets{.first_bytes = 64, .bytes = 2000},
+                            policies...};
+        const auto mine = static_cast<std::size_t>(world.rank());
+        trainer.fit(images().data(), {.epochs = 2, .batch_size = 16, .progress = false},
+                    [&](const un::UpdateReport& report) { told.last[mine] = report; });
+        trainer.verify_replicas();
+        told.parameters[mine] = values();
+    };
+    if constexpr (Device) {
+        test::OnDevice model(world, network, gap);
+        with(model, [&] { return model.values(); });
+    } else {
+        with(network, [&] {
+            const auto values = network.values();
+            return std::vector<float>(values.begin(), values.end());
+        });
+    }
+}
+
+template <class Transport, class... Policies>
+Trained trained(int ranks, std::size_t gap, const Policies&... policies) {
+    Trained told;
+    told.parameters.resize(static_cast<std::size_t>(ranks));
+    told.last.resize(static_cast<std::size_t>(ranks));
+    un::run<Transport>(ranks,
+                       [&](auto& world) { train<std::is_same_v<Transport, un::Nccl>>(world, told, gap, policies...); });
+    return told;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+template <class... Policies>
+void same_as_on_the_host(int ranks, std::size_t gap, const Policies&... policies) {
+    const Clean clean;
+    const Trained host = trained<un::InProcess>(ranks, gap, policies...);
+    const Trained device = trained<un::Nccl>(ranks, gap, policies...);
+    const digits::Network untrained(layers, 0);
+    BOOST_TEST(host.parameters[0].size() > 500u);
+    BOOST_TEST(!same_bits(host.parameters[0], {untrained.values().begin(), untrained.values().end()}));
+    for (std::size_t rank = 0; rank < host.parameters.size(); ++rank) {
+        BOOST_TEST(same_bits(device.parameters[rank], host.parameters[rank]), "parameters of rank " << rank);
+        const un::UpdateReport& one = device.last[rank];
+        const un::UpdateReport& other = host.last[rank];
+        BOOST_TEST(one.loss == other.loss);
+        BOOST_TEST(one.number == other.number);
+        BOOST_TEST(one.gradient_norm == other.gradient_norm);
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(device_training)
+
+BOOST_AUTO_TEST_CASE(as_on_the_host) { same_as_on_the_host(2, 0, un::Sgd{.learning_rate = 0.1, .momentum = 0.9}); }
+
+BOOST_AUTO_TEST_CASE(memory_in_pieces_and_micro_batches) {
+    same_as_on_the_host(2, 3, un::Accumulate{.steps = 2}, un::AdamW{.learning_rate = 0.01},
+                        un::ClipByValue{.limit = 0.05});
+}
+
+BOOST_AUTO_TEST_CASE(slices_have_owners) {
+    same_as_on_the_host(2, 3, un::StateSharding{}, un::Adam{.learning_rate = 0.01});
+    same_as_on_the_host(2, 0, un::StateSharding{}, un::Adam{.learning_rate = 0.01});
+}
+
+BOOST_AUTO_TEST_CASE(reproducible_sums) {
+    same_as_on_the_host(3, 0, un::Reproducible{}, un::Accumulate{.steps = 2}, un::ClipByNorm{.max_norm = 0.1},
+                        un::Sgd{.learning_rate = 0.1, .momentum = 0.9});
+    same_as_on_the_host(3, 2, un::NarrowReproducible{}, un::StateSharding{}, un::AdamW{.learning_rate = 0.01});
+}
+
+BOOST_AUTO_TEST_SUITE_END()

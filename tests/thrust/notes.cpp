@@ -1,0 +1,99 @@
+// What a Trainer on a device notes without waiting: where something is not finite, and the greatest magnitude behind images on a grid.
+#include "support.hpp"
+
+#include <unisono/arithmetic/host_arithmetic.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <tuple>
+
+using namespace thrust_test;
+
+namespace {
+
+template <class Test>
+void on_each_system(Test test) {
+    std::apply([&](const auto&... on) { (test(on), ...); }, Systems{});
+}
+
+template <class T, class I, bool Add>
+void images_as_on_the_host(const auto& on, std::size_t count) {
+    const std::vector<T> x = finite<T>(count + 3, count);
+    for (const double weight : {1.0, 0.75, -3.0}) {
+        const double most = un::detail::magnitude_of<T>(0);
+        double largest = most;
+        for (const T& one : x) largest = std::max(largest, std::abs(static_cast<double>(one)));
+        const std::int32_t needed = un::detail::needed_by(largest, weight);
+        const un::Grid grid = un::Grid::above<T>(std::max(needed, -100) + (sizeof(I) == 4 ? 24 : 0), 2);
+        std::vector<I> wanted(count, 5), found(count, 5);
+        un::detail::image_on<T, Add>(un::best_instruction_set(), wanted.data(), x.data(), count, weight, grid.exponent);
+        std::uint64_t noted = 0;
+        on.template note_images<Add>(out(found), in(x), weight, grid, &noted);
+        require_same(found, wanted, "images");
+        BOOST_TEST(on.template needed_by_bits<T>(noted, weight) == needed);
+        std::vector<T> numbers(count), other(count);
+        un::detail::from_image_on<T>(un::best_instruction_set(), numbers.data(), wanted.data(), count, grid.exponent);
+        on.numbers_of(out(other), in(found), grid);
+        require_same(other, numbers, "numbers");
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(notes)
+
+BOOST_AUTO_TEST_CASE(where_something_is_not_finite) {
+    on_each_system([](const auto& on) {
+        for (const std::size_t count : counts) {
+            std::vector<float> x = finite<float>(count + 1, count);
+            std::uint64_t least = 1'000'000;
+            on.note_non_finite(in(x), 100, &least);
+            BOOST_TEST(least == 1'000'000u);
+            if (count < 31) continue;
+            x[count - 1] = std::numeric_limits<float>::infinity();
+            x[count / 2] = std::numeric_limits<float>::quiet_NaN();
+            on.note_non_finite(in(x), 100, &least);
+            BOOST_TEST(least == 100 + count / 2);
+            least = 7; // found before
+            on.note_non_finite(in(x), 100, &least);
+            BOOST_TEST(least == 7u);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(images) {
+    on_each_system([](const auto& on) {
+        for (const std::size_t count : counts) {
+            images_as_on_the_host<float, std::int64_t, false>(on, count);
+            images_as_on_the_host<float, std::int64_t, true>(on, count);
+            images_as_on_the_host<double, std::int64_t, true>(on, count);
+            images_as_on_the_host<float, std::int32_t, false>(on, count);
+            images_as_on_the_host<float, std::int32_t, true>(on, count);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_finite_needs_no_grid) {
+    on_each_system([](const auto& on) {
+        for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            const std::vector<float> x = {1, -bad, 2};
+            std::vector<std::int64_t> image(3);
+            std::uint64_t noted = 0;
+            on.template note_images<false>(out(image), in(x), 1.0, un::Grid{0}, &noted);
+            BOOST_TEST(on.template needed_by_bits<float>(noted, 1.0) == un::Grid::not_finite);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(fills) {
+    on_each_system([](const auto& on) {
+        std::vector<std::uint64_t> words(5000, 1);
+        on.fill(out(words), 9);
+        BOOST_TEST(std::count(words.begin(), words.end(), 9u) == 5000);
+        on.zero(out(words));
+        BOOST_TEST(std::count(words.begin(), words.end(), 0u) == 5000);
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
