@@ -20,6 +20,7 @@
 #include <unisono/update/bounded_staleness.hpp>
 #include <unisono/update/delay_compensated.hpp>
 #include <unisono/update/diloco.hpp>
+#include <unisono/update/hogwild.hpp>
 #include <unisono/update/local_steps.hpp>
 
 #include <algorithm>
@@ -259,6 +260,7 @@ int main(int argc, char** argv) {
     table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));
     table.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
     table.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
+    table.add("Hogwild", train(images, epochs, 10, 0, less_momentum, un::Hogwild{}));
     count_bytes(report, options.quick ? 256 : 2048);
     straggler_ns = 100'000'000;
     std::printf("\nOne of the four takes %.0f ms a micro-batch\n", static_cast<double>(straggler_ns) * 1e-6);
@@ -268,5 +270,6 @@ int main(int argc, char** argv) {
     uneven.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
     uneven.add("bounded staleness, 30", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 30}));
     uneven.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
+    uneven.add("Hogwild", train(images, epochs, 10, 0, less_momentum, un::Hogwild{}));
     uneven.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
 }

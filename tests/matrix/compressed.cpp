@@ -13,6 +13,7 @@
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
+#include "unisono/update/hogwild.hpp"
 
 namespace unisono_matrix {
 namespace {
@@ -85,6 +86,7 @@ void count_refused() {
     with_update(un::Asynchronous{});
     with_update(un::BoundedStaleness{});
     with_update(un::DelayCompensated{});
+    with_update(un::Hogwild{});
     const auto with_sharding = [&]<class Sharding>(const Sharding&) {
         count_if_refused<Wire, un::NativeReducer, false, un::Synchronous, Sharding>();
     };

@@ -8,6 +8,8 @@
 #include "unisono/group/operation.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/policies.hpp"
+#include "unisono/update/update.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -26,14 +28,14 @@ public:
     Meeting(World&, const Flat&, const Policy&) {}
     static constexpr bool alone(std::uint64_t) { return false; }
     static constexpr void depart() {}
-    static constexpr bool due() { return false; }
+    static constexpr bool due(Verdict) { return false; }
     static constexpr std::size_t bytes() { return 0; }
 };
 
 /// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
 /// Compressed are the differences to the parameters that the ranks had in common, whose leftovers the next meeting brings.
 template <class World, class T, class Policy, class Compression>
-    requires requires { requires Policy::local; }
+    requires(local_update<Policy> && !in_common<Policy>)
 class Meeting<World, T, Policy, Compression> {
 public:
     Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
@@ -57,7 +59,7 @@ public:
         if constexpr (has_outer) static_cast<void>(outer());
     }
     /// It has ended. True if it is time to meet.
-    [[nodiscard]] bool due() { return policy_.meets_after(++own_); }
+    [[nodiscard]] bool due(Verdict) { return policy_.meets_after(++own_); }
 
     /// All ranks' parameters become equal. Nothing to do if no rank has made an update of its own since the last time.
     /// `wire`: a compression's run, by which differences travel; it has carried the gradients of a warm-up before, maybe.
