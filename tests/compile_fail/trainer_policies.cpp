@@ -18,6 +18,7 @@
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
+#include "unisono/update/gossip.hpp"
 #include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
 
@@ -282,6 +283,12 @@ int main() {
     train(model, un::Hogwild{}, un::Bf16Wire{});
 #endif
 
+// case: gossip_with_compression
+// expect: or an update that declares neither `agrees` nor `local`, or `in_common` or `gossips`
+#ifdef CASE_gossip_with_compression
+    train(model, un::Gossip{}, un::Bf16Wire{});
+#endif
+
 // case: common_parameters_count_tokens
 // expect: found an accumulation that declares `counts_tokens`, with an update that declares `in_common`
 #ifdef CASE_common_parameters_count_tokens
@@ -316,7 +323,14 @@ int main() {
 
 // case: compression_with_owners
 // expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+// expect: (or a compression that declares `sums_to_owners`, for instance Bf16Wire)
 #ifdef CASE_compression_with_owners
+    train(model, un::PowerSgd{}, OwnedSharding{});
+#endif
+
+// case: compression_that_sums_to_owners
+// expect-success
+#ifdef CASE_compression_that_sums_to_owners
     train(model, un::Bf16Wire{}, OwnedSharding{});
 #endif
 

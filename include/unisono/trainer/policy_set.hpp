@@ -87,8 +87,11 @@ struct TrainerPolicies {
     static_assert(
         compression_sums_all,
         "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
-        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`, or `in_common`. "
-        "Required: every rank owns everything, plain sums, and for instance Synchronous or LocalSteps. "
+        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`, or `in_common` or "
+        "`gossips`. "
+        "Required: every rank owns everything (or a compression that declares `sums_to_owners`, for instance "
+        "Bf16Wire), "
+        "plain sums, and for instance Synchronous or LocalSteps. "
         "Why: a compression forms the sum of all ranks' gradients, for all ranks, and rounds.");
     static constexpr bool compression_has_its_way = Compressing::has_its_way;
     static_assert(
