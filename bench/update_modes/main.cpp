@@ -20,6 +20,8 @@
 #include <unisono/update/bounded_staleness.hpp>
 #include <unisono/update/delay_compensated.hpp>
 #include <unisono/update/diloco.hpp>
+#include <unisono/update/gossip.hpp>
+#include <unisono/update/hogwild.hpp>
 #include <unisono/update/local_steps.hpp>
 
 #include <algorithm>
@@ -254,19 +256,25 @@ int main(int argc, char** argv) {
     table.add("  Diloco, 128, int8 wire", train(images, epochs, 128, un::Diloco<>{.steps = 128}, un::Int8Wire{}));
     table.add("  Diloco, 128, PowerSGD 1",
               train(images, epochs, 128, un::Diloco<>{.steps = 128}, un::PowerSgd{.rank = 1}));
+    table.add("gossip, exponential", train(images, epochs, 10, un::Gossip{}));
+    table.add("gossip, ring", train(images, epochs, 10, un::Gossip{.graph = un::GossipGraph::ring}));
+    table.add("gossip, exponential, 8", train(images, epochs, 8, un::Gossip{.steps = 8}));
     table.add("bounded staleness, 0", serve(images, epochs, momentum, un::BoundedStaleness{.staleness = 0}));
     table.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
     table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));
     table.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
     table.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
+    table.add("Hogwild", train(images, epochs, 10, 0, less_momentum, un::Hogwild{}));
     count_bytes(report, options.quick ? 256 : 2048);
     straggler_ns = 100'000'000;
     std::printf("\nOne of the four takes %.0f ms a micro-batch\n", static_cast<double>(straggler_ns) * 1e-6);
     Table uneven(report, "; a straggler");
     uneven.add("synchronous", train(images, epochs, 10));
     uneven.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
+    uneven.add("gossip, exponential", train(images, epochs, 10, un::Gossip{}));
     uneven.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
     uneven.add("bounded staleness, 30", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 30}));
     uneven.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
+    uneven.add("Hogwild", train(images, epochs, 10, 0, less_momentum, un::Hogwild{}));
     uneven.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
 }

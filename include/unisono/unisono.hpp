@@ -91,6 +91,8 @@
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/diloco.hpp"
+#include "unisono/update/gossip.hpp"
+#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
 #include "unisono/update/synchronous.hpp"
 #include "unisono/update/update.hpp"

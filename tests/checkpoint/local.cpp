@@ -6,6 +6,7 @@
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/diloco.hpp"
+#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -115,6 +116,41 @@ BOOST_AUTO_TEST_CASE(so_does_an_outer_optimizer) {
     for (const int ranks : {1, 2, 3}) goes_on(ranks, 6, un::Diloco<>{.steps = 3});
     goes_on(2, 2, un::Diloco<>{.steps = 3, .warm_up = 2}); // it has no state yet
     goes_on(2, 8, un::Diloco<>{.steps = 3, .warm_up = 2});
+}
+
+BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {
+    const std::vector<float> values = un::torch_rand(4, 8 * 2 * 12);
+    const un::RowData<float> data(values, 12);
+    const Folder folder;
+    const auto turns = [&](std::size_t from, std::size_t to, bool resume, bool save) { // one rank at a time
+        std::array<End, 2> ends;
+        un::run<un::InProcess>(2, [&](auto& world) {
+            Linear model;
+            un::Trainer trainer{world, model, un::Hogwild{}, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}};
+            un::Checkpoints checkpoints(folder.path());
+            if (resume && !checkpoints.resume(trainer)) throw std::runtime_error("nothing to resume from");
+            for (std::size_t turn = from; turn < to; ++turn) {
+                if (static_cast<int>(turn % 2) == world.rank())
+                    trainer.step(data.batch(std::array<std::size_t, 2>{2 * turn, 2 * turn + 1}));
+                trainer.synchronise();
+            }
+            if (save) checkpoints.save(trainer);
+            End& end = ends[static_cast<std::size_t>(world.rank())];
+            const auto momentum = trainer.optimizer_state().array(0);
+            end = {model.weights, {momentum.begin(), momentum.end()}, trainer.updates()};
+        });
+        return ends;
+    };
+    const auto whole = turns(0, 8, false, false);
+    const auto half = turns(0, 4, false, true);
+    const auto rest = turns(4, 8, true, false);
+    BOOST_TEST((half[0].weights != whole[0].weights));
+    BOOST_TEST((whole[0].state != whole[1].state));
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        BOOST_TEST(rest[rank].updates == 4u);
+        BOOST_TEST(rest[rank].weights == whole[rank].weights, boost::test_tools::per_element());
+        BOOST_TEST(rest[rank].state == whole[rank].state, boost::test_tools::per_element());
+    }
 }
 
 BOOST_AUTO_TEST_CASE(between_two_meetings_nothing_is_saved) {

@@ -14,9 +14,12 @@
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/transport/tcp.hpp"
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
+#include "unisono/update/gossip.hpp"
+#include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
 
 namespace un = unisono;
@@ -261,6 +264,57 @@ int main() {
     train(model, un::Asynchronous{}, un::ClipByNorm{.max_norm = 1});
 #endif
 
+// case: common_parameters_with_owners
+// expect: found an update that declares `local`, with a policy that declares `gives_owners`
+#ifdef CASE_common_parameters_with_owners
+    train(model, un::Hogwild{}, OwnedSharding{});
+#endif
+
+// case: common_parameters_with_reducer
+// expect: found a reducer, with an update that declares `in_common`. Required: no reducer.
+// expect: Why: workers update the common parameters by themselves, so the reducer would not be used.
+#ifdef CASE_common_parameters_with_reducer
+    train(model, un::Hogwild{}, un::RingReducer{});
+#endif
+
+// case: common_parameters_with_compression
+// expect: or an update that declares neither `agrees` nor `local`, or `in_common`
+#ifdef CASE_common_parameters_with_compression
+    train(model, un::Hogwild{}, un::Bf16Wire{});
+#endif
+
+// case: gossip_with_compression
+// expect: or an update that declares neither `agrees` nor `local`, or `in_common` or `gossips`
+#ifdef CASE_gossip_with_compression
+    train(model, un::Gossip{}, un::Bf16Wire{});
+#endif
+
+// case: common_parameters_count_tokens
+// expect: found an accumulation that declares `counts_tokens`, with an update that declares `in_common`
+#ifdef CASE_common_parameters_count_tokens
+    train(model, un::Hogwild{}, un::AccumulateTokens{.tokens = 10});
+#endif
+
+// case: common_parameters_reproducible
+// expect: found a summation that declares `reproducible`, with an update that does not declare `agrees`
+#ifdef CASE_common_parameters_reproducible
+    train(model, un::Hogwild{}, un::Reproducible{});
+#endif
+
+// case: common_parameters_over_sockets
+// expect: found an update that declares `in_common`, over a transport whose ranks do not see each other's memory
+// expect: Why: ranks update the parameters where they lie, by loads and stores.
+#ifdef CASE_common_parameters_over_sockets
+    un::Group<un::Tcp> afar;
+    un::Trainer trainer{afar, model, un::Hogwild{}};
+#endif
+
+// case: common_parameters_with_a_norm
+// expect-success
+#ifdef CASE_common_parameters_with_a_norm
+    train(model, un::Hogwild{}, un::ClipByNorm{.max_norm = 1});
+#endif
+
 // case: scaling_with_local_update
 // expect: found a loss scaling that declares `scales`, with an update that does not declare `agrees`
 #ifdef CASE_scaling_with_local_update
@@ -269,7 +323,14 @@ int main() {
 
 // case: compression_with_owners
 // expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+// expect: (or a compression that declares `sums_to_owners`, for instance Bf16Wire)
 #ifdef CASE_compression_with_owners
+    train(model, un::PowerSgd{}, OwnedSharding{});
+#endif
+
+// case: compression_that_sums_to_owners
+// expect-success
+#ifdef CASE_compression_that_sums_to_owners
     train(model, un::Bf16Wire{}, OwnedSharding{});
 #endif
 

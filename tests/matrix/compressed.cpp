@@ -13,6 +13,7 @@
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
+#include "unisono/update/hogwild.hpp"
 
 namespace unisono_matrix {
 namespace {
@@ -85,6 +86,8 @@ void count_refused() {
     with_update(un::Asynchronous{});
     with_update(un::BoundedStaleness{});
     with_update(un::DelayCompensated{});
+    with_update(un::Hogwild{});
+    with_update(un::Gossip{});
     const auto with_sharding = [&]<class Sharding>(const Sharding&) {
         count_if_refused<Wire, un::NativeReducer, false, un::Synchronous, Sharding>();
     };
@@ -117,7 +120,7 @@ BOOST_AUTO_TEST_CASE(compressed) {
     check_wire(0.02, un::Bf16Wire{}, un::Synchronous{}, shuffled, un::NoAccumulation{}, un::BySamples{}, momentum,
                un::NoClipping{}, un::RingReducer{.chunk_bytes = 16});
     check_wire(0.005, un::Fp16Wire{}, un::Synchronous{}, interleaved, un::Accumulate{.steps = 2}, un::ByTokens{},
-               momentum, un::ClipByValue{.limit = 0.1}, un::TreeReducer{}, un::NoGuard{});
+               momentum, un::ClipByValue{.limit = 0.1}, un::TreeReducer{}, un::NoGuard{}, un::StateSharding{});
     check_wire(0.02, un::Int8Wire{.block = 4}, un::Diloco<>{.steps = 2, .warm_up = 2}, in_order,
                un::AccumulateSamples{.samples = 7}, un::ReplicasAlike{}, un::RmsProp{.learning_rate = 0.01},
                un::NoClipping{});

@@ -31,6 +31,7 @@
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/trainer/unit_exchange.hpp"
 #include "unisono/update/diloco.hpp"
+#include "unisono/update/gossip.hpp"
 #include "unisono/update/local_steps.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -218,7 +219,24 @@ struct Meetings<Update> {
     }
     template <class Copies>
     void after(Copies& copies) {
-        if (update.meets_after(++own)) meet(copies);
+        ++own;
+        if constexpr (requires { update.gossips_after(own); })
+            if (update.gossips_after(own)) average_around(copies);
+        if (update.meets_after(own)) meet(copies);
+    }
+    template <class Copies>
+    void average_around(Copies& copies) const {
+        std::vector<std::vector<double>> next;
+        const int ranks = static_cast<int>(copies.size());
+        for (int rank = 0; rank < ranks; ++rank) {
+            auto& sum = next.emplace_back(copies[static_cast<std::size_t>(rank)].weights);
+            const auto sources = update.sources(rank, ranks, own / update.steps - 1);
+            for (std::size_t j = 0; j < columns; ++j) {
+                for (const int source : sources) sum[j] += copies[static_cast<std::size_t>(source)].weights[j];
+                sum[j] /= static_cast<double>(sources.size() + 1);
+            }
+        }
+        for (std::size_t rank = 0; rank < copies.size(); ++rank) copies[rank].weights = next[rank];
     }
     template <class Copies>
     void meet(Copies& copies) {

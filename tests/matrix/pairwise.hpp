@@ -23,20 +23,22 @@ inline const auto& choices() {
                    std::tuple{un::NativeReducer{}, un::ParameterServerReducer{.servers = 2}, un::TreeReducer{}},
                    std::tuple{un::NoAccumulation{}, un::Accumulate{.steps = 2, .short_window = un::ShortWindow::drop}},
                    std::tuple{un::NoClipping{}, un::ClipByNorm{.max_norm = 0.3}, un::ClipByValue{.limit = 0.1}},
-                   std::tuple{un::Synchronous{}, un::LocalSteps{.steps = 3}, un::Diloco<>{.steps = 4, .warm_up = 2}}};
+                   std::tuple{un::Synchronous{}, un::LocalSteps{.steps = 3}, un::Diloco<>{.steps = 4, .warm_up = 2},
+                              un::Gossip{.graph = un::GossipGraph::ring, .warm_up = 1}}};
     return all;
 }
-inline constexpr std::array<std::size_t, 9> sizes = {4, 5, 3, 2, 4, 3, 2, 3, 3};
+inline constexpr std::array<std::size_t, 9> sizes = {4, 5, 3, 2, 4, 3, 2, 3, 4};
 inline constexpr std::size_t reducers_at = 5, updates_at = 8;
 
 /// One combination a row: an index into each of the lists above.
-inline constexpr std::array<std::array<std::size_t, 9>, 22> rows = {{
+inline constexpr std::array<std::array<std::size_t, 9>, 27> rows = {{
     {0, 0, 0, 1, 3, 0, 1, 2, 1}, {0, 1, 1, 0, 2, 1, 1, 0, 0}, {0, 2, 1, 1, 1, 2, 0, 2, 2}, {0, 3, 2, 1, 2, 0, 0, 1, 0},
     {0, 4, 1, 0, 0, 2, 1, 1, 0}, {1, 0, 1, 1, 2, 2, 0, 1, 2}, {1, 1, 1, 1, 3, 2, 0, 1, 1}, {1, 1, 2, 0, 1, 0, 0, 2, 2},
     {1, 2, 0, 0, 0, 0, 1, 0, 1}, {1, 3, 0, 0, 0, 1, 0, 0, 0}, {1, 4, 2, 0, 3, 2, 0, 0, 2}, {2, 0, 2, 1, 0, 2, 0, 0, 2},
     {2, 1, 2, 0, 3, 0, 0, 0, 2}, {2, 2, 2, 1, 3, 1, 0, 0, 0}, {2, 3, 2, 0, 1, 0, 1, 1, 1}, {2, 4, 0, 1, 1, 1, 0, 2, 0},
     {2, 4, 1, 0, 2, 0, 1, 2, 1}, {3, 0, 2, 0, 1, 1, 1, 1, 0}, {3, 1, 0, 1, 0, 1, 1, 2, 0}, {3, 2, 0, 1, 2, 2, 0, 1, 2},
-    {3, 3, 1, 0, 3, 2, 1, 2, 2}, {3, 4, 2, 0, 1, 0, 0, 0, 1},
+    {3, 3, 1, 0, 3, 2, 1, 2, 2}, {3, 4, 2, 0, 1, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 0, 0, 3}, {1, 1, 1, 1, 1, 2, 1, 1, 3},
+    {2, 2, 2, 0, 2, 0, 0, 2, 3}, {3, 3, 0, 1, 3, 2, 1, 0, 3}, {0, 4, 1, 0, 0, 0, 0, 1, 3},
 }};
 
 /// Who owns slices has no place in an update of each rank's own.

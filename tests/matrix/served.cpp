@@ -1,11 +1,12 @@
 // Updates that servers make, with policies of the other families. The oracle is that of Synchronous on as many ranks as there are workers:
 // honest for BoundedStaleness without any, and for the others with one worker. What several make of stale gradients depends on the
-// moment: tests/simulated/served.cpp replays it.
+// moment: tests/simulated/served.cpp and hogwild.cpp replay it.
 #include "matrix.hpp"
 
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
+#include "unisono/update/hogwild.hpp"
 
 namespace unisono_matrix {
 namespace {
@@ -58,10 +59,37 @@ void check_served(const Update& update, const Guard& guard, const Optimizer& opt
     }
 }
 
+/// Parameters in common: several workers end with the same bits, near to where one does; one is the oracle's.
+template <class Guard, class Optimizer, class Sampler, class Accumulation, class Weighing, class Rate, class Clipping>
+void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer& optimizer, const Sampler& sampler,
+                  const Accumulation& accumulation, const Weighing& weighing, const Rate& rate,
+                  const Clipping& clipping) {
+    ++counts().ran;
+    for (const World& tried : worlds()) {
+        test::any_on_processes = tried.processes;
+        const test::Shared<Results> results;
+        const auto all = unisono_test::outcomes(tried.ranks, [&](auto& world) {
+            Model model;
+            un::RowData<double, double> data{inputs(), columns, targets()};
+            un::Trainer trainer{world,     model,   weighing,     rate,   guard,
+                                optimizer, sampler, accumulation, update, clipping};
+            trainer.fit(data, {.epochs = epochs, .batch_size = batch_size, .progress = false});
+            Result& mine = results->at(static_cast<std::size_t>(world.rank()));
+            const std::vector<double> values = model.values();
+            std::copy(values.begin(), values.end(), mine.weights.begin());
+            mine.updates = trainer.updates();
+        });
+        constexpr std::string_view names[] = {un::Hogwild::name, Optimizer::name, Sampler::name, Accumulation::name};
+        const auto expected = serial(1, un::Synchronous{}, sampler, accumulation, weighing, optimizer, rate, clipping,
+                                     results->at(0).updates);
+        compare(tried, names, all, *results, expected, tried.ranks == 1 ? 1e-11 : 1);
+    }
+}
+
 /// What others give owners is refused.
-template <class Reducer, class Sharding>
+template <class Reducer, class Sharding, class Update = un::Asynchronous>
 void count_refused() {
-    using Rules = un::detail::Compatibility<Reducer, un::Asynchronous, Sharding, un::FiniteGuard, un::Sgd>;
+    using Rules = un::detail::Compatibility<Reducer, Update, Sharding, un::FiniteGuard, un::Sgd>;
     static_assert(!Rules::good);
     ++counts().refused[std::string(Rules::refusal)];
 }
@@ -85,7 +113,16 @@ BOOST_AUTO_TEST_CASE(served) {
     check_served(un::DelayCompensated{.servers = 2}, un::NoGuard{}, un::AdamW{.learning_rate = 0.02},
                  un::DistributedSampler{.seed = 6}, un::Accumulate{.steps = 2}, un::ByTokens{}, un::ConstantRate{},
                  un::ClipByValue{.limit = 0.1});
+    check_common({}, un::FiniteGuard{}, un::Sgd{.learning_rate = 0.05, .momentum = 0.5},
+                 un::DistributedSampler{.seed = 4}, un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{},
+                 un::ClipByNorm{.max_norm = 0.3});
+    check_common({.loses_none = false}, un::NoGuard{}, un::Adam{.learning_rate = 0.01},
+                 un::InterleavedSampler{.replicas = 2, .seed = 7}, un::Accumulate{.steps = 4}, un::ByTokens{},
+                 un::CosineRate{.final_factor = 0.1}, un::ClipByValue{.limit = 0.1});
     count_refused<un::ParameterServerReducer, un::Replicated>();
     count_refused<un::NativeReducer, EqualShards>();
     count_refused<un::NativeReducer, un::StateSharding>();
+    count_refused<un::ParameterServerReducer, un::Replicated, un::Hogwild>();
+    count_refused<un::NativeReducer, EqualShards, un::Hogwild>();
+    count_refused<un::NativeReducer, un::StateSharding, un::Hogwild>();
 }

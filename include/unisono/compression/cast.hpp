@@ -74,8 +74,21 @@ struct CastWire {
     static constexpr Family family = Family::compression;
     static constexpr bool compresses = true;
     static constexpr bool own_exchange = false;
+    static constexpr bool sums_to_owners = true;
+    using Wire = Half; ///< what travels for an element
     friend bool operator==(const CastWire&, const CastWire&) = default;
     void check() const {}
+
+    /// Rounds, and forgets what that leaves over.
+    template <class T>
+    static void encode(std::span<Half> wire, std::span<const T> values, int ranks) {
+        apply(detail::EncodeHalfAndForget<Half, T>{most(ranks)}, wire, values);
+    }
+    /// The largest of which so many ranks' sum fits.
+    static constexpr float most(int ranks) {
+        constexpr float largest = std::same_as<Half, float16> ? 65504.0f : std::numeric_limits<float>::max() / 2;
+        return largest / static_cast<float>(ranks);
+    }
 
     template <class World, class T>
     class Run {
@@ -95,10 +108,9 @@ struct CastWire {
             const Slice& bucket = buckets_[b];
             const std::span<Half> wire(wire_.data() + bucket.first, bucket.count);
             const std::span<const T> own(values, bucket.count);
-            const float most = largest() / static_cast<float>(world_->size());
-            if (left_.empty()) apply(detail::EncodeHalfAndForget<Half, T>{most}, wire, own);
+            if (left_.empty()) encode(wire, own, world_->size());
             else
-                apply(detail::EncodeHalf<Half, T>{most}, wire, own,
+                apply(detail::EncodeHalf<Half, T>{most(world_->size())}, wire, own,
                       std::span<T>(left_.data() + bucket.first, bucket.count));
             values_[b] = values;
             operations_.push_back(reduction.sum(*world_, wire));
@@ -117,10 +129,6 @@ struct CastWire {
         [[nodiscard]] std::size_t bytes() const { return wire_.size() * sizeof(Half) + left_.size() * sizeof(T); }
 
     private:
-        static constexpr float largest() {
-            return std::same_as<Half, float16> ? 65504.0f : std::numeric_limits<float>::max() / 2;
-        }
-
         World* world_;
         std::vector<Slice> buckets_;
         std::vector<T*> values_; ///< of the buckets that were begun

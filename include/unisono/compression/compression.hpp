@@ -30,7 +30,9 @@
 /// | `Adasum`    | 4 or 8 bytes                   | no sum: pairwise in a tree      | many ranks at a learning rate that was found for few |
 ///
 /// Declared properties: `compresses` (false: nothing of all this happens), `own_exchange` (it does not use the reducer, so none may be
-/// given beside it).
+/// given beside it), `sums_to_owners` (its run asks the reduction for nothing but one `sum` of as many elements as the bucket has, and
+/// after `finish` each element depends on that of the sum alone: then owners of slices may be given, who get the sums of theirs only. For gradients
+/// that are sharded it has `Wire`, the type of such an element, which converts to float, and `encode(wire, values, ranks)`).
 /// Deliberately absent: formats without error feedback by default, except where it was switched off; 1-bit Adam (Tang et al. 2021), which
 /// sends momentum: here the optimizer has that, and sees the sum of gradients (OneBit says what comes near it).
 

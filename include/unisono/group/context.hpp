@@ -12,6 +12,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -25,6 +27,12 @@ struct Traffic {
 namespace detail {
 
 struct OperationState;
+
+/// Memory of this rank's that ranks of other processes may still write into: it must not be used for anything else.
+struct KeptMemory {
+    std::shared_ptr<void> owner;
+    std::int64_t* users = nullptr; ///< so many of them, to be read as an atomic
+};
 
 struct GroupContext {
     static constexpr std::size_t most_recent = 16;
@@ -52,6 +60,7 @@ struct GroupContext {
     CountTable tags;                    ///< how often each tag was used, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;
+    std::vector<KeptMemory> kept;
     OperationState* recent[most_recent] =
         {}; ///< states that may still be cut for what was asked last: see Engine::repeat
 

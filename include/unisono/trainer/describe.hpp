@@ -58,16 +58,18 @@ std::string session_text(const Session& session) {
     table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
     for (const PolicyFacts& one : session.policies().facts()) {
         const bool unused = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
-        if (!Session::served || !unused) table.row({std::string(one.family), one.text()}); // servers do both
+        if (!(Session::served || Session::common) || !unused)
+            table.row({std::string(one.family), one.text()}); // servers do both, or nobody
     }
     if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
-    if constexpr (Session::served) {
-        const Staleness& found = session.service().known_staleness();
+    if constexpr (Session::served)
         table.row({"workers", concat({session.workers(), ", servers ", world.size() - session.workers(),
                                       (session.serves() ? ", of which this is one" : "")})});
+    if constexpr (Session::served || Session::common) {
+        const Staleness& found = session.stale().known_staleness();
         if (found.gradients != 0)
             table.row({"staleness", concat({"mean ", found.mean, ", most ", found.most, " updates, at most ",
                                             found.most_ahead, " clocks ahead, of ", count_text(found.gradients),

@@ -9,6 +9,7 @@
 #include "unisono/model/weighing.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/bucket_sums.hpp"
 #include "unisono/trainer/extents.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/loss_scale_run.hpp"
@@ -241,19 +242,6 @@ private:
         return static_cast<double>(model(batch, pass));
     }
 
-    template <class Values> // std::span, or DeviceSpan
-    Operation sum(Values values, int owner) {
-        if constexpr (Context::owned) {
-            if constexpr (sums_to_all<decltype(run_), World>) {
-                if (owner == every_rank) return run_.sum(*world_, values);
-            }
-            return run_.sum_to(*world_, values, owner);
-        } else {
-            static_cast<void>(owner);
-            return run_.sum(*world_, values);
-        }
-    }
-
     // Overlap with the backward pass: a bucket starts when all its parameters are ready and all earlier buckets have started.
 
     static void on_ready(void* self, std::size_t parameter) { static_cast<Exchange*>(self)->ready(parameter); }
@@ -286,7 +274,12 @@ private:
         }
         if (alone_) return;
         if constexpr (compresses) {
-            wire_.begin(b, values + bucket.first, run_);
+            if constexpr (Context::owned) {
+                BucketReduction<true, ReducerRun> to_owners{run_, extents_, b, bucket.first, operations_};
+                wire_.begin(b, values + bucket.first, to_owners);
+            } else {
+                wire_.begin(b, values + bucket.first, run_);
+            }
         } else if constexpr (!on_grid) {
             start_sums(b, values);
         } else if (values == nullptr) {
@@ -300,16 +293,9 @@ private:
     template <class E> // numbers, or images
     void start_sums(std::size_t b, E* values) {
         place_.order();
-        if constexpr (Context::owned && sums_slices<decltype(run_), World>) {
-            if (const std::span<const std::size_t> counts = extents_.slice_counts(b); !counts.empty()) {
-                const Slice bucket = flat_.bucket(b);
-                operations_.push_back(
-                    run_.sum_slices(*world_, place_.view(values + bucket.first, bucket.count), counts));
-                return;
-            }
-        }
-        for (const OwnedExtent& extent : extents_.of_bucket(b))
-            operations_.push_back(sum(place_.view(values + extent.slice.first, extent.slice.count), extent.owner));
+        const Slice bucket = flat_.bucket(b);
+        start_bucket_sums<Context::owned>(run_, *world_, extents_, b, bucket.first,
+                                          place_.view(values + bucket.first, bucket.count), operations_);
     }
 
     void inspect(const Stretch<T>& stretch) {

@@ -107,18 +107,18 @@ public:
 private:
     FitReport finish() {
         session_.meet();
-        if constexpr (Session::served) agree_on_end();
+        if constexpr (Session::served || Session::common) agree_on_end();
         broadcast_buffers(session_.world(), session_.model());
         report_.position = position_;
         return std::move(report_);
     }
-    /// Servers have not counted samples: all go on where rank 0, a worker, stands.
+    /// Servers have not counted samples, and workers may have stopped where others did not: all go on where rank 0, a worker, stands.
     void agree_on_end() {
         std::array<std::int64_t, 3> end = {position_.epoch.number(), position_.samples, report_.stopped ? 1 : 0};
         broadcast(session_.world(), end, 0);
         position_ = {Epoch{end[0]}, end[1]};
         report_.stopped = end[2] != 0;
-        report_.staleness = session_.service().staleness();
+        report_.staleness = session_.stale().staleness();
     }
 
     std::uint64_t updates_to_come(std::int64_t rounds_left) const {

@@ -8,11 +8,16 @@
 #include "unisono/group/operation.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/neighbours.hpp"
+#include "unisono/trainer/policies.hpp"
+#include "unisono/update/update.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -26,19 +31,20 @@ public:
     Meeting(World&, const Flat&, const Policy&) {}
     static constexpr bool alone(std::uint64_t) { return false; }
     static constexpr void depart() {}
-    static constexpr bool due() { return false; }
+    static constexpr bool due(Verdict) { return false; }
     static constexpr std::size_t bytes() { return 0; }
 };
 
 /// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
 /// Compressed are the differences to the parameters that the ranks had in common, whose leftovers the next meeting brings.
 template <class World, class T, class Policy, class Compression>
-    requires requires { requires Policy::local; }
+    requires(local_update<Policy> && !in_common<Policy>)
 class Meeting<World, T, Policy, Compression> {
 public:
     Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
         : world_(&world), flat_(&flat), policy_(policy) {
         policy_.check();
+        if constexpr (gossip) neighbours_.emplace(world, flat);
     }
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;
@@ -57,7 +63,13 @@ public:
         if constexpr (has_outer) static_cast<void>(outer());
     }
     /// It has ended. True if it is time to meet.
-    [[nodiscard]] bool due() { return policy_.meets_after(++own_); }
+    [[nodiscard]] bool due(Verdict) {
+        ++own_;
+        if constexpr (gossip) {
+            if (policy_.gossips_after(own_)) neighbours_->average(policy_, own_ / policy_.steps - 1);
+        }
+        return policy_.meets_after(own_);
+    }
 
     /// All ranks' parameters become equal. Nothing to do if no rank has made an update of its own since the last time.
     /// `wire`: a compression's run, by which differences travel; it has carried the gradients of a warm-up before, maybe.
@@ -105,9 +117,16 @@ public:
     }
 
     /// Of images of the parameters, made when they are first needed, and of the outer optimizer's state.
-    [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
+    [[nodiscard]] std::size_t bytes() const {
+        std::size_t others = 0;
+        if constexpr (gossip) others = neighbours_->bytes();
+        return (image_.size() + common_.size()) * sizeof(T) + state_.bytes() + others;
+    }
 
 private:
+    static constexpr bool gossip = gossips<Policy>;
+    struct Nobody {};
+    using Around = std::conditional_t<gossip, std::optional<Neighbours<World, T>>, Nobody>;
     static constexpr bool compresses = Compression::compresses;
     static constexpr bool has_common = compresses || requires(const Policy& policy) { policy.outer.state(); };
     static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
@@ -146,8 +165,9 @@ private:
     Memory<T> image_;
     std::vector<T> common_;   ///< with an outer optimizer or a compression: the parameters when the ranks last met
     OptimizerState<T> state_; ///< the outer optimizer's
-    std::uint64_t own_ = 0;   ///< updates of this rank alone since then
-    std::uint64_t met_ = 0;   ///< how often
+    [[no_unique_address]] Around neighbours_;
+    std::uint64_t own_ = 0; ///< updates of this rank alone since then
+    std::uint64_t met_ = 0; ///< how often
 };
 
 } // namespace detail

@@ -42,7 +42,8 @@ struct ModelRules {
     static constexpr bool units_where_sharded = !shards_gradients<Sharding> || unit_model<Model>;
     static constexpr bool gradients_with_parameters = !shards_parameters<Sharding> || shards_gradients<Sharding>;
     static constexpr bool sharded_where_units = shards_gradients<Sharding> || !unit_model<Model>;
-    static constexpr bool parts_agree = !model_part<Model> || !(Summation::reproducible || served_update<Update>);
+    static constexpr bool parts_agree =
+        !model_part<Model> || !(Summation::reproducible || served_update<Update> || in_common<Update>);
     static constexpr bool good = units_where_sharded && gradients_with_parameters && sharded_where_units && parts_agree;
 
     /// The first rule that is broken; empty if none is.
@@ -74,7 +75,8 @@ struct ModelOfPolicies {
     static_assert(
         Rules::parts_agree,
         "unisono::Trainer: found a model of which each rank has a part (it has `sum_over_parts`), with Reproducible or "
-        "an update that servers make. Required: PlainSums, and an update of the workers. Why: grids are widened, and "
+        "an update that servers make or ranks in common. Required: PlainSums, and an update of the workers. Why: grids "
+        "are widened, and "
         "servers answer, group by group, but an update happens on all parts of a model or on none.");
     static constexpr bool good = Rules::good;
 };

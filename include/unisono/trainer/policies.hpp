@@ -17,11 +17,14 @@
 /// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
 /// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
 /// | `local`               | update             | each rank updates its own copy, until the ranks meet                 |
+/// | `in_common`           | update             | local, and ranks update one set of parameters, in memory they share  |
+/// | `gossips`             | update             | local, and between meetings ranks average with neighbours            |
 /// | `served`              | update             | servers of its own apply each gradient as it comes                   |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
 /// | `compresses`          | compression        | gradients do not travel as they are                                  |
 /// | `own_exchange`        | compression        | uses no reducer                                                      |
+/// | `sums_to_owners`      | compression        | its sums may reach the owners of slices only                         |
 /// | `reproducible`        | summation          | sums do not depend on order and grouping                             |
 /// | `logical`             | replicas           | their number does not depend on that of the ranks                    |
 ///
@@ -34,11 +37,12 @@
 /// | who needs agreement is given an update that agrees, or is local or served | else one rank skips what another applies   |
 /// | sums that are reproducible are given an update that agrees               | a misfit must be found on all ranks alike    |
 /// | clipping that needs agreement is given an update that agrees              | the norm is of all ranks' gradient           |
-/// | what compresses is given no owners, plain sums and an update that agrees or is local | it forms the sum of all, of what it was given |
+/// | what compresses is given no owners, unless it sums to them, plain sums and an update that agrees or is local | it forms the sum of all, of what it was given |
 /// | what has an exchange of its own is given no reducer                       | it would not be used                         |
 /// | loss scaling is given a guard that `inspects`, or sums that are reproducible | somebody must find what is not finite   |
 /// | a local update is given no owners of slices                              | each rank updates all of its own copy       |
 /// | a served update is given no reducer, no owners of slices, and no accumulation that counts tokens | its servers own the slices; nothing is summed over the workers |
+/// | an update in common is given no reducer, no compression, no accumulation that counts tokens, and a group whose ranks share memory | nothing is sent; nothing is summed over the ranks |
 /// | an optimizer that needs whole parameters is given no owners of slices    | slices may cut a parameter                  |
 ///
 /// What they ask of the model: model_rules.hpp.
@@ -70,6 +74,10 @@ template <class P>
 inline constexpr bool agrees = requires { requires P::agrees; };
 template <class P>
 inline constexpr bool local_update = requires { requires P::local; };
+template <class P>
+inline constexpr bool in_common = requires { requires P::in_common; };
+template <class P>
+inline constexpr bool gossips = requires { requires P::gossips; };
 template <class P>
 inline constexpr bool served_update = requires { requires P::served; };
 template <class P>
@@ -241,20 +249,27 @@ struct CompatiblePolicies {
 template <class Compression, class Reducer, bool ReducerGiven, class Update, class Sharding, class Summation>
 struct CompressionRules {
     static constexpr bool compresses = Compression::compresses;
-    static constexpr bool nobody_owns = !compresses || !(gives_owners<Reducer> || may_give_owners<Sharding>);
+    static constexpr bool to_owners = requires { requires Compression::sums_to_owners; };
+    static constexpr bool nobody_owns =
+        !compresses || to_owners || !(gives_owners<Reducer> || may_give_owners<Sharding>);
     static constexpr bool sums_are_plain = !compresses || !Summation::reproducible;
     static constexpr bool update_agrees = !compresses || agrees<Update> || local_update<Update>;
-    static constexpr bool sums_all = nobody_owns && sums_are_plain && update_agrees;
+    static constexpr bool something_travels = !compresses || !in_common<Update>;
+    static constexpr bool sums_what_travels = !compresses || !gossips<Update>;
+    static constexpr bool sums_all =
+        sums_what_travels && nobody_owns && sums_are_plain && update_agrees && something_travels;
     static constexpr bool has_its_way = !Compression::own_exchange || !ReducerGiven;
     static constexpr bool good = sums_all && has_its_way;
 
     /// The first rule that is broken; empty if none is.
     static constexpr std::string_view refusal =
-        !nobody_owns      ? "a compression forms the sum for all ranks, and owners share it out"
-        : !sums_are_plain ? "a compression rounds, and the sums are reproducible"
-        : !update_agrees  ? "a compression sums what all ranks have, and the update has servers or does not agree"
-        : !has_its_way    ? "the compression has an exchange of its own and would not use the reducer"
-                          : "";
+        !nobody_owns         ? "a compression forms the sum for all ranks, and owners share it out"
+        : !sums_are_plain    ? "a compression rounds, and the sums are reproducible"
+        : !update_agrees     ? "a compression sums what all ranks have, and the update has servers or does not agree"
+        : !something_travels ? "a compression shortens what is sent, and the update sends nothing"
+        : !sums_what_travels ? "a compression sums over all ranks, and gossip sends to neighbours"
+        : !has_its_way       ? "the compression has an exchange of its own and would not use the reducer"
+                             : "";
 };
 
 /// Which of the given types that is; -1: none. Where a policy was given twice (refused above) the first one.

@@ -87,8 +87,11 @@ struct TrainerPolicies {
     static_assert(
         compression_sums_all,
         "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
-        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`. Required: every "
-        "rank owns everything, plain sums, and for instance Synchronous or LocalSteps. "
+        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`, or `in_common` or "
+        "`gossips`. "
+        "Required: every rank owns everything (or a compression that declares `sums_to_owners`, for instance "
+        "Bf16Wire), "
+        "plain sums, and for instance Synchronous or LocalSteps. "
         "Why: a compression forms the sum of all ranks' gradients, for all ranks, and rounds.");
     static constexpr bool compression_has_its_way = Compressing::has_its_way;
     static_assert(
@@ -107,6 +110,15 @@ struct TrainerPolicies {
         "unisono::Trainer: found an accumulation that declares `counts_tokens`, with an update that declares `served`. "
         "Required: one that counts micro-batches or samples, for instance Accumulate. "
         "Why: tokens are counted over all ranks, which would have to wait for each other.");
+    static constexpr bool common_without_reducer = !in_common<Update> || given_of<Family::reducer, Given...> == 0;
+    static_assert(common_without_reducer,
+                  "unisono::Trainer: found a reducer, with an update that declares `in_common`. Required: no reducer. "
+                  "Why: workers update the common parameters by themselves, so the reducer would not be used.");
+    static constexpr bool common_counts_alone = !in_common<Update> || !Accumulation::counts_tokens;
+    static_assert(common_counts_alone,
+                  "unisono::Trainer: found an accumulation that declares `counts_tokens`, with an update that declares "
+                  "`in_common`. Required: one that counts micro-batches or samples, for instance Accumulate. "
+                  "Why: tokens are counted over all ranks, which would have to wait for each other.");
     static constexpr bool scaling_is_told = !Scaling::scales || Guard::inspects || Summation::reproducible;
     static_assert(scaling_is_told,
                   "unisono::Trainer: found a loss scaling that declares `scales`, with a guard that does not declare "
@@ -118,12 +130,13 @@ struct TrainerPolicies {
                   "`agrees`. Required: an update that does, for instance Synchronous. "
                   "Why: the scale is lowered on all ranks alike.");
     static constexpr bool good =
-        compression_policy<Compression> && served_without_reducer && served_counts_alone && compression_sums_all &&
-        compression_has_its_way && scaling_is_told && scaling_agrees && loss_scaling_policy<Scaling> && grid_agrees &&
-        clipping_agrees && clipping_policy<Clipping> && TrainerArguments<Given...>::good && sampler_policy<Sampler> &&
-        accumulation_policy<Accumulation> && guard_policy<Guard> && update_policy<Update> &&
-        sharding_policy<Sharding> && optimizer_policy<Optimizer> && learning_rate_policy<LearningRate> &&
-        weighing<Weighing> && CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
+        compression_policy<Compression> && common_without_reducer && common_counts_alone && served_without_reducer &&
+        served_counts_alone && compression_sums_all && compression_has_its_way && scaling_is_told && scaling_agrees &&
+        loss_scaling_policy<Scaling> && grid_agrees && clipping_agrees && clipping_policy<Clipping> &&
+        TrainerArguments<Given...>::good && sampler_policy<Sampler> && accumulation_policy<Accumulation> &&
+        guard_policy<Guard> && update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
+        learning_rate_policy<LearningRate> && weighing<Weighing> &&
+        CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
 
     explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}) {}
 

@@ -21,10 +21,11 @@ struct UpdateReport {
     double loss_scale = 1;    ///< of this update's passes
     int offender_rank = -1; ///< where the guard left the update out: the lowest rank with a gradient that is not finite
     std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss
-    std::uint64_t number = 0;             ///< updates committed so far, this one included; of servers, all workers'
+    std::uint64_t number = 0; ///< updates committed so far, this one included; of servers and Hogwild, all workers'
     std::uint64_t staleness =
-        0; ///< updates that servers made between reading the parameters of this gradient and applying it
-    std::uint64_t ahead = 0; ///< clocks by which this worker was ahead of the slowest when it was answered
+        0; ///< updates that were made between reading the parameters of this gradient and applying it
+    std::uint64_t ahead =
+        0; ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< of all ranks, repeated ones included
@@ -40,7 +41,7 @@ struct EpochReport {
     std::int64_t samples = 0;
 };
 
-/// Of gradients that servers applied as they came (update/served.hpp), of all workers.
+/// Of gradients that were applied as they came, by servers (update/served.hpp) or to common parameters (Hogwild), of all workers.
 struct Staleness {
     std::uint64_t gradients = 0;
     double mean = 0;
@@ -55,7 +56,7 @@ struct FitReport {
     std::vector<EpochReport> epochs = {};
     Position position = {};   ///< where the next `fit` goes on
     bool stopped = false;     ///< the observer of updates asked for it
-    Staleness staleness = {}; ///< of this `fit`; nothing where no servers make the updates
+    Staleness staleness = {}; ///< of this `fit`; nothing where all ranks update together
 };
 
 /// Where a training stands, beside its numbers: what a checkpoint keeps of it. The same on all ranks.

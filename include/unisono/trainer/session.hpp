@@ -9,6 +9,7 @@
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/common_parameters.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/meeting.hpp"
@@ -95,6 +96,9 @@ public:
     /// Ranks make updates of their own, which may fail on one of them.
     static constexpr bool local = local_update<typename Policies::Update>;
 
+    /// Ranks update one set of parameters.
+    static constexpr bool common = in_common<typename Policies::Update>;
+
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
         telling_all(world, "Trainer", [&] {
@@ -121,6 +125,7 @@ public:
             if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
             else broadcast_parameters(world, exchange_->flat(), exchange_->place());
             broadcast_buffers(world, model);
+            if constexpr (common) meeting_->open();
         });
     }
 
@@ -186,6 +191,11 @@ public:
         if constexpr (served) service_->meet();
     }
     [[nodiscard]] const Served& service() const { return *service_; }
+    /// Where ranks do not update together: who has the measured staleness of gradients.
+    [[nodiscard]] const auto& stale() const {
+        if constexpr (served) return *service_;
+        else return *meeting_;
+    }
     /// Bytes for messages to servers and for meetings, beside the exchange's.
     [[nodiscard]] std::size_t other_bytes() const {
         if constexpr (served) return service_->bytes();
@@ -207,7 +217,7 @@ public:
         const bool alone = goes_alone();
         if (alone) meeting_->depart();
         const Verdict verdict = run_update(rate);
-        if (alone && meeting_->due()) meet();
+        if (alone && meeting_->due(verdict)) meet();
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
         report.alone = alone;
@@ -222,6 +232,7 @@ public:
         report.gradient_norm = exchange_->gradient_norm();
         report.number = exchange_->applied();
         if constexpr (served) tell_service(report);
+        if constexpr (common) meeting_->tell(report);
         report.epoch = epoch;
         report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
         report.samples = static_cast<std::int64_t>(sums.samples);

@@ -73,6 +73,12 @@ public:
     static_assert(reducer_policy<typename Policies::Reducer, World>,
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
+    static_assert(
+        !detail::in_common<typename Policies::Update> || detail::ranks_share_memory<World>,
+        "unisono::Trainer: found an update that declares `in_common`, over a transport whose ranks do not see "
+        "each other's memory. Required: InProcess, SharedMemory, AnyTransport or Simulated; or servers, for "
+        "instance Asynchronous. Why: ranks update the parameters where they lie, by loads and stores.");
+
     Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
 
     /// Trains on a data set for `options.epochs` epochs, going on where the last call ended (or at `options.start`).
@@ -135,7 +141,7 @@ public:
         return updates;
     }
 
-    /// Where ranks go their own ways (LocalSteps, Diloco, Asynchronous, ...): they come together now, instead of when it is time. `fit` does
+    /// Where ranks go their own ways (LocalSteps, Diloco, Asynchronous, Hogwild, ...): they come together now, instead of when it is time. `fit` does
     /// so at its end, and `evaluate` and `predict` before they begin. Afterwards all hold the same parameters. Else nothing. Collective.
     /// A server (update/served.hpp) serves here, until all workers have come: its `step` does nothing.
     void synchronise() {

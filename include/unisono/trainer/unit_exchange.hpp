@@ -50,7 +50,7 @@ public:
     template <class Model, class Unused>
     UnitExchange(World& world, Model& model, const Context& policies, const Unused&)
         : world_(&world), policies_(policies), slices_(T{}, model, policies_.sharding, world.rank(), world.size()),
-          store_(world, slices_), gradients_(world, slices_, policies_.summation), run_(policies_.reducer.start(world)),
+          store_(world, slices_), gradients_(started(world)), run_(policies_.reducer.start(world)),
           loss_scale_(policies_.scaling), walk_(slices_.units()),
           state_(policies_.optimizer.state(), slices_.own_count()) {
         numbers_.resize(chunk);
@@ -225,7 +225,21 @@ public:
 private:
     static constexpr bool on_grid = Context::Summation::reproducible;
     static constexpr bool mixed = !std::same_as<T, Low>;
-    using Sums = typename Context::Summation::template UnitSums<T>;
+    static constexpr bool compresses = Context::Compression::compresses;
+    template <class C>
+    struct SumsOf {
+        using type = typename Context::Summation::template UnitSums<T>;
+    };
+    template <class C>
+        requires(C::compresses)
+    struct SumsOf<C> {
+        using type = CompressedUnitSums<T, C>;
+    };
+    using Sums = typename SumsOf<typename Context::Compression>::type;
+    UnitGradients<World, T, Sums> started(World& world) const {
+        if constexpr (compresses) return {world, slices_, policies_.summation, policies_.compression, world.size()};
+        else return {world, slices_, policies_.summation};
+    }
     /// A grid finds NaN and infinity by itself.
     static constexpr bool inspects =
         Context::Guard::inspects && !(on_grid && requires { requires Context::Guard::only_finite; });

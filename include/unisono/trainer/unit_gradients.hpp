@@ -4,6 +4,7 @@
 /// The gradients of a model in units in the course of an update: each unit's is summed over the ranks as soon as it is complete,
 /// and what this rank owns of the sum is added to what it has of earlier micro-batches.
 
+#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/reducer/reducer.hpp"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -24,10 +26,12 @@ template <class World, class T, class Sums>
 class UnitGradients {
 public:
     using Sum = typename Sums::Sum;
+    using Kept = typename Sums::Kept;
 
-    template <class Policy>
-    UnitGradients(World& world, const UnitSlices& slices, const Policy& policy)
-        : world_(&world), slices_(&slices), sums_(slices.layout(), policy) {
+    /// `sums`: what makes them, behind the layout.
+    template <class... Made>
+    UnitGradients(World& world, const UnitSlices& slices, const Made&... sums)
+        : world_(&world), slices_(&slices), sums_(slices.layout(), sums...) {
         own_.resize(slices.own_count());
         has_.resize(slices.units());
         if constexpr (!Sums::in_place) gradient_.resize(slices.largest());
@@ -65,12 +69,15 @@ public:
     template <class Run>
     void start(std::size_t u, Run& run, double multiplier, bool mine) {
         const std::span<T> values = opened(u);
+        if constexpr (std::same_as<Kept, T> && !Sums::in_place) {
+            if (world_->size() == 1) return keep_alone(u, values, multiplier);
+        }
         Travel& travel = travels_[next_];
         next_ = 1 - next_;
         travel.unit = u;
         const std::span<Sum> sums(travel.values.data(), values.size());
         if (mine) sums_.encode(u, values, sums.data(), multiplier);
-        else if constexpr (!Sums::in_place) std::memset(sums.data(), 0, sums.size_bytes());
+        else if constexpr (!Sums::in_place) std::memset(static_cast<void*>(sums.data()), 0, sums.size_bytes());
         if (world_->size() == 1) return;
         if constexpr (sums_slices<Run, World>) {
             travel.operations.push_back(run.sum_slices(*world_, sums, slices_->counts(u)));
@@ -95,7 +102,7 @@ public:
 
     [[nodiscard]] Sums& sums() { return sums_; }
     [[nodiscard]] const Sums& sums() const { return sums_; }
-    [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(Sum); }
+    [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(Kept); }
     [[nodiscard]] std::size_t room_bytes() const {
         return (travels_[0].values.size() + travels_[1].values.size()) * sizeof(Sum) + gradient_.size() * sizeof(T);
     }
@@ -108,6 +115,13 @@ private:
         std::vector<Operation> operations = {};
     };
 
+    /// Nothing travels, so nothing is made narrower.
+    void keep_alone(std::size_t u, std::span<T> values, double multiplier) {
+        const std::span<T> own(own_.data() + slices_->own_at(u), values.size());
+        if (has_[u]) accumulate(own, std::span<const T>(values), multiplier);
+        else accumulate_first(own, std::span<const T>(values), multiplier);
+        has_[u] = true;
+    }
     /// Waits for a unit's sum and keeps what this rank owns of it.
     void settle(Travel& travel) {
         if (travel.unit == none) return;
@@ -116,16 +130,16 @@ private:
         for (Operation& operation : travel.operations) operation.wait();
         travel.operations.clear();
         const std::span<const Sum> arrived(travel.values.data() + slices_->own_in_unit(u), slices_->own(u).count);
-        const std::span<Sum> own(own_.data() + slices_->own_at(u), arrived.size());
+        const std::span<Kept> own(own_.data() + slices_->own_at(u), arrived.size());
         if (has_[u]) sums_.add(own, arrived);
-        else std::copy(arrived.begin(), arrived.end(), own.begin());
+        else sums_.set(own, arrived);
         has_[u] = true;
     }
 
     World* world_;
     const UnitSlices* slices_;
     Sums sums_;
-    List<Sum> own_;                 ///< what this rank owns of all units
+    List<Kept> own_;                ///< what this rank owns of all units
     List<bool> has_;                ///< it has a sum of this update
     List<T> gradient_;              ///< where the model writes, if that is not what travels
     std::array<Travel, 2> travels_; ///< by turns: one travels while the model fills the other

@@ -6,7 +6,9 @@
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/scale.hpp"
+#include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/trainer/grid_gradients.hpp"
 #include "unisono/trainer/summation.hpp"
@@ -23,7 +25,8 @@ namespace detail {
 template <class T>
 class PlainUnitSums {
 public:
-    using Sum = T; ///< what travels, and is added up
+    using Sum = T;  ///< what travels
+    using Kept = T; ///< and is added up
     static constexpr bool in_place = true;
 
     template <class Policy>
@@ -35,6 +38,7 @@ public:
         if (multiplier != 1) scale(from, multiplier);
     }
     static void add(std::span<T> sum, std::span<const T> one) { accumulate(sum, one); }
+    static void set(std::span<T> sum, std::span<const T> one) { std::copy(one.begin(), one.end(), sum.begin()); }
     static const T* numbers(std::size_t, const T* sums, T*, std::size_t) { return sums; }
 
     static constexpr std::size_t first_not_finite() { return no_offender; }
@@ -46,10 +50,44 @@ public:
     static constexpr void widen() {}
 };
 
+/// What travels is narrower (compression/cast.hpp); what an owner has of earlier micro-batches is not.
+template <class T, class Compression>
+class CompressedUnitSums : public PlainUnitSums<T> {
+public:
+    using Sum = typename Compression::Wire;
+    static constexpr bool in_place = false;
+
+    /// \throws error bad_input: what encoding leaves over would be kept
+    template <class Policy>
+    CompressedUnitSums(const Layout& layout, const Policy& policy, const Compression& compression, int ranks)
+        : PlainUnitSums<T>(layout, policy), ranks_(ranks) {
+        if constexpr (requires { compression.error_feedback; }) {
+            if (compression.error_feedback && ranks > 1)
+                refuse_input({Compression::name,
+                              ".error_feedback is true, where gradients are sharded; expected false: "
+                              "what rounding leaves over would be a whole gradient on each rank"});
+        }
+    }
+    void encode(std::size_t, std::span<T> from, Sum* to, double multiplier) {
+        if (multiplier != 1) scale(from, multiplier);
+        Compression::encode(std::span<Sum>(to, from.size()), std::span<const T>(from), ranks_);
+    }
+    static void add(std::span<T> sum, std::span<const Sum> one) {
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<T>(static_cast<float>(one[i]));
+    }
+    static void set(std::span<T> sum, std::span<const Sum> one) {
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<T>(static_cast<float>(one[i]));
+    }
+
+private:
+    int ranks_;
+};
+
 template <class T, class I>
 class GridUnitSums {
 public:
     using Sum = I;
+    using Kept = I;
     static constexpr bool in_place = false;
 
     template <class Policy>
@@ -67,6 +105,7 @@ public:
         for (std::size_t i = 0; i < sum.size(); ++i) // wraps where the grid is too fine, as all ranks will find
             sum[i] = static_cast<Sum>(static_cast<Bits>(sum[i]) + static_cast<Bits>(one[i]));
     }
+    static void set(std::span<Sum> sum, std::span<const Sum> one) { std::copy(one.begin(), one.end(), sum.begin()); }
     const T* numbers(std::size_t unit, const Sum* sums, T* to, std::size_t count) {
         from_image_on<T>(best_instruction_set(), to, sums, count, range_.stretches()[unit].exponent);
         return to;

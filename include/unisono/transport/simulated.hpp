@@ -62,6 +62,8 @@ public:
 
     /// This rank computes for so long, in virtual time: messages to it wait meanwhile.
     void compute(nanoseconds duration) { world_->compute(rank_, duration); }
+    /// This rank reaches for memory that it shares with others: takes the latency and jitter of a message.
+    void reach_shared_memory() { world_->reach(rank_); }
     /// What this rank has sent and received so far.
     [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank_); }
 

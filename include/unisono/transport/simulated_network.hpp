@@ -138,6 +138,9 @@ public:
         return free = std::max(now, free + message.transfer_ns);
     }
 
+    /// How long a rank takes to reach memory that ranks share: as an empty message to its owner, which is rank 0.
+    nanoseconds reach(int rank) { return link_of(rank, 0).latency_ns + draw_jitter(); }
+
 private:
     struct Pair {
         nanoseconds free = 0;

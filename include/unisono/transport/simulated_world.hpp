@@ -141,6 +141,9 @@ public:
         end_if_crashed(me);
     }
 
+    /// The rank reaches for memory that ranks share: the seed says who is there first.
+    void reach(int rank) { compute(rank, network_.reach(rank)); }
+
     /// `rank` says that all is over: the first one to do so is heard by all. A crashed rank says nothing any more.
     void abort(int rank, const Fault& fault) {
         if (drive_ == Drive::threads) {

@@ -20,19 +20,18 @@
 ///
 /// Declared properties: `agrees` (all ranks commit or leave out the same updates, and hold equal parameters after each),
 /// `local` (between times each rank has updates of its own: update/local.hpp), `served` (servers apply each rank's gradient as it comes:
-/// update/served.hpp), `needs_owner` (each slice must have exactly one owner: for updates without lockstep).
+/// update/served.hpp), `in_common` (local, and ranks update one set of parameters: update/hogwild.hpp), `needs_owner` (each slice must have exactly one owner: for updates without lockstep).
 ///
 /// | policy        | when                                                        |
 /// |---------------|-------------------------------------------------------------|
 /// | `Synchronous` | at every update, with the gradients of all ranks             |
 /// | `LocalSteps`  | each rank with its own gradients; every few updates the parameters are averaged        |
 /// | `Diloco`      | the same, rarely, and an outer optimizer steps by what the ranks have moved            |
+/// | `Gossip`      | each rank with its own gradients, and then an average with neighbours                  |
 /// | `Asynchronous`     | servers apply each worker's gradient as it comes, however stale                   |
 /// | `BoundedStaleness` | the same, and no worker gets more than so many updates ahead of the slowest       |
 /// | `DelayCompensated` | as `Asynchronous`, each gradient carried on to the parameters of now              |
-///
-/// Absent: Hogwild (Niu et al. 2011), in which workers write to common parameters without order: its bits could not be replayed, and
-/// where memory is shared a server costs one core and a copy.
+/// | `Hogwild`     | workers update common parameters where they lie, in memory that they share             |
 
 #include "unisono/core/policy.hpp"
 
