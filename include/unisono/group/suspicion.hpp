@@ -196,10 +196,6 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
                                                           : awaits(transport, group.world_rank(peer));
         if (concerned) wait.peers.push_back(group.world_rank(peer));
     }
-    // All have come, and the transport's own collective is under way: what that waits for only the ranks can tell.
-    const bool by_transport = !operation.point_to_point && operation.request.plan->transports_own();
-    for (int peer = 0; by_transport && wait.peers.empty() && peer < group.size(); ++peer)
-        if (peer != group.rank) wait.peers.push_back(group.world_rank(peer));
     return wait;
 }
 
