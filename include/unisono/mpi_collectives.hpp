@@ -163,6 +163,7 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
         break;
     }
     case Collective::barrier:
+    case Collective::replay:
     case Collective::send_receive: UNISONO_ASSERT(false, "no transport is asked for these");
     }
     check_mpi(code, "MPI's own collective");
