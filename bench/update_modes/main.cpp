@@ -23,6 +23,7 @@
 #include <unisono/update/gossip.hpp>
 #include <unisono/update/hogwild.hpp>
 #include <unisono/update/local_steps.hpp>
+#include <unisono/update/streaming_diloco.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -256,6 +257,10 @@ int main(int argc, char** argv) {
     table.add("  Diloco, 128, int8 wire", train(images, epochs, 128, un::Diloco<>{.steps = 128}, un::Int8Wire{}));
     table.add("  Diloco, 128, PowerSGD 1",
               train(images, epochs, 128, un::Diloco<>{.steps = 128}, un::PowerSgd{.rank = 1}));
+    table.add("streaming Diloco, 32",
+              train(images, epochs, 32, un::StreamingDiloco<>{.steps = 32, .fragments = 4, .overlap = 4}));
+    table.add("streaming Diloco, 128",
+              train(images, epochs, 128, un::StreamingDiloco<>{.steps = 128, .fragments = 4, .overlap = 16}));
     table.add("gossip, exponential", train(images, epochs, 10, un::Gossip{}));
     table.add("gossip, ring", train(images, epochs, 10, un::Gossip{.graph = un::GossipGraph::ring}));
     table.add("gossip, exponential, 8", train(images, epochs, 8, un::Gossip{.steps = 8}));

@@ -94,5 +94,6 @@
 #include "unisono/update/gossip.hpp"
 #include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
+#include "unisono/update/streaming_diloco.hpp"
 #include "unisono/update/synchronous.hpp"
 #include "unisono/update/update.hpp"

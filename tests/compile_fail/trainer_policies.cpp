@@ -278,13 +278,13 @@ int main() {
 #endif
 
 // case: common_parameters_with_compression
-// expect: or an update that declares neither `agrees` nor `local`, or `in_common`
+// expect: or an update that declares neither `agrees` nor `local`, or `in_common`, `gossips`
 #ifdef CASE_common_parameters_with_compression
     train(model, un::Hogwild{}, un::Bf16Wire{});
 #endif
 
 // case: gossip_with_compression
-// expect: or an update that declares neither `agrees` nor `local`, or `in_common` or `gossips`
+// expect: or an update that declares neither `agrees` nor `local`, or `in_common`, `gossips` or `streams`
 #ifdef CASE_gossip_with_compression
     train(model, un::Gossip{}, un::Bf16Wire{});
 #endif

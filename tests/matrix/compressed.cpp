@@ -14,6 +14,7 @@
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/hogwild.hpp"
+#include "unisono/update/streaming_diloco.hpp"
 
 namespace unisono_matrix {
 namespace {
@@ -88,6 +89,7 @@ void count_refused() {
     with_update(un::DelayCompensated{});
     with_update(un::Hogwild{});
     with_update(un::Gossip{});
+    with_update(un::StreamingDiloco<>{});
     const auto with_sharding = [&]<class Sharding>(const Sharding&) {
         count_if_refused<Wire, un::NativeReducer, false, un::Synchronous, Sharding>();
     };

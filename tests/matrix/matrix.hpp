@@ -222,6 +222,8 @@ struct Meetings<Update> {
         ++own;
         if constexpr (requires { update.gossips_after(own); })
             if (update.gossips_after(own)) average_around(copies);
+        if constexpr (requires { update.sets_out_after(own); }) // one fragment, without overlap and mix
+            if (update.sets_out_after(own)) average(copies);
         if (update.meets_after(own)) meet(copies);
     }
     template <class Copies>
@@ -242,6 +244,10 @@ struct Meetings<Update> {
     void meet(Copies& copies) {
         if (own == 0) return;
         own = 0;
+        average(copies);
+    }
+    template <class Copies>
+    void average(Copies& copies) {
         std::vector<double> mean(columns);
         for (const auto& copy : copies)
             for (std::size_t j = 0; j < columns; ++j) mean[j] += copy.weights[j] / static_cast<double>(copies.size());

@@ -55,7 +55,8 @@ public:
     /// Nothing else would tell this rank that another has failed. \throws error
     void depart() { world_->check(); }
     /// This rank's update has ended; it is never time to meet.
-    [[nodiscard]] bool due(Verdict verdict) {
+    template <class Run>
+    [[nodiscard]] bool due(Verdict verdict, Run&) {
         ++own_;
         if (!common_) return false;
         if constexpr (requires { world_->endpoint().reach_shared_memory(); }) {

@@ -31,7 +31,10 @@ public:
     Meeting(World&, const Flat&, const Policy&) {}
     static constexpr bool alone(std::uint64_t) { return false; }
     static constexpr void depart() {}
-    static constexpr bool due(Verdict) { return false; }
+    template <class Run>
+    static constexpr bool due(Verdict, Run&) {
+        return false;
+    }
     static constexpr std::size_t bytes() { return 0; }
 };
 
@@ -45,6 +48,7 @@ public:
         : world_(&world), flat_(&flat), policy_(policy) {
         policy_.check();
         if constexpr (gossip) neighbours_.emplace(world, flat);
+        if constexpr (streams) synchronised_.resize(policy_.fragments);
     }
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;
@@ -63,8 +67,10 @@ public:
         if constexpr (has_outer) static_cast<void>(outer());
     }
     /// It has ended. True if it is time to meet.
-    [[nodiscard]] bool due(Verdict) {
+    template <class Run>
+    [[nodiscard]] bool due(Verdict, [[maybe_unused]] Run& run) {
         ++own_;
+        if constexpr (streams) stream(run);
         if constexpr (gossip) {
             if (policy_.gossips_after(own_)) neighbours_->average(policy_, own_ / policy_.steps - 1);
         }
@@ -77,6 +83,7 @@ public:
     void meet(Run& run, Wire& wire, std::vector<Operation>& operations) {
         if (own_ == 0) return;
         own_ = 0;
+        if constexpr (streams) land();
         if (!has_outer && world_->size() == 1) return;
         if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
         if constexpr (compresses) {
@@ -94,6 +101,7 @@ public:
         for (Operation& operation : operations) operation.wait();
         operations.clear();
         ++met_;
+        if constexpr (streams) std::fill(synchronised_.begin(), synchronised_.end(), met_);
         flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) { arrive(one); });
     }
 
@@ -113,6 +121,7 @@ public:
     void restore(std::uint64_t met) {
         own_ = 0;
         met_ = met;
+        if constexpr (streams) std::fill(synchronised_.begin(), synchronised_.end(), met_);
         common_.clear();
     }
 
@@ -125,11 +134,52 @@ public:
 
 private:
     static constexpr bool gossip = gossips<Policy>;
+    static constexpr bool streams = streams_fragments<Policy>;
     struct Nobody {};
     using Around = std::conditional_t<gossip, std::optional<Neighbours<World, T>>, Nobody>;
     static constexpr bool compresses = Compression::compresses;
     static constexpr bool has_common = compresses || requires(const Policy& policy) { policy.outer.state(); };
     static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
+
+    // --- fragments, one at a time (update/streaming_diloco.hpp) -----------------------------------------------------
+
+    template <class Run>
+    void stream(Run& run) {
+        if (under_way_.count != 0) {
+            if (own_ == arrives_) land();
+            else world_->progress();
+        }
+        if (!policy_.sets_out_after(own_)) return;
+        fragment_ = policy_.fragment_after(own_);
+        const std::size_t parts = policy_.fragments;
+        const std::size_t begin = flat_->count() * fragment_ / parts;
+        under_way_ = {begin, flat_->count() * (fragment_ + 1) / parts - begin};
+        if (under_way_.count == 0) return; // fewer elements than fragments
+        if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        flat_->visit(under_way_, [&](const Stretch<T>& one) { set_out(one); });
+        if (world_->size() > 1) sum_ = run.sum(*world_, std::span<T>(image_.data() + begin, under_way_.count));
+        arrives_ = own_ + policy_.overlap;
+        if (policy_.overlap == 0) land();
+    }
+    /// What is under way arrives, if anything is.
+    void land() {
+        if (under_way_.count == 0) return;
+        if (world_->size() > 1) sum_.wait();
+        const std::uint64_t number = ++synchronised_[fragment_];
+        met_ = std::max(met_, number); // a meeting is the next one for all fragments
+        const T mix = static_cast<T>(policy_.mix), rest = static_cast<T>(1 - policy_.mix);
+        flat_->visit(under_way_, [&](const Stretch<T>& one) {
+            const std::span<T> common(common_.data() + one.flat, one.count);
+            policy_.outer.update(state_.slice(one.flat, one.count), common,
+                                 std::span<const T>(image_.data() + one.flat, one.count),
+                                 {policy_.outer.learning_rate, number, 1.0 / world_->size()});
+            if (policy_.mix == 0) std::copy_n(common.data(), one.count, one.parameters);
+            else
+                for (std::size_t i = 0; i < one.count; ++i)
+                    one.parameters[i] = mix * one.parameters[i] + rest * common[i];
+        });
+        under_way_ = {};
+    }
 
     /// What this rank says: its parameters, or how far it has come, the other way round.
     void set_out(const Stretch<T>& one) {
@@ -166,6 +216,11 @@ private:
     std::vector<T> common_;   ///< with an outer optimizer or a compression: the parameters when the ranks last met
     OptimizerState<T> state_; ///< the outer optimizer's
     [[no_unique_address]] Around neighbours_;
+    std::vector<std::uint64_t> synchronised_; ///< how often, of each fragment
+    Slice under_way_ = {};                    ///< the fragment that is; of no elements: none
+    std::size_t fragment_ = 0;                ///< its number
+    std::uint64_t arrives_ = 0;               ///< after so many updates
+    Operation sum_;
     std::uint64_t own_ = 0; ///< updates of this rank alone since then
     std::uint64_t met_ = 0; ///< how often
 };

@@ -19,6 +19,7 @@
 /// | `local`               | update             | each rank updates its own copy, until the ranks meet                 |
 /// | `in_common`           | update             | local, and ranks update one set of parameters, in memory they share  |
 /// | `gossips`             | update             | local, and between meetings ranks average with neighbours            |
+/// | `streams`             | update             | local, and between meetings fragments of the parameters are synchronised |
 /// | `served`              | update             | servers of its own apply each gradient as it comes                   |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
@@ -78,6 +79,8 @@ template <class P>
 inline constexpr bool in_common = requires { requires P::in_common; };
 template <class P>
 inline constexpr bool gossips = requires { requires P::gossips; };
+template <class P>
+inline constexpr bool streams_fragments = requires { requires P::streams; };
 template <class P>
 inline constexpr bool served_update = requires { requires P::served; };
 template <class P>
@@ -255,7 +258,7 @@ struct CompressionRules {
     static constexpr bool sums_are_plain = !compresses || !Summation::reproducible;
     static constexpr bool update_agrees = !compresses || agrees<Update> || local_update<Update>;
     static constexpr bool something_travels = !compresses || !in_common<Update>;
-    static constexpr bool sums_what_travels = !compresses || !gossips<Update>;
+    static constexpr bool sums_what_travels = !compresses || !(gossips<Update> || streams_fragments<Update>);
     static constexpr bool sums_all =
         sums_what_travels && nobody_owns && sums_are_plain && update_agrees && something_travels;
     static constexpr bool has_its_way = !Compression::own_exchange || !ReducerGiven;
@@ -267,9 +270,10 @@ struct CompressionRules {
         : !sums_are_plain    ? "a compression rounds, and the sums are reproducible"
         : !update_agrees     ? "a compression sums what all ranks have, and the update has servers or does not agree"
         : !something_travels ? "a compression shortens what is sent, and the update sends nothing"
-        : !sums_what_travels ? "a compression sums over all ranks, and gossip sends to neighbours"
-        : !has_its_way       ? "the compression has an exchange of its own and would not use the reducer"
-                             : "";
+        : !sums_what_travels
+            ? "a compression sums whole buckets over all ranks, and the update sends fragments, or to neighbours"
+        : !has_its_way ? "the compression has an exchange of its own and would not use the reducer"
+                       : "";
 };
 
 /// Which of the given types that is; -1: none. Where a policy was given twice (refused above) the first one.

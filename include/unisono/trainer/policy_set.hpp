@@ -87,8 +87,8 @@ struct TrainerPolicies {
     static_assert(
         compression_sums_all,
         "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
-        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`, or `in_common` or "
-        "`gossips`. "
+        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`, or `in_common`, "
+        "`gossips` or `streams`. "
         "Required: every rank owns everything (or a compression that declares `sums_to_owners`, for instance "
         "Bf16Wire), "
         "plain sums, and for instance Synchronous or LocalSteps. "

@@ -217,7 +217,7 @@ public:
         const bool alone = goes_alone();
         if (alone) meeting_->depart();
         const Verdict verdict = run_update(rate);
-        if (alone && meeting_->due(verdict)) meet();
+        if (alone && meeting_->due(verdict, exchange_->run())) meet();
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
         report.alone = alone;

@@ -3,6 +3,7 @@
 /// \file
 /// What ranks over libfabric tell each other: the frames before their messages, and the card by which one reaches another.
 
+#include "unisono/launch/token.hpp"
 #include "unisono/transport/libfabric_device.hpp"
 #include "unisono/transport/transport.hpp"
 

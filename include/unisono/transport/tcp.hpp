@@ -27,7 +27,8 @@ struct TcpOptions {
     std::string interface = {};
     PortRange port_range = {}; ///< of the port that this rank listens at; none: as UNISONO_PORT_RANGE says, else any
     /// A congestion control that the system has and allows (net.ipv4.tcp_allowed_congestion_control). Empty: as UNISONO_TCP_CONGESTION says,
-    /// else the system's own. Where that is bbr, reno may be faster on short ways, or slower: measure.
+    /// else the system's own. Where that is bbr, reno took 0.6 to 0.9 x the time of all_reduce from 512 KiB on between two name spaces of one
+    /// machine, at 64 to 256 KiB up to 1.4 x and once 4 x, and as long over the loopback: measure.
     std::string congestion = {};
 
     friend bool operator==(const TcpOptions&, const TcpOptions&) = default;

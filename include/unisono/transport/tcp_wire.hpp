@@ -176,7 +176,7 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t sweep_every = 128; ///< looks at connections from which nothing is awaited are rare
+    static constexpr std::uint32_t sweep_every = 32; ///< looks at connections from which nothing is awaited are rare
     static constexpr nanoseconds longest_sleep = 1'000'000;
     static constexpr nanoseconds visitors_may_wait = 10'000'000'000;
     static constexpr std::size_t most_visitors = 256;

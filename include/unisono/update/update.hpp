@@ -27,6 +27,7 @@
 /// | `Synchronous` | at every update, with the gradients of all ranks             |
 /// | `LocalSteps`  | each rank with its own gradients; every few updates the parameters are averaged        |
 /// | `Diloco`      | the same, rarely, and an outer optimizer steps by what the ranks have moved            |
+/// | `StreamingDiloco` | as `Diloco`, a fragment of the parameters at a time, while the ranks go on         |
 /// | `Gossip`      | each rank with its own gradients, and then an average with neighbours                  |
 /// | `Asynchronous`     | servers apply each worker's gradient as it comes, however stale                   |
 /// | `BoundedStaleness` | the same, and no worker gets more than so many updates ahead of the slowest       |

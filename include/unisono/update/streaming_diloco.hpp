@@ -1,0 +1,74 @@
+#pragma once
+
+/// \file
+/// Diloco, a fragment of the parameters at a time, while the ranks go on.
+
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/optimizer/sgd.hpp"
+#include "unisono/update/local.hpp"
+
+#include <cmath>
+#include <cstddef>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Streaming DiLoCo: the flat order of parameters is cut into `fragments` equal parts. Each is synchronised every `steps` updates, one
+/// after another, steps / fragments updates apart: how far the ranks have moved in it from what they last had in common begins to be summed, and
+/// `overlap` updates later the outer optimizer steps by the mean of that, from what was in common; each rank's parameters of the fragment
+/// become `mix` x its own + (1 - mix) x the outer optimizer's. So a link carries 1/fragments of the bytes at a time, and has `overlap`
+/// updates' time for them; they move in each update, and with a ProgressThread in between. When ranks meet (`synchronise()`, the end of `fit`,
+/// `evaluate`), what is under way arrives, and all fragments are synchronised at once, without a mix.
+/// With one fragment, no overlap and no mix it is Diloco, to the bit. All ranks make as many updates. Memory as Diloco's.
+/// Source: Douillard et al. 2025 (Streaming DiLoCo), algorithm 2, without its quantisation; here fragments are slices of the flat
+/// order instead of sets of layers. The outer optimizer's defaults are Diloco's.
+template <optimizer_policy Outer = Sgd>
+struct StreamingDiloco {
+    std::uint64_t steps = 100; ///< a multiple of `fragments`
+    std::uint64_t fragments = 4;
+    std::uint64_t overlap = 1; ///< updates; less than steps / fragments
+    double mix = 0.5;          ///< 0 to 1: how much of what a rank has done meanwhile stays its own
+    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+    Outer outer = default_outer();
+
+    static constexpr std::string_view name = "streaming Diloco";
+    static constexpr Family family = Family::update;
+    static constexpr bool agrees = false;
+    static constexpr bool needs_owner = false;
+    static constexpr bool local = true;
+    static constexpr bool streams = true;
+    friend bool operator==(const StreamingDiloco&, const StreamingDiloco&) = default;
+
+    void check() const {
+        detail::check_steps(name, steps);
+        if (fragments == 0 || steps % fragments != 0)
+            refuse_input({name, ".steps is ", steps, " and .fragments is ", fragments,
+                          "; expected at least one fragment, and a multiple of as many steps"});
+        if (overlap >= apart())
+            refuse_input({name, ".overlap is ", overlap, "; expected less than ", apart(),
+                          " updates, after which the next fragment follows"});
+        if (!(mix >= 0 && mix <= 1)) refuse_input({name, ".mix is ", mix, "; expected 0 to 1"});
+        outer.check();
+    }
+    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
+    [[nodiscard]] bool meets_after(std::uint64_t) const { return false; }
+    /// Updates between two fragments.
+    [[nodiscard]] std::uint64_t apart() const { return steps / fragments; }
+    /// Whether a fragment sets out after so many updates since the ranks met, and which.
+    [[nodiscard]] bool sets_out_after(std::uint64_t own) const { return own % apart() == 0; }
+    [[nodiscard]] std::size_t fragment_after(std::uint64_t own) const {
+        return static_cast<std::size_t>((own / apart() - 1) % fragments);
+    }
+    template <update_exchange Exchange>
+    Verdict run(Exchange& exchange) const {
+        return Synchronous{}.run(exchange);
+    }
+
+private:
+    static constexpr Outer default_outer() {
+        if constexpr (std::same_as<Outer, Sgd>) return Sgd{.learning_rate = 0.7, .momentum = 0.9, .nesterov = true};
+        else return Outer{};
+    }
+};
+static_assert(local_update_policy<StreamingDiloco<>>);
+
+UNISONO_NAMESPACE_END

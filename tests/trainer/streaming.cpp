@@ -1,0 +1,161 @@
+// Fragments that are synchronised in turn, beside the formula written out in double.
+#include "outcomes.hpp"
+#include "served.hpp"
+
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/update/diloco.hpp"
+#include "unisono/update/streaming_diloco.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace un = unisono;
+using namespace unisono_test;
+
+constexpr double rate = 0.05, momentum = 0.9, outer_rate = 0.6, outer_momentum = 0.8;
+constexpr un::Sgd outer = {.learning_rate = outer_rate, .momentum = outer_momentum, .nesterov = true};
+using Values = std::vector<double>;
+using Streaming = un::StreamingDiloco<>;
+
+int seed_of(int update, int rank) { return 10 * update + rank; }
+
+struct Ends {
+    std::vector<Values> before, after; ///< the last meeting
+};
+
+template <class Update>
+Ends trained(int ranks, int updates, const Update& update) {
+    struct Shared {
+        std::array<std::array<double, served_count>, 3> before, after;
+    };
+    const test::Shared<Shared> ends;
+    for (const auto& one : outcomes(ranks, [&](auto& world) {
+             Bowl<double> model;
+             un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, update};
+             for (int i = 0; i < updates; ++i) trainer.step(seed_of(i, world.rank()));
+             const auto rank = static_cast<std::size_t>(world.rank());
+             std::ranges::copy(model.values(), ends->before[rank].begin());
+             trainer.synchronise();
+             trainer.verify_replicas();
+             std::ranges::copy(model.values(), ends->after[rank].begin());
+         }))
+        BOOST_TEST(!one.failed, one.what);
+    Ends all;
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(ranks); ++rank) {
+        all.before.emplace_back(ends->before[rank].begin(), ends->before[rank].end());
+        all.after.emplace_back(ends->after[rank].begin(), ends->after[rank].end());
+    }
+    return all;
+}
+
+/// Douillard et al. 2025, algorithm 2: element i is of fragment f, which sets out at t and arrives at t + overlap.
+Ends reference(int ranks, std::uint64_t updates, const Streaming& policy) {
+    const auto n = static_cast<std::size_t>(ranks);
+    std::vector<Values> x(n, Values(served_count)), v(n, Values(served_count));
+    Values common(served_count), velocity(served_count), gone(served_count);
+    for (std::size_t i = 0; i < served_count; ++i) {
+        common[i] = served_initial(i);
+        for (auto& one : x) one[i] = common[i];
+    }
+    const auto set_out = [&](std::size_t i) {
+        gone[i] = 0;
+        for (const Values& one : x) gone[i] += (common[i] - one[i]) / ranks;
+    };
+    const auto arrive = [&](std::size_t i, double mix) {
+        velocity[i] = outer_momentum * velocity[i] + gone[i];
+        common[i] -= outer_rate * (gone[i] + outer_momentum * velocity[i]);
+        for (Values& one : x) one[i] = mix * one[i] + (1 - mix) * common[i];
+    };
+    const std::uint64_t apart = policy.steps / policy.fragments;
+    std::uint64_t under_way = 0; // when it set out
+    const auto of = [&](std::size_t i, std::uint64_t t) {
+        const std::uint64_t f = (t / apart - 1) % policy.fragments;
+        return i >= served_count * f / policy.fragments && i < served_count * (f + 1) / policy.fragments;
+    };
+    for (std::uint64_t t = 1; t <= updates; ++t) {
+        for (std::size_t r = 0; r < n; ++r)
+            for (std::size_t i = 0; i < served_count; ++i) {
+                const int seed = seed_of(static_cast<int>(t) - 1, static_cast<int>(r));
+                v[r][i] = momentum * v[r][i] + served_slope(seed, i, x[r][i]);
+                x[r][i] -= rate * v[r][i];
+            }
+        if (under_way != 0 && t == under_way + policy.overlap) {
+            for (std::size_t i = 0; i < served_count; ++i)
+                if (of(i, under_way)) arrive(i, policy.mix);
+            under_way = 0;
+        }
+        if (t % apart != 0) continue;
+        for (std::size_t i = 0; i < served_count; ++i) {
+            if (!of(i, t)) continue;
+            set_out(i);
+            if (policy.overlap == 0) arrive(i, policy.mix);
+        }
+        if (policy.overlap != 0) under_way = t;
+    }
+    Ends ends{.before = x, .after = {}};
+    if (under_way != 0)
+        for (std::size_t i = 0; i < served_count; ++i)
+            if (of(i, under_way)) arrive(i, policy.mix);
+    for (std::size_t i = 0; i < served_count; ++i) set_out(i), arrive(i, 0);
+    ends.after = x;
+    return ends;
+}
+
+void check_near(const Values& found, const Values& expected) {
+    double worst = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) worst = std::max(worst, std::abs(found[i] - expected[i]));
+    BOOST_TEST(worst <= 1e-12);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(streaming_diloco)
+
+BOOST_AUTO_TEST_CASE(is_the_papers_algorithm) {
+    const std::array<Streaming, 5> all = {
+        Streaming{.steps = 6, .fragments = 3, .overlap = 1, .outer = outer},
+        Streaming{.steps = 6, .fragments = 2, .overlap = 2, .mix = 0.25, .outer = outer},
+        Streaming{.steps = 4, .fragments = 1, .overlap = 3, .outer = outer},
+        Streaming{.steps = 4, .fragments = 4, .overlap = 0, .mix = 0, .outer = outer},
+        Streaming{.steps = 60, .fragments = 60, .overlap = 0, .outer = outer}};
+    for (const int ranks : {1, 3})
+        for (const Streaming& policy : all)
+            for (const std::uint64_t updates : {13u, 14u}) {
+                BOOST_TEST_CONTEXT(ranks << " ranks, " << policy.fragments << " fragments, " << updates << " updates") {
+                    const Ends expected = reference(ranks, updates, policy);
+                    const Ends found = trained(ranks, static_cast<int>(updates), policy);
+                    for (std::size_t r = 0; r < found.after.size(); ++r) {
+                        check_near(found.before[r], expected.before[r]);
+                        check_near(found.after[r], expected.after[r]);
+                    }
+                }
+            }
+}
+
+BOOST_AUTO_TEST_CASE(one_fragment_is_diloco_to_the_bit) {
+    const Streaming one{.steps = 4, .fragments = 1, .overlap = 0, .mix = 0, .outer = outer};
+    BOOST_TEST((trained(3, 12, one).before == trained(3, 12, un::Diloco<>{.steps = 4, .outer = outer}).before));
+}
+
+BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {
+    const auto refused = [](const Streaming& policy, const std::string& expected) {
+        for (const auto& one : outcomes(1, [&](auto& world) {
+                 Bowl<double> model;
+                 un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum}, policy};
+             }))
+            BOOST_TEST(one.says(expected), one.what);
+    };
+    refused({.steps = 0}, "streaming Diloco.steps is 0; expected at least one");
+    refused({.steps = 10, .fragments = 4}, "streaming Diloco.steps is 10 and .fragments is 4; expected at least one");
+    refused({.steps = 8, .fragments = 4, .overlap = 2}, "streaming Diloco.overlap is 2; expected less than 2 updates");
+    refused({.mix = 1.5}, "streaming Diloco.mix is 1.5");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
