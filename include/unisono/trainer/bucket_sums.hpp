@@ -17,8 +17,8 @@ namespace detail {
 
 /// `Owned`: slices have owners, maybe; `values`, a std::span or DeviceSpan, are those of bucket b, which begins at `first` in the flat order.
 template <bool Owned, class Run, class World, class Values>
-void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first,
-                       Values values, std::vector<Operation>& operations) {
+void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first, Values values,
+                       std::vector<Operation>& operations) {
     if constexpr (Owned && sums_slices<Run, World>) {
         if (const std::span<const std::size_t> counts = extents.slice_counts(b); !counts.empty()) {
             operations.push_back(run.sum_slices(world, values, counts));
