@@ -40,6 +40,6 @@ if done.returncode == 2:
 elif done.returncode:
     sys.exit(f"status {done.returncode}")
 if pathlib.Path(nvcc).is_file():
-    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", f"-I{repository}/include", "-arch=sm_90",
-        "-c", here / "kernels.cu", "-o", folder / "kernels.o")
+    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", f"-I{repository}/include",
+        *(f"-isystem{include}" for include in includes), "-arch=sm_90", "-c", here / "kernels.cu", "-o", folder / "kernels.o")
     print("kernels.cu compiled for sm_90, not run")
