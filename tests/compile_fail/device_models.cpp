@@ -1,11 +1,16 @@
-// What a model on a device does not go with is refused, and why. By the rules themselves where a Trainer would only say more.
+// What a model on a device does not go with is refused, and why: the rules of which a Trainer asks.
+#include "unisono/compression/compression.hpp"
 #include "unisono/compression/one_bit.hpp"
-#include "unisono/nccl.hpp"
+#include "unisono/guard/finite.hpp"
 #include "unisono/reducer/automatic.hpp"
 #include "unisono/sharding/automatic.hpp"
-#include "unisono/trainer/trainer.hpp"
+#include "unisono/sharding/replicated.hpp"
+#include "unisono/trainer/device_place.hpp"
+#include "unisono/trainer/device_rules.hpp"
 #include "unisono/transport/in_process.hpp"
+#include "unisono/transport/nccl.hpp"
 #include "unisono/update/local_steps.hpp"
+#include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;
 
@@ -57,7 +62,7 @@ using Asked = un::detail::DeviceOfPolicies<un::Group<un::Nccl>, M, Policies>;
 // case: transport
 // expect: unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport has no streams.
 #ifdef CASE_transport
-void train(un::Group<un::InProcess>& threads, Model& model) { un::Trainer trainer{threads, model}; }
+static_assert(!un::detail::DeviceOfPolicies<un::Group<un::InProcess>, Model, Chosen>::good);
 #endif
 
 // case: policies

@@ -16,7 +16,7 @@ if(NOT UNISONO_SANITIZED)
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/link/check.py ${CMAKE_CXX_COMPILER} "${UNISONO_NVCC}"
                          ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR} "${UNISONO_NCCL_INCLUDE};${UNISONO_CUDART_INCLUDE}"
                          "${UNISONO_NCCL_LIBRARY};${UNISONO_CUDART_LIBRARY}")
-        set_tests_properties(nccl/link PROPERTIES TIMEOUT 600)
+        set_tests_properties(nccl/link PROPERTIES TIMEOUT 900)
     else()
         add_test(NAME nccl/link COMMAND ${CMAKE_COMMAND} -E echo "skipped: no NCCL 2.19 or newer with the CUDA runtime")
         set_tests_properties(nccl/link PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")

@@ -100,8 +100,8 @@ inline constexpr bool is_built_in = requires { Op::built_in; } && !std::same_as<
 /// Runs a small collective that this group has run before, with the shortest way from call to flag; false if it is not such a
 /// one, and then nothing has happened. Counts must have been checked.
 template <Collective What, class Family, transport Transport, element T>
-UNISONO_INLINE bool repeat(Group<Transport>& group, const T* input, T* output, std::size_t count, int root = 0,
-                           ReductionKind reduction = ReductionKind::none) {
+[[gnu::always_inline]] inline bool repeat(Group<Transport>& group, const T* input, T* output, std::size_t count,
+                                          int root = 0, ReductionKind reduction = ReductionKind::none) {
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule> &&
                   element_type_of<T> != ElementType::opaque) {
         return group.engine().repeat(group.context(), call_of(What, element_type_of<T>, reduction, root), count, input,

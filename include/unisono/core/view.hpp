@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -25,9 +26,9 @@ struct BasicView {
     MemorySpace space = MemorySpace::host;
 
     [[nodiscard]] constexpr std::size_t bytes() const { return count * element_bytes; }
-    constexpr operator BasicView<const std::byte>() const
-        requires(!std::is_const_v<Byte>)
-    {
+    template <class Const> // a template, since nvcc warns of a conversion to the type itself
+        requires(std::is_same_v<Const, const Byte> && !std::is_const_v<Byte>)
+    constexpr operator BasicView<Const>() const {
         return {data, count, element_bytes, type, space};
     }
 };

@@ -236,7 +236,7 @@ private:
 
     /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else meanwhile; true when nothing
     /// of it is left. Nothing is delivered after a fault.
-    UNISONO_INLINE bool spin(OperationState& operation) {
+    [[gnu::always_inline]] inline bool spin(OperationState& operation) {
         for (std::uint32_t attempt = 0; attempt < 512 && transport_.first_fault() == nullptr; ++attempt) {
             if (run_straight(operation)) return true;
             transport_.idle(attempt, never);

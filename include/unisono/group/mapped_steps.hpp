@@ -17,8 +17,8 @@ inline std::uint64_t turn_of(const OperationState& operation) {
 
 /// Puts the step's elements beside the flag.
 template <std::size_t N>
-UNISONO_INLINE void post_payload(OperationState& operation, const LaneState& lane, std::uint32_t step,
-                                 std::byte (&payload)[N]) {
+[[gnu::always_inline]] inline void post_payload(OperationState& operation, const LaneState& lane, std::uint32_t step,
+                                                std::byte (&payload)[N]) {
     const std::size_t count = lane.extents[step].source_count;
     if (count == 0) return;
     const std::size_t bytes = count * operation.request.element_bytes;

@@ -29,7 +29,8 @@ inline Tag tag_of(const OperationState& operation, const LaneState& lane, const 
 
 /// Posts the send that is the lane's next step.
 template <class Transport>
-UNISONO_INLINE void send_step(Transport& transport, OperationState& operation, LaneState& lane, Token token) {
+[[gnu::always_inline]] inline void send_step(Transport& transport, OperationState& operation, LaneState& lane,
+                                             Token token) {
     const schedule::Step& step = lane.steps[lane.cursor];
     const std::size_t bytes = lane.extents[lane.cursor].source_count * operation.request.element_bytes;
     ++lane.outstanding;
@@ -47,7 +48,8 @@ UNISONO_INLINE void send_step(Transport& transport, OperationState& operation, L
 
 /// Posts the receive that is the lane's next step.
 template <class Transport>
-UNISONO_INLINE void receive_step(Transport& transport, OperationState& operation, LaneState& lane, Token token) {
+[[gnu::always_inline]] inline void receive_step(Transport& transport, OperationState& operation, LaneState& lane,
+                                                Token token) {
     const schedule::Step& step = lane.steps[lane.cursor];
     ++lane.outstanding;
     const int peer = operation.group->world_rank(step.peer);
@@ -62,8 +64,8 @@ UNISONO_INLINE void receive_step(Transport& transport, OperationState& operation
 }
 
 /// A message for the lane's step number `cursor`; false, and why in `blamed`, where it is not what is expected.
-UNISONO_INLINE bool take_message(OperationState& operation, LaneState& lane, std::uint32_t cursor,
-                                 const Envelope& envelope, const std::byte* data, Fault& blamed) {
+[[gnu::always_inline]] inline bool take_message(OperationState& operation, LaneState& lane, std::uint32_t cursor,
+                                                const Envelope& envelope, const std::byte* data, Fault& blamed) {
     const schedule::Step& step = lane.steps[cursor];
     const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
     if (!(envelope.signature == operation.signature)) {

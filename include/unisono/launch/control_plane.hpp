@@ -99,10 +99,10 @@ public:
         if (!spoke_) return found;
         const auto& peers = spoke_->peers();
         std::vector<std::uint64_t> hosts;
-        for (std::size_t rank = 0; rank < peers.size(); ++rank) {
-            const auto known = std::find(hosts.begin(), hosts.end(), peers[rank].host);
-            found.host_of[rank] = static_cast<int>(known - hosts.begin());
-            if (known == hosts.end()) hosts.push_back(peers[rank].host);
+        for (std::size_t peer = 0; peer < peers.size(); ++peer) {
+            const auto known = std::find(hosts.begin(), hosts.end(), peers[peer].host);
+            found.host_of[peer] = static_cast<int>(known - hosts.begin());
+            if (known == hosts.end()) hosts.push_back(peers[peer].host);
         }
         found.hosts = static_cast<int>(hosts.size());
         found.local_world = 0;

@@ -57,6 +57,8 @@ public:
     }
     [[nodiscard]] constexpr std::int64_t number() const { return number_; }
     [[nodiscard]] constexpr Epoch next() const { return Epoch{number_ + 1}; }
+    friend constexpr bool operator==(const Epoch&,
+                                     const Epoch&) = default; // nvcc does not define the one that <=> brings
     friend constexpr auto operator<=>(const Epoch&, const Epoch&) = default;
 
 private:

@@ -56,12 +56,14 @@ public:
         : detail::ImageOfModel<DeviceModel<M, Copies>, M>(model), copies_(copies) {
         std::size_t count = 0;
         std::size_t longest = 0;
-        detail::for_each_span(model.parameters(), [&](std::span<T> one) {
-            device_.push_back(one);
+        detail::for_each_span(model.parameters(), [&](auto one) { // spans of addresses, or DeviceSpans
+            device_.push_back({one.data(), one.size()});
             count += one.size();
             longest = std::max(longest, one.size());
         });
-        detail::for_each_span(model.gradients(), [&](std::span<T> one) { device_gradients_.push_back(one); });
+        detail::for_each_span(model.gradients(), [&](auto one) {
+            device_gradients_.push_back({one.data(), one.size()});
+        });
         if (device_.size() != device_gradients_.size())
             refuse_input({"DeviceModel: the model has ", device_.size(), " parameters and ", device_gradients_.size(),
                           " gradients; expected as many"});

@@ -35,11 +35,12 @@ template <class World>
 concept computes_on_device =
     has_stream_arithmetic<std::remove_cvref_t<decltype(std::declval<World&>().endpoint().stream())>> &&
     requires { sizeof(DevicePlace<World>); };
+template <class Run, class World>
+concept sums_on_device = requires(Run& run, World& group, DeviceSpan<float> values) { run.sum(group, values); } ||
+                         requires(Run& run, World& group, DeviceSpan<float> values) { run.sum_to(group, values, 0); };
 template <class Reducer, class World>
-concept reduces_on_device = requires(const Reducer& policy, World& group, DeviceSpan<float> values) {
-    requires requires(decltype(policy.start(group))& run) { run.sum(group, values); } ||
-                 requires(decltype(policy.start(group))& run) { run.sum_to(group, values, 0); };
-};
+concept reduces_on_device =
+    sums_on_device<decltype(std::declval<const Reducer&>().start(std::declval<World&>())), World>;
 
 /// Of models on the host nothing is asked.
 template <class World, class Model, class Policies>

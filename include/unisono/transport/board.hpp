@@ -30,7 +30,7 @@ inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 
 /// Copies a payload that mostly has one of a few sizes, without a call: a line that is written while another core polls it
 /// should be written in one burst, else that core takes it away in between.
-UNISONO_INLINE void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+[[gnu::always_inline]] inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
     if (bytes == 8) __builtin_memcpy(to, from, 8);
     else if (bytes == 4) __builtin_memcpy(to, from, 4);
     else if (bytes == 16) __builtin_memcpy(to, from, 16);

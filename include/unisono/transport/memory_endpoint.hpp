@@ -50,7 +50,8 @@ public:
     [[nodiscard]] nanoseconds now() const { return steady_now(); }
 
     /// True if the message was copied and is sent; then no token is reported.
-    UNISONO_INLINE bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+    [[gnu::always_inline]] inline bool post_send(int peer, const Envelope& envelope, const std::byte* data,
+                                                 Token token) {
         if (backlog_.empty() || !is_backlogged(peer)) {
             if (try_send(peer, envelope, data, token)) return envelope.bytes <= MemoryChannel::eager_bytes;
         }
@@ -202,7 +203,8 @@ private:
         backlog_.resize(kept);
     }
 
-    UNISONO_INLINE bool try_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+    [[gnu::always_inline]] inline bool try_send(int peer, const Envelope& envelope, const std::byte* data,
+                                                Token token) {
         MemoryChannel*& known = peers_[static_cast<std::size_t>(peer)].out;
         if (known == nullptr) known = &world_->channel(rank_, peer);
         MemoryChannel& channel = *known;

@@ -19,7 +19,7 @@ folder.mkdir(parents=True, exist_ok=True)
 
 
 def run(*command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=500)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=800)
     if done.returncode:
         sys.exit("\n".join([" ".join(map(str, command)), (done.stdout + done.stderr)[:4000]]))
 
@@ -40,6 +40,6 @@ if done.returncode == 2:
 elif done.returncode:
     sys.exit(f"status {done.returncode}")
 if pathlib.Path(nvcc).is_file():
-    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", f"-I{repository}/include", "-arch=sm_90",
-        "-c", here / "kernels.cu", "-o", folder / "kernels.o")
+    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", f"-I{repository}/include",
+        *(f"-isystem={include}" for include in includes), "-arch=sm_90", "-c", here / "kernels.cu", "-o", folder / "kernels.o")
     print("kernels.cu compiled for sm_90, not run")
