@@ -158,9 +158,8 @@ public:
         if constexpr (Transport::maps_peers) {
             if (active_.size() == 1) {
                 const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
-                OperationState& operation = operations_[only];
-                if (operation.straight && spin(operation)) {
-                    finish(only, operation);
+                if (operations_[only].straight && spin(operations_[only])) {
+                    finish(only, operations_[only]);
                     if (is_done(index)) return;
                 }
             }
@@ -175,11 +174,11 @@ public:
 
     void follow(std::uint32_t index, void* stream, nanoseconds timeout) override {
         const Entry entry = enter();
-        const nanoseconds until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
+        Look look;
         for (std::uint32_t attempt = 1; !own_.follow(transport_, operations_[index], stream); ++attempt) {
             static_cast<void>(progress()); // it is not enqueued yet
-            if (attempt % 64 == 0) suspect(index, until, timeout);
-            transport_.idle(attempt, until);
+            if (look.is_due(transport_, attempt, timeout)) suspect(index, look.until, timeout);
+            transport_.idle(attempt, look.until);
         }
     }
 
@@ -237,8 +236,10 @@ private:
     /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else meanwhile; true when nothing
     /// of it is left. Nothing is delivered after a fault.
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
+        Look patience(100'000);
         for (std::uint32_t attempt = 0; attempt < 512 && transport_.first_fault() == nullptr; ++attempt) {
             if (run_straight(operation)) return true;
+            if (!virtual_time && patience.is_due(transport_, attempt, never)) break;
             transport_.idle(attempt, never);
         }
         return false;
@@ -274,7 +275,7 @@ private:
     /// Drives everything until one of these is done, a fault comes or the time is over. Its place, looked for from `first` on, in a circle.
     [[gnu::noinline]] std::size_t wait_long(std::span<const std::uint32_t> indices, std::size_t first,
                                             nanoseconds timeout) {
-        nanoseconds until = never;
+        Look look;
         for (std::uint32_t attempt = 0;;) {
             for (std::size_t i = 0; i < indices.size(); ++i) {
                 const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
@@ -287,12 +288,11 @@ private:
                 continue;
             }
             throw_if_faulty();
-            if (virtual_time ? until == never || transport_.now() >= until : attempt >= 64 && attempt % 64 == 0) {
-                if (until == never) until = deadline_after(transport_.now(), std::chrono::nanoseconds(timeout));
+            if (look.is_due(transport_, attempt, timeout)) {
                 for (std::size_t i = 1; i < indices.size(); ++i) suspect(indices[i], never, timeout);
-                suspect(indices[0], until, timeout);
+                suspect(indices[0], look.until, timeout);
             }
-            transport_.idle(attempt++, until);
+            transport_.idle(attempt++, look.until);
         }
     }
 

@@ -5,10 +5,12 @@
 /// not come yet. Asked only after a while without progress.
 
 #include "unisono/core/text.hpp"
+#include "unisono/core/time.hpp"
 #include "unisono/group/operation_state.hpp"
 #include "unisono/launch/launch.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -198,6 +200,33 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     }
     return wait;
 }
+
+/// When a rank that waits looks around, and until when it waits: from its first looks on.
+class Look {
+public:
+    nanoseconds until = never;
+
+    explicit Look(nanoseconds every = 10'000) : every_(every) {}
+
+    /// In real time the clock is read every few attempts: where many programs share a core, each may take as long as their turns.
+    template <class Transport>
+    bool is_due(const Transport& transport, std::uint32_t attempt, nanoseconds timeout) {
+        constexpr bool virtual_time = requires { requires Transport::virtual_time; };
+        if (!virtual_time && attempt % 8 != 7) return false;
+        const nanoseconds now = transport.now();
+        const bool is_first = std::exchange(is_first_, false);
+        if (is_first) until = deadline_after(now, std::chrono::nanoseconds(timeout));
+        if constexpr (virtual_time) return is_first || until == never || now >= until;
+        const bool due = !is_first && now >= next_;
+        if (is_first || due) next_ = now + every_;
+        return due;
+    }
+
+private:
+    nanoseconds every_;
+    bool is_first_ = true;
+    nanoseconds next_ = 0;
+};
 
 /// Tells the transport what this rank waits for, if that wants to know: not before it has waited for some milliseconds, so
 /// that it costs nothing where all is well.
