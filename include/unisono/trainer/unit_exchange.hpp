@@ -19,6 +19,7 @@
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/loss_scale_run.hpp"
 #include "unisono/trainer/offence.hpp"
+#include "unisono/trainer/place.hpp"
 #include "unisono/trainer/shares.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/trainer/unit_gradients.hpp"
@@ -199,6 +200,7 @@ public:
     [[nodiscard]] const auto& flat() const { return store_; }
     [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
     [[nodiscard]] OptimizerState<T>& state() { return state_; }
+    [[nodiscard]] HostPlace<World> place() const { return {*world_, *this}; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
     void restore_applied(std::uint64_t updates) { applied_ = updates; }
     /// Calls visit(flat, std::span<T>) for the parameters that this rank holds, to be written.
