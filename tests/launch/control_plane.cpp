@@ -1,9 +1,13 @@
 #include "ranks.hpp"
 #include "support.hpp"
 
+#include <sched.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <thread>
+#include <vector>
 
 namespace un = unisono;
 using namespace std::chrono_literals;
@@ -172,6 +176,24 @@ BOOST_AUTO_TEST_CASE(ranks_that_disagree_about_the_world_hear_it_all) {
                                 test::contains(outcome, "one of 3"),
                             outcome.text);
     }
+}
+
+BOOST_AUTO_TEST_CASE(a_host_that_cannot_look_itself_up_finds_itself) {
+    const std::string name = "this-host.invalid";
+    bool permitted = false;
+    std::string why;
+    std::vector<un::detail::SocketAddress> found;
+    std::thread([&] { // it alone is on a host of that name
+        permitted = ::unshare(CLONE_NEWUTS) == 0 && ::sethostname(name.data(), name.size()) == 0;
+        if (permitted) found = un::detail::resolve(name, 80, why);
+    })
+        .join();
+    if (!permitted) {
+        BOOST_TEST_MESSAGE("skipped: a host's name space of its own is not permitted here");
+        return;
+    }
+    BOOST_TEST_REQUIRE(found.size() == 1u, why);
+    BOOST_TEST(un::detail::is_loopback(found[0]));
 }
 
 BOOST_AUTO_TEST_CASE(strangers_change_nothing) {

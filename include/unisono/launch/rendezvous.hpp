@@ -149,11 +149,6 @@ inline std::uint64_t draw_claimant() {
     return number;
 }
 
-inline std::string own_host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
-
 /// Rank 0's part before it comes in like everyone else: listens, and leaves its address in the file.
 struct Reception {
     std::unique_ptr<Hub> hub = {};
@@ -188,7 +183,7 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
         // A file that is there already is an old one, unless somebody answers: then two processes are rank 0.
         if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
         loopback = point.listen_host.empty();
-        reached.host = loopback ? "127.0.0.1" : point.listen_host == "*" ? own_host_name() : point.listen_host;
+        reached.host = loopback ? "127.0.0.1" : point.listen_host == "*" ? host_name() : point.listen_host;
         reached.token = JobToken::random();
     }
     Listener listener;

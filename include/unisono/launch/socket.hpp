@@ -6,6 +6,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
 #include "unisono/launch/descriptor.hpp"
+#include "unisono/launch/host.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -43,6 +44,8 @@ inline std::vector<SocketAddress> resolve(const std::string& host, std::uint16_t
     addrinfo* found = nullptr;
     std::vector<SocketAddress> addresses;
     if (const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); failed != 0) {
+        if (!host.empty() && host == host_name())
+            return resolve("127.0.0.1", port, why); // not all hosts can look themselves up
         why = gai_strerror(failed);
         return addresses;
     }
