@@ -14,12 +14,14 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
 /// straight from the peers' buffers; elsewhere one exchange of everything for very small data where the transport has it so,
-/// halving and doubling for small data, a ring for large ones, and trees. Where the transport knows that ranks share hosts:
+/// halving and doubling for small data, a ring for large ones (by what a rank has of them), and trees. Where the transport knows that ranks share hosts:
 /// HierarchicalSchedule. Where it has a device: that device's library, for what is large enough. Where it has collectives of its own,
 /// as MPI: those, for large data.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
-    std::size_t ring_bytes = 65536; ///< over messages: from this size on, all_reduce goes by the ring
+    std::size_t ring_bytes = 262144; ///< over messages: from so many bytes a rank on, all_reduce goes by the ring
+    std::size_t across_bytes =
+        65536; ///< on hosts of several ranks: from this size on, a ring goes between hosts, below it a tree
     std::size_t transports_own_bytes =
         65536; ///< from this size on a transport's own collectives run, if it has any: MPI's
 
@@ -62,7 +64,8 @@ auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, con
                 request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= Transport::exchange_bytes)
                 return use(schedule_of<What>(ExchangeSchedule{}, shape));
         }
-        if (request.total_bytes >= family.ring_bytes) return use(schedule_of<What>(RingSchedule{}, shape));
+        if (request.total_bytes / static_cast<std::size_t>(shape.world) >= family.ring_bytes)
+            return use(schedule_of<What>(RingSchedule{}, shape));
         return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));
     } else if constexpr (What == Collective::reduce_scatter || What == Collective::all_gather) {
         return use(schedule_of<What>(HalvingDoublingSchedule{}, shape));

@@ -20,7 +20,7 @@ auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, cons
                                What == Collective::gather || What == Collective::scatter;
     if (!hosts.has_levels() || (of_blocks && hosts.takes_turns()))
         return choose_on_equals<What>(group, family, request, root, use);
-    const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.ring_bytes, .hosts = &hosts};
+    const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.across_bytes, .hosts = &hosts};
     return use(schedule_of<What>(levels, group.shape(root)));
 }
 

@@ -8,6 +8,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <span>
 #include <string>
@@ -116,7 +117,10 @@ template <Collective What, transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
     if constexpr (std::same_as<Family, NativeSchedule>) {
-        if constexpr (requires { Transport::chunk_bytes; }) request.chunk_bytes = Transport::chunk_bytes;
+        if constexpr (requires { Transport::chunk_bytes; }) {
+            const auto parts = static_cast<std::size_t>(What == Collective::all_reduce ? std::max(2, group.size()) : 2);
+            request.chunk_bytes = Transport::chunk_bytes / 2 * parts; // messages are of one size in worlds of any
+        }
         const bool typed = request.element != ElementType::opaque || What == Collective::barrier;
         if (typed && request.input_counts.empty() && request.output_counts.empty())
             request.call = call_of(What, request.element, request.reduction.kind, root);
