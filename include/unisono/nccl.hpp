@@ -7,8 +7,10 @@
 
 #include "unisono/collective/captured.hpp"
 #include "unisono/collective/on_device.hpp"
+#include "unisono/data/device_rows.hpp"
 #include "unisono/join.hpp"
 #include "unisono/trainer/device_place.hpp"
+#include "unisono/transport/cuda_prefetch.hpp"
 #include "unisono/transport/nccl_join.hpp"
 
 #if defined(__CUDACC__)

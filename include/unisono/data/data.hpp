@@ -14,6 +14,7 @@
 /// |-----------|----------------------------------------------|--------------------------------|
 /// | RowData   | rows of numbers (a view), maybe labels       | RowBatch: rows packed, labels  |
 /// | Loader    | any data set, read ahead (loader.hpp)        | the data set's own             |
+/// | DeviceRows | rows, copied ahead (device_rows.hpp)        | DeviceRowBatch: on a device    |
 ///
 /// Absent: files and formats, shuffling (samplers do it), augmentation (do it in `batch`; random numbers that depend on
 /// the index alone are in core/random.hpp).
@@ -22,6 +23,7 @@
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -54,10 +56,12 @@ struct RowBatch {
 };
 
 /// A matrix in memory, a sample a row, with a label a row or none. Does not own the numbers: they must outlive it.
-template <class T, class Label = std::int32_t>
+template <class T, class L = std::int32_t>
 class RowData {
 public:
-    using Batch = RowBatch<T, Label>;
+    using Value = T;
+    using Label = L;
+    using Batch = RowBatch<T, L>;
 
     /// \throws error bad_input if `values` are no whole rows, or the labels are not one a row
     RowData(std::span<const T> values, std::size_t width, std::span<const Label> labels = {})
@@ -71,6 +75,23 @@ public:
 
     [[nodiscard]] std::size_t size() const { return values_.size() / width_; }
     [[nodiscard]] std::size_t width() const { return width_; }
+
+    [[nodiscard]] bool has_labels() const { return !labels_.empty(); }
+
+    /// The rows of these indices into `values`, one after another, and their labels, where there are any.
+    /// \throws error bad_input if an index is not below size(), or there is not just room for them
+    void fill(std::span<const std::size_t> indices, std::span<T> values, std::span<L> labels) const {
+        const std::size_t wanted = has_labels() ? indices.size() : 0;
+        if (values.size() != indices.size() * width_ || labels.size() != wanted)
+            refuse_input({"RowData::fill: room for ", values.size(), " values and ", labels.size(),
+                          " labels; expected ", indices.size() * width_, " and ", wanted});
+        for (std::size_t k = 0; k < indices.size(); ++k) {
+            if (indices[k] >= size()) refuse_input({"RowData: index ", indices[k], " of ", size(), " rows"});
+            const auto row = values_.subspan(indices[k] * width_, width_);
+            std::copy(row.begin(), row.end(), values.data() + k * width_);
+            if (wanted != 0) labels[k] = labels_[indices[k]];
+        }
+    }
 
     /// \throws error bad_input if an index is not below size()
     [[nodiscard]] Batch batch(std::span<const std::size_t> indices) const {
