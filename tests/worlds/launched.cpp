@@ -150,6 +150,32 @@ BOOST_AUTO_TEST_CASE(mpirun_makes_a_world) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(launchers_make_worlds_over_hosts) { // of one host that it is, and of two that it is said to be
+    std::vector<std::string> transports{"hosts_tcp"};
+#ifdef UNISONO_TEST_LIBFABRIC
+    transports.emplace_back("hosts_libfabric");
+#endif
+    const std::vector<std::vector<std::string>> launchers{
+        {UNISONO_RUN, "-n", "4", "--timeout", "120"},
+        {"mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "4"},
+        {"mpirun.mpich", "-n", "4"}};
+    for (const std::vector<std::string>& launcher : launchers) {
+        if (!installed(launcher.front())) continue;
+        for (const std::string& transport : transports) {
+            for (const bool two : {false, true}) {
+                std::vector<std::string> line = launcher;
+                line.insert(line.end(), {UNISONO_ACROSS_RANK, transport});
+                std::map<std::string, std::string> variables;
+                if (two) variables["UNISONO_HOSTS"] = "a,b,a,b";
+                const Result result = Command(line, variables).end();
+                BOOST_TEST(result.status == 0, result.all());
+                const char* const wanted = two ? " of 4 on 2 hosts: all is well" : " of 4 on 1 hosts: all is well";
+                BOOST_TEST(count_of(result.out, wanted) == 4u, result.all());
+            }
+        }
+    }
+}
+
 BOOST_AUTO_TEST_CASE(torchruns_variables_make_a_world) {
     // Where torchrun's store has the port, ranks of one parent meet by a file; else rank 0 listens there.
     for (const bool store : {false, true}) {

@@ -9,12 +9,15 @@
 #include "unisono/launch/launcher_output.hpp"
 #include "unisono/launch/processes.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <dirent.h>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -66,13 +69,21 @@ private:
     /// Others may need time to find out by themselves what failed, and to say so, before they are told to stop.
     static constexpr nanoseconds settle = 1'000'000'000;
 
+    /// Or where it meets others; other variables of ours are settings (UNISONO_INTERFACE, say), which ranks shall have.
+    static bool says_who_a_process_is(std::string_view name) {
+        constexpr std::string_view known[] = {
+            "UNISONO_RANK", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK", "UNISONO_LOCAL_WORLD_SIZE",
+            "UNISONO_HUB",  "UNISONO_TOKEN",      "UNISONO_MASTER",     "UNISONO_FOLDER",
+            "UNISONO_JOB",  "UNISONO_HOST",       "UNISONO_LAUNCHER"};
+        return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
+               name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
+    }
+
     void prepare_environment(std::uint16_t port, const JobToken& token) {
         const Environment own = Environment::of_process();
         Environment made;
         for (const auto& [name, value] : own.variables()) { // without what another launcher says of us
-            const bool foreign =
-                name.starts_with("UNISONO_") || name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
-            if (!foreign) made.set(name, value);
+            if (!says_who_a_process_is(name)) made.set(name, value);
         }
         const std::string world = std::to_string(options_.ranks);
         const std::uint16_t master = listen_at(true, 0).port; // for the program's own use; ours is the hub's
