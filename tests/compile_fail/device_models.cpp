@@ -1,8 +1,7 @@
 // What a model on a device does not go with is refused, and why: the rules of which a Trainer asks.
 #include "unisono/compression/compression.hpp"
-#include "unisono/compression/one_bit.hpp"
 #include "unisono/guard/finite.hpp"
-#include "unisono/reducer/automatic.hpp"
+#include "unisono/reducer/native.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/trainer/device_place.hpp"
@@ -41,11 +40,21 @@ struct Chosen {
     using Update = un::Synchronous;
     using Guard = un::FiniteGuard;
 };
-struct Automatic : Chosen {
-    using Reducer = un::AutomaticReducer;
+/// Its verbs take memory of the host alone.
+struct OwnReducer {
+    struct Run {
+        template <class World, class T>
+        un::Operation sum(World&, std::span<T>) const {
+            return {};
+        }
+    };
+    template <class World>
+    Run start(World&) const {
+        return {};
+    }
 };
-struct Compressed : Chosen {
-    using Compression = un::OneBit;
+struct OfTheHost : Chosen {
+    using Reducer = OwnReducer;
 };
 struct Measured : Chosen {
     using Sharding = un::AutomaticSharding;
@@ -68,15 +77,13 @@ static_assert(!un::detail::DeviceOfPolicies<un::Group<un::InProcess>, Model, Cho
 // case: policies
 // expect: unisono::Trainer: found a model on a device without stream(). Required: the stream on which it enqueues
 // expect: unisono::Trainer: found a model on a device, with a reducer whose verbs do not take DeviceSpan.
-// expect: unisono::Trainer: found a model on a device, with a compression. Required: none
 // expect: unisono::Trainer: found a model on a device, with a sharding that is measured first.
 // expect: unisono::Trainer: found a model on a device, with an update that declares `local` or `served`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
 #ifdef CASE_policies
 static_assert(Asked<Model, Chosen>::good);
 static_assert(!Asked<WithoutStream, Chosen>::good);
-static_assert(!Asked<Model, Automatic>::good);
-static_assert(!Asked<Model, Compressed>::good);
+static_assert(!Asked<Model, OfTheHost>::good);
 static_assert(!Asked<Model, Measured>::good);
 static_assert(!Asked<Model, Local>::good);
 static_assert(!Asked<Model, Guarded>::good);

@@ -6,6 +6,23 @@ target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/t
 # Under a sanitizer one translation unit: single updates. The rest compiles for too long.
 if(UNISONO_SANITIZED)
     get_target_property(device_sources ${room_target} SOURCES)
-    list(FILTER device_sources EXCLUDE REGEX "/(checkpoints|matrix|training)[.]cpp$")
+    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|refused|training)[.]cpp$")
     set_target_properties(${room_target} PROPERTIES SOURCES "${device_sources}")
+endif()
+
+# examples/digits_on_gpu with Thrust's kernels on the stand-in: accuracy and bits are those of the example on the host.
+if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT UNISONO_SANITIZED)
+    set(digits_source ${PROJECT_SOURCE_DIR}/examples/digits_on_gpu/digits_on_gpu.cu)
+    set_source_files_properties(${digits_source} PROPERTIES LANGUAGE CXX)
+    add_executable(digits_on_stand_in ${digits_source} ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
+                                      ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
+    target_include_directories(digits_on_stand_in BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
+    target_include_directories(digits_on_stand_in PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_definitions(digits_on_stand_in PRIVATE DIGITS_KERNELS="device/digits_kernels.hpp")
+    target_compile_options(digits_on_stand_in PRIVATE -x c++)
+    target_link_libraries(digits_on_stand_in PRIVATE unisono::thrust unisono_warnings)
+    add_test(NAME device_digits
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/digits.py $<TARGET_FILE:digits_on_stand_in>
+                     $<TARGET_FILE:digits> ${PROJECT_SOURCE_DIR}/examples/digits/data/digits.csv)
+    set_tests_properties(device_digits PROPERTIES TIMEOUT 600 PROCESSORS 2)
 endif()

@@ -8,6 +8,7 @@
 #include "unisono/any.hpp"
 #define UNISONO_TEST_TRANSPORT unisono::AnyTransport
 #endif
+#include "own_policies.hpp"
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"
 
@@ -39,7 +40,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -47,50 +47,6 @@ namespace unisono_matrix {
 
 namespace un = unisono;
 using unisono_test::LeastSquares;
-
-struct Counts {
-    int ran = 0;                             ///< combinations, each on several world sizes
-    std::map<std::string, int> refused = {}; ///< by reason
-};
-inline Counts& counts() {
-    static Counts all;
-    return all;
-}
-
-// --- policies of the tests' own, known to the library by what they declare alone -----------------------------------------
-
-/// Equal slices for all ranks, as ZeRO's first stage has them.
-struct EqualShards {
-    static constexpr std::string_view name = "equal shards";
-    static constexpr un::Family family = un::Family::sharding;
-    static constexpr bool gives_owners = true;
-    friend bool operator==(const EqualShards&, const EqualShards&) = default;
-    [[nodiscard]] un::Owners owners(const un::BucketFacts& facts) const {
-        return un::Owners::equal(facts.count, facts.world);
-    }
-};
-
-/// Agrees before anything is summed, and sums only if there will be an update.
-struct AgreeFirst {
-    static constexpr std::string_view name = "agree first";
-    static constexpr un::Family family = un::Family::update;
-    static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
-    friend bool operator==(const AgreeFirst&, const AgreeFirst&) = default;
-    template <un::update_exchange Exchange>
-    un::Verdict run(Exchange& exchange) const {
-        exchange.start();
-        exchange.finish();
-        un::Verdict verdict = exchange.agree();
-        if (verdict == un::Verdict::commit) {
-            verdict = exchange.apply();
-            exchange.publish();
-        } else {
-            exchange.discard();
-        }
-        return verdict;
-    }
-};
 
 /// Synchronous, but it insists on owners.
 struct OwnersOnly : un::Synchronous {

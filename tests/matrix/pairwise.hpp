@@ -2,6 +2,7 @@
 #pragma once
 
 #include "matrix.hpp"
+#include "pairs.hpp"
 
 #include <array>
 #include <tuple>
@@ -46,20 +47,7 @@ constexpr bool is_refused(std::size_t a, std::size_t x, std::size_t b, std::size
     return a == reducers_at && b == updates_at && x == 1 && y != 0;
 }
 
-/// Pairs of policies that occur in no row.
-consteval std::size_t missing_pairs() {
-    std::size_t missing = 0;
-    for (std::size_t a = 0; a < sizes.size(); ++a)
-        for (std::size_t b = a + 1; b < sizes.size(); ++b)
-            for (std::size_t x = 0; x < sizes[a]; ++x)
-                for (std::size_t y = 0; y < sizes[b]; ++y) {
-                    bool found = false;
-                    for (const auto& row : rows) found = found || (row[a] == x && row[b] == y);
-                    missing += found || is_refused(a, x, b, y) ? 0 : 1;
-                }
-    return missing;
-}
-static_assert(missing_pairs() == 0, "a pair of policies occurs in no combination: add a row");
+static_assert(missing_pairs(sizes, rows, is_refused) == 0, "a pair of policies occurs in no combination: add a row");
 
 template <std::size_t Row>
 void check_row() {

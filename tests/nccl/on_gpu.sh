@@ -24,3 +24,4 @@ done
 "$nvcc" -o "$build/test_nccl" "$build"/*.o "-L$nccl/lib" "-L$nccl/lib64" -lnccl -lboost_unit_test_framework \
     -Xlinker "-rpath,$nccl/lib:$nccl/lib64"
 "$build/test_nccl" --log_level=test_suite
+bash tests/device/on_gpu.sh # the digits example, and compute-sanitizer

@@ -86,6 +86,53 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_needs_no_grid) {
     });
 }
 
+template <class T>
+void squares_as_on_the_host(const auto& on, std::size_t count) {
+    const std::vector<T> x = finite<T>(count + 5, count), y = finite<T>(count + 6, count / 2);
+    const auto read = [](const std::vector<std::uint64_t>& words) {
+        return un::NotedSquares{words[0], {words[1], words[2], words[3]}};
+    };
+    std::vector<std::uint64_t> noted(un::NotedSquares::words);
+    on.note_squares(in(x), noted.data()); // on the grid that x needs
+    un::SquareSum wanted(un::needed_exponent(in(x)));
+    wanted.add(in(x));
+    BOOST_TEST(un::SquareSum::needed_of<T>(read(noted)) == un::needed_exponent(in(x)));
+    un::SquareSum found(un::SquareSum::needed_of<T>(read(noted)));
+    found.add<T>(read(noted));
+    require_same<double>({found.value()}, {wanted.value()}, "squares");
+
+    noted.assign(noted.size(), 0); // two arrays on one grid
+    un::SquareSum both(std::max(un::needed_exponent(in(x)), un::needed_exponent(in(y))) + 3);
+    on.note_squares(in(x), noted.data(), both.exponent());
+    on.note_squares(in(y), noted.data(), both.exponent());
+    un::SquareSum told(both.exponent());
+    told.add<T>(read(noted));
+    both.add(in(x));
+    both.add(in(y));
+    require_same<double>({told.value()}, {both.value()}, "squares of two arrays");
+    if (count == 0) return;
+    un::SquareSum narrow(un::needed_exponent(in(x)) - 1);
+    BOOST_CHECK_THROW(narrow.add<T>(read(noted)), un::error);
+}
+
+BOOST_AUTO_TEST_CASE(squares) {
+    on_each_system([](const auto& on) {
+        for (const std::size_t count : counts) {
+            squares_as_on_the_host<float>(on, count);
+            squares_as_on_the_host<double>(on, count);
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(squares_of_what_is_not_finite) {
+    on_each_system([](const auto& on) {
+        const std::vector<float> x = {1, std::numeric_limits<float>::infinity(), 2};
+        std::vector<std::uint64_t> noted(un::NotedSquares::words);
+        on.note_squares(in(x), noted.data());
+        BOOST_TEST(un::SquareSum::needed_of<float>({noted[0], {}}) == un::Grid::not_finite);
+    });
+}
+
 BOOST_AUTO_TEST_CASE(fills) {
     on_each_system([](const auto& on) {
         std::vector<std::uint64_t> words(5000, 1);

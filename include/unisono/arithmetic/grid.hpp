@@ -85,7 +85,7 @@ inline void check_grid_weight(const char* who, double weight) {
 }
 
 /// The least E with |w| * magnitude < 2^E.
-inline std::int32_t needed_by(double magnitude, double weight) {
+UNISONO_ON_DEVICE inline std::int32_t needed_by(double magnitude, double weight) {
     const std::int32_t x = grid_exponent_of(magnitude);
     const std::int32_t w = grid_exponent_of(weight);
     if (x == Grid::not_finite || w == Grid::not_finite) return Grid::not_finite;

@@ -96,7 +96,7 @@ UNISONO_INLINE double grid_wide(T value) {
 
 /// The number whose magnitude has these bits; infinity and NaN stay so.
 template <class T>
-double magnitude_of(GridBits<T> bits) {
+UNISONO_ON_DEVICE double magnitude_of(GridBits<T> bits) {
     if constexpr (sizeof(T) == 8) return std::bit_cast<double>(bits);
     else if constexpr (sizeof(T) == 4) {
         if (bits >= 0x7f800000u) return std::bit_cast<double>(std::uint64_t{0x7ff0000000000000u});

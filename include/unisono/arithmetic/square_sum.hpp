@@ -5,6 +5,7 @@
 
 #include "unisono/arithmetic/grid.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +49,20 @@ struct SquareBody {
     using Body = AddSquares<T, How>;
 };
 
+/// E for elements that need this exponent.
+UNISONO_ON_DEVICE constexpr std::int32_t exponent_of_squares(std::int32_t needed) {
+    return needed > 480 ? Grid::not_finite : needed < -485 ? -485 : needed;
+}
+
 } // namespace detail
+
+/// What is noted of squares on a device, in words of its own, all zero at first: the bits of the greatest magnitude, and the sum of the images in
+/// multiples of 1, 2^32, 2^64.
+struct NotedSquares {
+    std::uint64_t largest = 0;
+    std::array<std::uint64_t, 3> sum = {};
+    static constexpr std::size_t words = 4;
+};
 
 /// Adds squares of numbers below 2^E as multiples of 2^(2E - 51), in 128 bits: up to 2^64 elements. All parts that are merged
 /// have the same E, which `needed_exponent` of all elements (over all ranks) gives. Error: at most 2^(2E - 52) an element,
@@ -57,10 +71,7 @@ struct SquareBody {
 class SquareSum {
 public:
     /// `needed`: of all elements. Beyond 2^480 squares are infinite for a double, too: as not finite.
-    explicit SquareSum(std::int32_t needed)
-        : exponent_(needed > 480    ? Grid::not_finite
-                    : needed < -485 ? -485
-                                    : needed) {}
+    explicit SquareSum(std::int32_t needed) : exponent_(detail::exponent_of_squares(needed)) {}
 
     /// \throws error bad_input: an element that is not below 2^E
     template <class T>
@@ -71,8 +82,7 @@ public:
         constexpr std::size_t chunk = 4096;
         for (std::size_t at = 0; at < x.size(); at += chunk) {
             const std::size_t n = x.size() - at < chunk ? x.size() - at : chunk;
-            if (const std::int32_t found = needed_exponent(x.subspan(at, n)); found > exponent_)
-                refuse_input({"SquareSum: an element needs the exponent ", found, "; expected at most ", exponent_});
+            check(needed_exponent(x.subspan(at, n)));
             std::uint64_t part = 0;
             // Squares of doubles are exact for no weight: only those of narrower numbers.
             detail::make_images<detail::SquareBody<E>::template Body, E>(
@@ -113,6 +123,20 @@ public:
 
     [[nodiscard]] std::int32_t exponent() const { return exponent_; }
 
+    /// Adds what was noted on this exponent's grid (`note_squares` of thrust.hpp). \throws error bad_input: as add
+    template <floating_element T>
+    void add(const NotedSquares& noted) {
+        if (exponent_ == Grid::not_finite) return;
+        check(needed_of<T>(noted));
+        add_part(noted.sum[1] >> 32, noted.sum[1] << 32);
+        add_part(noted.sum[2], noted.sum[0]);
+    }
+    /// The exponent that the noted elements needed.
+    template <floating_element T>
+    [[nodiscard]] static std::int32_t needed_of(const NotedSquares& noted) {
+        return detail::needed_by(detail::magnitude_of<T>(static_cast<detail::GridBits<T>>(noted.largest)), 1.0);
+    }
+
     /// Adds high * 2^64 + low multiples of 2^(2 E - 51), as made elsewhere (thrust.hpp).
     void add_part(std::uint64_t high, std::uint64_t low) {
         low_ += low;
@@ -120,6 +144,11 @@ public:
     }
 
 private:
+    void check(std::int32_t needed) const {
+        if (needed > exponent_)
+            refuse_input({"SquareSum: an element needs the exponent ", needed, "; expected at most ", exponent_});
+    }
+
     std::uint64_t low_ = 0;
     std::uint64_t high_ = 0;
     std::int32_t exponent_;

@@ -24,6 +24,7 @@
 #include "unisono/arithmetic/thrust_elements.hpp"
 #include "unisono/arithmetic/thrust_loop.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -226,6 +227,28 @@ public:
         requires floating_element<std::remove_const_t<T>>
     void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
         detail::thrust_each(policy_, x.size(), detail::NoteNonFinite<std::remove_const_t<T>>{x.data(), first, least});
+    }
+
+    /// Adds the squares of x to what is noted of them, in NotedSquares::words words of the device's, on the grid of this exponent; without one,
+    /// and only where nothing is noted yet, on the grid that x needs. One pass; without the exponent two. Does not wait.
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) const {
+        using E = std::remove_const_t<T>;
+        constexpr bool gpu = detail::runs_on_gpu<Policy>;
+        constexpr std::size_t most_threads = 65536, tile = 4096;
+        // Threads of a GPU read side by side; those of the host, each a piece of its own.
+        const std::size_t threads = gpu ? std::min(x.size(), most_threads) : (x.size() + tile - 1) / tile;
+        detail::thrust_each(policy_, threads,
+                            detail::NoteSquares<E>{x.data(), x.size(), gpu ? 1 : tile, gpu ? threads : 1,
+                                                   gpu ? x.size() : tile, exponent, noted});
+    }
+    template <class T>
+        requires floating_element<std::remove_const_t<T>>
+    void note_squares(std::span<T> x, std::uint64_t* noted) const {
+        using E = std::remove_const_t<T>;
+        detail::thrust_each(policy_, x.size(), detail::NoteLargest<E>{x.data(), noted});
+        note_squares(x, noted, detail::NoteSquares<E>::unknown);
     }
 
     template <class T>

@@ -7,9 +7,11 @@
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/scan.hpp"
+#include "unisono/arithmetic/square_sum.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
@@ -107,6 +109,15 @@ UNISONO_INLINE void raise_to(std::uint64_t* word, std::uint64_t value) {
     while (found < value &&
            !__atomic_compare_exchange_n(word, &found, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
+#endif
+}
+
+UNISONO_INLINE void add_to(std::uint64_t* word, std::uint64_t value) {
+    if (value == 0) return;
+#if defined(__CUDA_ARCH__)
+    atomicAdd(reinterpret_cast<unsigned long long*>(word), static_cast<unsigned long long>(value));
+#else
+    __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
 #endif
 }
 
@@ -214,6 +225,67 @@ struct SquareImage {
     UNISONO_INLINE WideCount operator()(std::size_t i) const {
         const double one = grid_wide(x[i]);
         return {0, std::bit_cast<std::uint64_t>(__builtin_fma(one, one, magic)) - bits};
+    }
+};
+
+template <class T>
+struct NoteLargest {
+    const T* x;
+    std::uint64_t* largest;
+    UNISONO_INLINE void operator()(std::size_t i) const {
+        raise_to(largest, bits_of(x[i]) & FindLargest<T>::magnitude);
+    }
+};
+
+/// On a GPU the warp's first thread gets the sum and the greatest of all of them, and speaks for them.
+template <class Bits>
+UNISONO_INLINE bool speaks_for_warp([[maybe_unused]] WideCount& sum, [[maybe_unused]] Bits& largest) {
+#if defined(__CUDA_ARCH__)
+    constexpr unsigned all = 0xffffffffu;
+    if (__activemask() != all) return true;
+    for (unsigned apart = 16; apart != 0; apart /= 2) {
+        const WideCount other{__shfl_down_sync(all, sum.high, apart), __shfl_down_sync(all, sum.low, apart)};
+        sum = AddWideCounts{}(sum, other);
+        largest = Greater{}(largest, static_cast<Bits>(__shfl_down_sync(all, std::uint64_t{largest}, apart)));
+    }
+    return threadIdx.x % 32 == 0;
+#else
+    return true;
+#endif
+}
+
+/// One of many threads that share an array's elements: its own are `step` apart, `run` of them at most.
+/// `exponent`: of the grid; `unknown`: as noted[0] asks for.
+template <class T>
+struct NoteSquares {
+    static constexpr std::int32_t unknown = std::numeric_limits<std::int32_t>::min();
+    const T* x;
+    std::size_t count;
+    std::size_t apart; ///< the first elements of two threads that follow one another
+    std::size_t step;
+    std::size_t run;
+    std::int32_t exponent;
+    std::uint64_t* noted;
+
+    UNISONO_INLINE void operator()(std::size_t thread) const {
+        const std::int32_t on =
+            exponent != unknown
+                ? exponent
+                : exponent_of_squares(needed_by(magnitude_of<T>(static_cast<GridBits<T>>(noted[0])), 1.0));
+        if (on == Grid::not_finite) return;
+        const std::uint64_t bits = magic_bits(2 * on);
+        const SquareImage<T> image{x, bits, std::bit_cast<double>(bits)};
+        WideCount sum;
+        GridBits<T> largest = 0;
+        for (std::size_t i = thread * apart, n = 0; i < count && n < run; i += step, ++n) {
+            sum = AddWideCounts{}(sum, image(i));
+            largest = Greater{}(largest, MagnitudeBits<T>{x}(i));
+        }
+        if (!speaks_for_warp(sum, largest)) return;
+        if (exponent != unknown) raise_to(noted, largest);
+        add_to(noted + 1, sum.low & 0xffffffffu);
+        add_to(noted + 2, sum.low >> 32);
+        add_to(noted + 3, sum.high); // below 2^32: of fewer than 2^44 elements
     }
 };
 

@@ -58,6 +58,36 @@ struct DecodeHalf {
 
 UNISONO_NO_CONTRACTION_END
 
+/// Where what travels lies, and who computes there: on the host. See compression.hpp.
+template <class World>
+class WiresOnHost {
+public:
+    explicit WiresOnHost(World& world) : world_(&world) {}
+
+    [[nodiscard]] static OnHost arithmetic() { return {}; }
+    template <class T>
+    [[nodiscard]] Memory<T> allocate(std::size_t count) const {
+        return world_->template allocate<T>(count);
+    }
+    /// That nobody else sees; zero.
+    template <class T>
+    [[nodiscard]] static std::vector<T> allocate_own(std::size_t count) {
+        return std::vector<T>(count);
+    }
+    template <class T>
+    [[nodiscard]] static std::span<T> view(T* at, std::size_t count) {
+        return {at, count};
+    }
+    template <class T>
+    static void zero(T* at, std::size_t count) {
+        std::fill_n(at, count, T{});
+    }
+    static void order() {}
+
+private:
+    World* world_;
+};
+
 } // namespace detail
 
 /// Each gradient is rounded to `Half`, to nearest; the reducer sums in it: over mapped memory all ranks' numbers at once, in float,
@@ -80,9 +110,9 @@ struct CastWire {
     void check() const {}
 
     /// Rounds, and forgets what that leaves over.
-    template <class T>
-    static void encode(std::span<Half> wire, std::span<const T> values, int ranks) {
-        apply(detail::EncodeHalfAndForget<Half, T>{most(ranks)}, wire, values);
+    template <class T, class Arithmetic = OnHost>
+    static void encode(std::span<Half> wire, std::span<const T> values, int ranks, const Arithmetic& on = {}) {
+        on.apply(detail::EncodeHalfAndForget<Half, T>{most(ranks)}, wire, values);
     }
     /// The largest of which so many ranks' sum fits.
     static constexpr float most(int ranks) {
@@ -90,14 +120,14 @@ struct CastWire {
         return largest / static_cast<float>(ranks);
     }
 
-    template <class World, class T>
+    template <class World, class T, class Where = detail::WiresOnHost<World>>
     class Run {
     public:
-        Run(World& world, std::span<const Slice> buckets, bool error_feedback)
-            : world_(&world), buckets_(buckets.begin(), buckets.end()), values_(buckets.size()) {
+        Run(World& world, const Where& where, std::span<const Slice> buckets, bool error_feedback)
+            : world_(&world), where_(where), buckets_(buckets.begin(), buckets.end()), values_(buckets.size()) {
             const std::size_t count = detail::end_of(buckets);
-            wire_ = world.template allocate<Half>(count);
-            if (error_feedback) left_.resize(count);
+            wire_ = where_.template allocate<Half>(count);
+            if (error_feedback) left_ = where_.template allocate_own<T>(count);
             operations_.reserve(buckets_.size());
         }
         Run(const Run&) = delete;
@@ -108,12 +138,13 @@ struct CastWire {
             const Slice& bucket = buckets_[b];
             const std::span<Half> wire(wire_.data() + bucket.first, bucket.count);
             const std::span<const T> own(values, bucket.count);
-            if (left_.empty()) encode(wire, own, world_->size());
+            if (left_.empty()) encode(wire, own, world_->size(), where_.arithmetic());
             else
-                apply(detail::EncodeHalf<Half, T>{most(world_->size())}, wire, own,
-                      std::span<T>(left_.data() + bucket.first, bucket.count));
+                where_.arithmetic().apply(detail::EncodeHalf<Half, T>{most(world_->size())}, wire, own,
+                                          std::span<T>(left_.data() + bucket.first, bucket.count));
             values_[b] = values;
-            operations_.push_back(reduction.sum(*world_, wire));
+            where_.order();
+            operations_.push_back(reduction.sum(*world_, where_.view(wire.data(), wire.size())));
         }
         void finish() {
             for (Operation& one : operations_) one.wait();
@@ -121,25 +152,31 @@ struct CastWire {
             for (std::size_t b = 0; b < buckets_.size(); ++b) {
                 const Slice& bucket = buckets_[b];
                 if (T* const values = std::exchange(values_[b], nullptr))
-                    apply(detail::DecodeHalf<Half, T>{}, std::span<T>(values, bucket.count),
-                          std::span<const Half>(wire_.data() + bucket.first, bucket.count));
+                    where_.arithmetic().apply(detail::DecodeHalf<Half, T>{}, std::span<T>(values, bucket.count),
+                                              std::span<const Half>(wire_.data() + bucket.first, bucket.count));
             }
         }
-        void forget() { std::fill(left_.begin(), left_.end(), T{}); }
+        void forget() { where_.zero(left_.data(), left_.size()); }
         [[nodiscard]] std::size_t bytes() const { return wire_.size() * sizeof(Half) + left_.size() * sizeof(T); }
 
     private:
         World* world_;
+        Where where_;
         std::vector<Slice> buckets_;
         std::vector<T*> values_; ///< of the buckets that were begun
-        Memory<Half> wire_;
-        std::vector<T> left_;
+        decltype(std::declval<const Where&>().template allocate<Half>(0)) wire_;
+        decltype(std::declval<const Where&>().template allocate_own<T>(0)) left_;
         std::vector<Operation> operations_;
     };
 
     template <class T, class World>
     [[nodiscard]] Run<World, T> start(World& world, std::span<const Slice> buckets) const {
-        return {world, buckets, error_feedback};
+        return {world, detail::WiresOnHost<World>(world), buckets, error_feedback};
+    }
+    template <class T, class World, class Where>
+    [[nodiscard]] Run<World, T, Where> start_on(const Where& device, World& world,
+                                                std::span<const Slice> buckets) const {
+        return {world, device, buckets, error_feedback};
     }
 };
 /// Gradients travel in bf16: the exponents of floats, 8 bits of precision.

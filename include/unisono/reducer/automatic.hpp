@@ -16,9 +16,11 @@ UNISONO_NAMESPACE_BEGIN
 ///
 ///     auto costs = un::measure_reducers(world);         // once, collective; costs.save() to keep them
 ///     un::Trainer trainer{world, model, un::AutomaticReducer{.costs = costs}};
+///
+/// For a model on a device they are those of `measure_reducers_on_device`.
 struct AutomaticReducer {
     ReducerCosts costs = {}; ///< not measured: assumed, see assumed_reducer_costs
-    bool measure = false;    ///< measure when the training starts; takes some tens of milliseconds
+    bool measure = false;    ///< measure when the training starts; takes some tens of milliseconds; on the host
 
     static constexpr std::string_view name = "automatic";
     static constexpr Family family = Family::reducer;
@@ -28,12 +30,18 @@ struct AutomaticReducer {
 
     class Run {
     public:
-        explicit Run(const ReducerCosts& agreed) : costs_(agreed) {}
+        explicit Run(const ReducerCosts& agreed, bool of_host = false) : costs_(agreed), of_host_(of_host) {}
 
         [[nodiscard]] const ReducerCosts& costs() const { return costs_; }
 
-        template <transport Transport, class T>
-        Operation sum(Group<Transport>& group, std::span<T> values) const {
+        // `Values`: a std::span, or a DeviceSpan.
+        template <transport Transport, class Values>
+        Operation sum(Group<Transport>& group, Values values) const {
+            if constexpr (on_device<Values>) {
+                if (of_host_)
+                    refuse_input("AutomaticReducer.measure is set, for a model on a device; expected the costs that "
+                                 "measure_reducers_on_device gives: what is measured here is memory of the host");
+            }
             switch (costs_.best(values.size_bytes())) {
             case ReducerChoice::ring: return start_all_reduce(group, values, Sum{}, RingSchedule{});
             case ReducerChoice::halving_doubling:
@@ -43,21 +51,25 @@ struct AutomaticReducer {
             }
             return native_.sum(group, values);
         }
-        template <transport Transport, class T>
-        Operation sum_to(Group<Transport>& group, std::span<T> values, int owner) const {
+        template <transport Transport, class Values>
+        Operation sum_to(Group<Transport>& group, Values values, int owner) const {
             return native_.sum_to(group, values, owner);
         }
-        template <transport Transport, class T>
-        Operation publish(Group<Transport>& group, std::span<T> values, int owner) const {
+        template <transport Transport, class Values>
+        Operation publish(Group<Transport>& group, Values values, int owner) const {
             return native_.publish(group, values, owner);
         }
-        template <transport Transport, class T>
-        Operation sum_slices(Group<Transport>& group, std::span<T> values, std::span<const std::size_t> counts) const {
+        template <transport Transport, class Values>
+        Operation sum_slices(Group<Transport>& group, Values values, std::span<const std::size_t> counts) const {
             return native_.sum_slices(group, values, counts);
         }
 
     private:
+        template <class Values>
+        static constexpr bool on_device = std::same_as<Values, DeviceSpan<typename Values::element_type>>;
+
         ReducerCosts costs_;
+        bool of_host_; ///< measured here
         detail::ScheduledReduction<NativeSchedule> native_ = {};
     };
 
@@ -68,9 +80,10 @@ struct AutomaticReducer {
             refuse_input(
                 concat({"AutomaticReducer.costs were measured with ", costs.world, " ranks; expected ", group.size()}));
         ReducerCosts agreed = costs.measured() ? costs : assumed_reducer_costs(group.size());
-        if (measure && group.size() > 1) agreed = measure_reducers(group);
+        const bool measures = measure && group.size() > 1;
+        if (measures) agreed = measure_reducers(group);
         else detail::agree_on_costs(group, agreed);
-        return Run(agreed);
+        return Run(agreed, measures);
     }
 };
 

@@ -5,6 +5,7 @@
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
+#include "unisono/collective/on_device.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -122,6 +124,9 @@ struct ReducerCosts {
 
 namespace detail {
 
+/// Floats of the largest size that is measured.
+inline constexpr std::size_t largest_measured = (std::size_t{1} << ReducerCosts::exponents.back()) / sizeof(float);
+
 /// Rank 0's costs become everyone's, so that all choose alike.
 template <class World>
 void agree_on_costs(World& world, ReducerCosts& costs) {
@@ -131,13 +136,46 @@ void agree_on_costs(World& world, ReducerCosts& costs) {
     costs = one[0];
 }
 
-template <class World, class Family>
-double seconds_of_all_reduce(World& world, std::vector<float>& values, const Family& family, int repetitions) {
+/// `values`: a std::span or a DeviceSpan of floats.
+template <class World, class Values, class Family>
+double seconds_of_all_reduce(World& world, Values values, const Family& family, int repetitions) {
     all_reduce(world, values, Sum{}, family); // the first makes plans and touches memory
     barrier(world);
     const nanoseconds begin = world.endpoint().now();
     for (int i = 0; i < repetitions; ++i) all_reduce(world, values, Sum{}, family);
     return static_cast<double>(world.endpoint().now() - begin) * 1e-9 / repetitions;
+}
+
+/// `values_of(count)`: so many floats to sum.
+template <class World, class ValuesOf>
+ReducerCosts measure_all_reduces(World& world, const ValuesOf& values_of) {
+    ReducerCosts costs;
+    costs.world = world.size();
+    for (std::size_t i = 0; i < ReducerCosts::exponents.size(); ++i) {
+        const std::size_t bytes = std::size_t{1} << ReducerCosts::exponents[i];
+        const int repetitions = bytes <= 4096 ? 50 : (bytes <= 262144 ? 10 : 3);
+        const auto values = values_of(bytes / sizeof(float));
+        for (std::size_t c = 0; c < reducer_choices; ++c) {
+            double seconds = 0;
+            switch (static_cast<ReducerChoice>(c)) {
+            case ReducerChoice::native:
+                seconds = seconds_of_all_reduce(world, values, NativeSchedule{}, repetitions);
+                break;
+            case ReducerChoice::ring:
+                seconds = seconds_of_all_reduce(world, values, RingSchedule{}, repetitions);
+                break;
+            case ReducerChoice::halving_doubling:
+                seconds = seconds_of_all_reduce(world, values, HalvingDoublingSchedule{}, repetitions);
+                break;
+            case ReducerChoice::tree:
+                seconds = seconds_of_all_reduce(world, values, TreeSchedule{}, repetitions);
+                break;
+            }
+            costs.seconds[c][i] = std::max(seconds, 1e-12); // a clock may be coarse
+        }
+    }
+    agree_on_costs(world, costs);
+    return costs;
 }
 
 } // namespace detail
@@ -146,33 +184,16 @@ double seconds_of_all_reduce(World& world, std::vector<float>& values, const Fam
 /// milliseconds a gigabyte a second, and 8 MiB a rank while it lasts.
 template <class World>
 ReducerCosts measure_reducers(World& world) {
-    ReducerCosts costs;
-    costs.world = world.size();
-    for (std::size_t i = 0; i < ReducerCosts::exponents.size(); ++i) {
-        const std::size_t bytes = std::size_t{1} << ReducerCosts::exponents[i];
-        const int repetitions = bytes <= 4096 ? 50 : (bytes <= 262144 ? 10 : 3);
-        std::vector<float> values(bytes / sizeof(float));
-        for (std::size_t c = 0; c < reducer_choices; ++c) {
-            double seconds = 0;
-            switch (static_cast<ReducerChoice>(c)) {
-            case ReducerChoice::native:
-                seconds = detail::seconds_of_all_reduce(world, values, NativeSchedule{}, repetitions);
-                break;
-            case ReducerChoice::ring:
-                seconds = detail::seconds_of_all_reduce(world, values, RingSchedule{}, repetitions);
-                break;
-            case ReducerChoice::halving_doubling:
-                seconds = detail::seconds_of_all_reduce(world, values, HalvingDoublingSchedule{}, repetitions);
-                break;
-            case ReducerChoice::tree:
-                seconds = detail::seconds_of_all_reduce(world, values, TreeSchedule{}, repetitions);
-                break;
-            }
-            costs.seconds[c][i] = std::max(seconds, 1e-12); // a clock may be coarse
-        }
-    }
-    detail::agree_on_costs(world, costs);
-    return costs;
+    std::vector<float> values(detail::largest_measured);
+    return detail::measure_all_reduces(world, [&](std::size_t count) { return std::span(values).first(count); });
+}
+
+/// The same for sums of memory of devices, which takes a source that can compute there (nvcc's): for AutomaticReducer of a model on
+/// a device. The 8 MiB are the device's.
+template <streaming_transport Transport>
+ReducerCosts measure_reducers_on_device(Group<Transport>& world) {
+    const DeviceMemory<float> values = allocate_on_device<float>(world, detail::largest_measured); // whatever is there
+    return detail::measure_all_reduces(world, [&](std::size_t count) { return values.span().subspan(0, count); });
 }
 
 /// What is assumed without measuring: 1 us a round and 10 GB/s, the textbook's alpha-beta model (Thakur et al. 2005);

@@ -14,8 +14,8 @@ namespace detail {
 struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
     std::size_t ring_bytes = 0;
 
-    template <transport Transport, class T>
-    Operation sum(Group<Transport>& group, std::span<T> values) const {
+    template <transport Transport, class Values>
+    Operation sum(Group<Transport>& group, Values values) const {
         HierarchicalSchedule hosts = to_all;
         hosts.tree_across = values.size_bytes() < ring_bytes;
         return unisono::start_all_reduce(group, values, Sum{}, hosts);

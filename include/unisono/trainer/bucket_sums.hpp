@@ -49,8 +49,8 @@ struct BucketReduction {
     std::size_t bucket;
     std::size_t first;                  ///< of the bucket
     std::vector<Operation>& operations; ///< those of other slices than the last
-    template <class World, class E>
-    Operation sum(World& world, std::span<E> wire) {
+    template <class World, class Values>
+    Operation sum(World& world, Values wire) {
         start_bucket_sums<Owned>(run, world, extents, bucket, first, wire, operations);
         Operation last = std::move(operations.back());
         operations.pop_back();

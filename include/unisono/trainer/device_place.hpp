@@ -5,6 +5,7 @@
 /// stream; sums on the transport's, behind what the model's has been given so far, so that the next kernels do not wait for them.
 /// The host waits for the device where a number is asked for: once an update for what the guard found, once for a norm, and for each sum.
 
+#include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/collective/on_device.hpp"
 #include "unisono/trainer/fused_update.hpp"
@@ -107,6 +108,44 @@ public:
         if (count != 0) body(std::size_t{0}, count);
     }
 
+    /// What was added is read when all is there: the host waits once.
+    template <class T, class Squares>
+    class Measure {
+    public:
+        Measure(DevicePlace& place, Squares& squares) : place_(&place), squares_(&squares) {}
+
+        void add(std::span<const T> x) {
+            if (x.empty()) return;
+            if constexpr (one_grid) {
+                place_->on_.note_squares(x, place_->squares_.data(), squares_->exponent());
+                noted_ = 1;
+            } else {
+                place_->on_.note_squares(x, place_->squares_.data() + NotedSquares::words * noted_++);
+            }
+        }
+        void finish() {
+            if (noted_ == 0) return;
+            const auto tell = [&](std::span<const std::uint64_t> all) {
+                for (; !all.empty(); all = all.subspan(NotedSquares::words))
+                    squares_->template add<T>(NotedSquares{all[0], {all[1], all[2], all[3]}});
+            };
+            place_->read(place_->squares_.data(), noted_ * NotedSquares::words, tell);
+        }
+
+    private:
+        static constexpr bool one_grid = requires(const Squares& all) { all.exponent(); };
+
+        DevicePlace* place_;
+        Squares* squares_;
+        std::size_t noted_ = 0;
+    };
+    template <class T, class Squares>
+    [[nodiscard]] Measure<T, Squares> measure(Squares& squares, std::size_t most) {
+        if (squares_.empty()) squares_ = allocate<std::uint64_t>(most * NotedSquares::words);
+        on_.zero(std::span(squares_.data(), squares_.size()));
+        return {*this, squares};
+    }
+
     void begin_inspection() const { on_.fill(std::span(offender_.data(), 1), nothing); }
     /// Guards that look for what is not finite; `offender` tells.
     template <class Guard, class T, class Found>
@@ -120,10 +159,14 @@ public:
         return found == nothing ? no_offender : static_cast<std::size_t>(found);
     }
 
+    template <class T>
+    void read_into(T* to, const T* at, std::size_t count) const {
+        world_->endpoint().copy_to_host(to, at, count * sizeof(T), stream_);
+    }
     template <class T, class Visit>
     void read(const T* at, std::size_t count, Visit&& visit) const {
         std::vector<T> values(count);
-        world_->endpoint().copy_to_host(values.data(), at, count * sizeof(T), stream_);
+        read_into(values.data(), at, count);
         visit(std::span<const T>(values));
     }
     template <class T>
@@ -137,6 +180,7 @@ private:
     Group<Transport>* world_;
     Stream stream_;
     StreamArithmetic<Stream> on_;
+    DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each stretch whose norm is measured
     DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of what is not finite
 };
 

@@ -9,7 +9,7 @@
 /// | the model has `stream()`                                   | kernels and sums come after what it enqueued                        |
 /// | the source can compute on the device                       | the trainer's kernels are compiled in it                            |
 /// | the reducer's verbs take DeviceSpan                        | gradients never leave the device                                    |
-/// | no compression, no sharding that is measured, no update of servers or of each rank by itself | they compute on the host: not built |
+/// | no sharding that is measured, no update of servers or of each rank by itself | they compute on the host: not built |
 /// | a guard looks for what is not finite, or for nothing       | any other looks at the elements, on the host                        |
 
 #include "unisono/arithmetic/stream_arithmetic.hpp"
@@ -21,6 +21,7 @@
 #include "unisono/trainer/policies.hpp"
 
 #include <concepts>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -54,13 +55,23 @@ struct DeviceRules<World, Model, Policies> {
     static constexpr bool has_stream = !has_device || enqueues_for<World, Model>;
     static constexpr bool has_kernels = !has_device || computes_on_device<World>;
     static constexpr bool reduces = !has_kernels || reduces_on_device<typename Policies::Reducer, World>;
-    static constexpr bool travels_plain = !Policies::Compression::compresses;
     static constexpr bool unmeasured = !measured_sharding<typename Policies::Sharding>;
     static constexpr bool in_step =
         !local_update<typename Policies::Update> && !served_update<typename Policies::Update>;
     static constexpr bool looks_for_finite = !Guard::inspects || requires { requires Guard::only_finite; };
-    static constexpr bool good = has_device && has_stream && has_kernels && reduces && travels_plain && unmeasured &&
-                                 in_step && looks_for_finite;
+    static constexpr bool good =
+        has_device && has_stream && has_kernels && reduces && unmeasured && in_step && looks_for_finite;
+
+    /// The first rule that is broken; empty if none is.
+    static constexpr std::string_view refusal =
+        !has_device         ? "the model is on a device and the transport has no streams"
+        : !has_stream       ? "the model on a device has no stream"
+        : !has_kernels      ? "the source cannot compute on a device"
+        : !reduces          ? "the reducer's verbs do not take memory of a device"
+        : !unmeasured       ? "the sharding is measured first, with a model on the host"
+        : !in_step          ? "the update has meetings or servers, which compute on the host"
+        : !looks_for_finite ? "the guard looks at elements, on the host"
+                            : "";
 };
 
 template <class World, class Model, class Policies>
@@ -82,12 +93,10 @@ struct DeviceOfPolicies<World, Model, Policies> {
                   "unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: "
                   "unisono/nccl.hpp, in a source that nvcc compiles; or the model as DeviceModel. Why: the trainer's "
                   "kernels are compiled with it.");
-    static_assert(Rules::reduces, "unisono::Trainer: found a model on a device, with a reducer whose verbs do not take "
-                                  "DeviceSpan. Required: NativeReducer, or one of one schedule, as RingReducer. Why: "
-                                  "gradients are summed where they are.");
-    static_assert(Rules::travels_plain,
-                  "unisono::Trainer: found a model on a device, with a compression. Required: none; or the model as "
-                  "DeviceModel. Why: compressions compute on the host.");
+    static_assert(Rules::reduces,
+                  "unisono::Trainer: found a model on a device, with a reducer whose verbs do not take "
+                  "DeviceSpan. Required: any of the library's, or verbs that are templates of Values. Why: "
+                  "gradients are summed where they are.");
     static_assert(Rules::unmeasured,
                   "unisono::Trainer: found a model on a device, with a sharding that is measured first. Required: "
                   "Replicated or StateSharding. Why: it is tried out with a model on the host.");

@@ -10,6 +10,7 @@
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/bucket_sums.hpp"
+#include "unisono/trainer/device_wire.hpp"
 #include "unisono/trainer/extents.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/loss_scale_run.hpp"
@@ -51,8 +52,8 @@ public:
         : world_(&world), policies_(policies), flat_(model, buckets), place_(world, model),
           gradient_(world, flat_, place_, policies_.summation), kind_(gradient_kind_of<Model>),
           publication_(world, flat_, place_), run_(policies_.reducer.start(world)),
-          wire_(start_compression<T>(policies_.compression, world, flat_.buckets(),
-                                     parameter_matrices(model, flat_.layout()))),
+          wire_(start_wire<T>(place_, policies_.compression, world, flat_.buckets(),
+                              parameter_matrices(model, flat_.layout()))),
           extents_(world.rank(), world.size()), parts_(model), loss_scale_(policies_.scaling),
           readiness_(flat_.layout()) {
         for (std::size_t b = 0; b < bucket_count(); ++b) {
@@ -309,6 +310,7 @@ private:
     /// The same bits on all ranks; sums on a grid become numbers on the way, so that they are read once more and no oftener.
     double measure_norm(double scale) {
         typename Context::Summation::Squares squares(gradient_, static_cast<std::int64_t>(sums_.micro_batches));
+        auto measured = place_.template measure<T>(squares, flat_.layout().parameters() + extents_.all().size());
         for (const OwnedExtent& extent : extents_.all()) {
             if (!extents_.is_mine(extent)) continue;
             const bool counts = extents_.counts_here(extent);
@@ -317,10 +319,11 @@ private:
                 for (std::size_t at = 0, n = 0; at < one.count; at += n) {
                     n = std::min(Place::template chunk<T>, one.count - at);
                     if constexpr (on_grid) gradient_.prepare(one.flat + at, gradients + at, n);
-                    if (counts) squares.add(std::span<const T>(gradients + at, n), place_.arithmetic());
+                    if (counts) measured.add(std::span<const T>(gradients + at, n));
                 }
             });
         }
+        measured.finish();
         if (extents_.cut()) squares.agree(*world_);
         return std::sqrt(parts_.sum(std::array{squares.value()})[0]) * scale;
     }
@@ -340,8 +343,8 @@ private:
 
     static constexpr bool compresses = Context::Compression::compresses;
     using Wire =
-        decltype(start_compression<T>(std::declval<const typename Context::Compression&>(), std::declval<World&>(),
-                                      std::span<const Slice>(), std::span<const ParameterMatrix>()));
+        decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Context::Compression&>(),
+                               std::declval<World&>(), std::span<const Slice>(), std::span<const ParameterMatrix>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
     using Gradients = typename Context::Summation::template Gradients<World, T, Place>;

@@ -9,6 +9,7 @@
 /// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`, `chunk<T>`: elements at a time;
 /// - `view(at, n)`: as reducers and collectives take it, and `order()`: what was enqueued so far comes before those that start now;
 /// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
+/// - `measure<T>(squares, most)`: what adds squares of elements to a summation's `Squares`: `add(x)`, at most so often, and then `finish()`;
 /// - `update(...)`: clips, and runs an optimizer; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
 /// - `read(at, n, visit)`: visit(std::span<const T>) with the values, for the host; `settle()`: nothing of its own goes on any more.
 
@@ -78,6 +79,17 @@ public:
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(array) % 64 / sizeof(T);
         std::size_t n = count <= chunk<T> ? count : chunk<T> - past_line;
         for (std::size_t at = 0; at < count; at += n, n = std::min(chunk<T>, count - at)) body(at, n);
+    }
+
+    template <class T, class Squares>
+    struct Measure {
+        Squares* squares;
+        void add(std::span<const T> x) const { squares->add(x); }
+        static void finish() {}
+    };
+    template <class T, class Squares>
+    static Measure<T, Squares> measure(Squares& squares, std::size_t) {
+        return {&squares};
     }
 
     static void begin_inspection() {}

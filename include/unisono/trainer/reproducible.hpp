@@ -120,11 +120,16 @@ public:
     template <class Gradients>
     Squares(const Gradients& gradients, std::int64_t micro_batches)
         : sum_(gradients.range().above_sums(micro_batches)) {}
-    template <class T, class Arithmetic = HostArithmetic>
-    void add(std::span<const T> x, const Arithmetic& on = {}) {
-        if constexpr (requires { on.add_squares(sum_, x); }) on.add_squares(sum_, x);
-        else sum_.add(x);
+    template <class T>
+    void add(std::span<const T> x) {
+        sum_.add(x);
     }
+    /// On a device all stretches are noted on the one grid.
+    template <class T>
+    void add(const NotedSquares& noted) {
+        sum_.add<T>(noted);
+    }
+    [[nodiscard]] std::int32_t exponent() const { return sum_.exponent(); }
     template <class World>
     void agree(World& world) {
         std::array<std::int64_t, SquareSum::words> all;

@@ -14,7 +14,8 @@
 /// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
 /// Declared property: `reproducible`.
 
-#include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/arithmetic/scan.hpp"
+#include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
@@ -69,9 +70,16 @@ class PlainSquares {
 public:
     template <class Gradients>
     PlainSquares(const Gradients&, std::int64_t) {}
-    template <class T, class Arithmetic = HostArithmetic>
-    void add(std::span<const T> x, const Arithmetic& on = {}) {
-        sum_ += on.sum_of_squares(x);
+    template <class T>
+    void add(std::span<const T> x) {
+        sum_ += sum_of_squares(x);
+    }
+    /// On a device each stretch has a grid of its own, as it needs.
+    template <class T>
+    void add(const NotedSquares& noted) {
+        SquareSum sum(SquareSum::needed_of<T>(noted));
+        sum.add<T>(noted);
+        sum_ += sum.value();
     }
     template <class World>
     void agree(World& world) {

@@ -4,7 +4,8 @@
     check.py COMPILER NVCC REPOSITORY BUILD_FOLDER INCLUDES LIBRARIES
 
 INCLUDES and LIBRARIES are lists, separated by semicolons. Compiles main.cpp by the host's compiler alone, links it and runs it. Without
-a GPU it must refuse within a second, and say why; with one it sums. NVCC, if there is one, compiles kernels.cu.
+a GPU it must refuse within a second, and say why; with one it sums. NVCC, if there is one, compiles kernels.cu, and makes
+examples/digits_on_gpu a program, which without a GPU must say so.
 """
 import pathlib
 import re
@@ -43,3 +44,13 @@ if pathlib.Path(nvcc).is_file():
     run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", f"-I{repository}/include",
         *(f"-isystem={include}" for include in includes), "-arch=sm_90", "-c", here / "kernels.cu", "-o", folder / "kernels.o")
     print("kernels.cu compiled for sm_90, not run")
+    digits = folder / "digits_on_gpu"
+    run(nvcc, "-std=c++20", "--expt-relaxed-constexpr", "-Werror", "all-warnings", "-diag-suppress", "554,780,20014",
+        f"-I{repository}/include", *(f"-isystem={include}" for include in includes), "-arch=sm_90", "-o", digits,
+        f"{repository}/examples/digits_on_gpu/digits_on_gpu.cu", *libraries, *(f"-Xlinker=-rpath,{one}" for one in folders))
+    if done.returncode == 2:
+        told = subprocess.run([digits, "2", "1", f"{repository}/examples/digits/data/digits.csv"], capture_output=True,
+                              text=True, timeout=100)
+        if told.returncode != 2 or "digits_on_gpu: " not in told.stderr or "CUDA" not in told.stderr.upper():
+            sys.exit(f"expected that digits_on_gpu is refused for want of a GPU: status {told.returncode}, {told.stderr}")
+    print("digits_on_gpu compiled and linked for sm_90, not run on a GPU")

@@ -1,13 +1,12 @@
-// The stand-in's arithmetic for a Trainer: the host's kernels, in the stream's turn. (Not Thrust's: its headers bring in CUDA's own where they
-// find them. tests/thrust has those bit by bit beside the host's.)
+// The stand-in's arithmetic for a Trainer: kernels of the host, in the stream's turn. Those of the host's own arithmetic, or Thrust's
+// (thrust_arithmetic.hpp, to be included instead).
 #pragma once
 
-#include "stand_in.hpp"
+#include "on_stream.hpp"
 
 #include <unisono/arithmetic/grid.hpp>
 #include <unisono/arithmetic/host_arithmetic.hpp>
 #include <unisono/arithmetic/square_sum.hpp>
-#include <unisono/arithmetic/stream_arithmetic.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -17,88 +16,60 @@
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN
+namespace detail {
 
-template <>
-struct StreamArithmetic<cudaStream_t> {
-    explicit StreamArithmetic(cudaStream_t given) : stream(given) {}
-
-    template <class Functor, class... T>
-    void apply(const Functor& functor, std::span<T>... x) const {
-        run([functor, ... at = seen(x)] { unisono::apply(functor, at...); });
+/// The host's kernels by the names of ThrustArithmetic.
+struct HostKernels : HostArithmetic {
+    template <class T>
+    static void fill(std::span<T> x, std::type_identity_t<T> value) {
+        std::fill(x.begin(), x.end(), value);
     }
     template <class T>
-    void fill(std::span<T> x, std::type_identity_t<T> value) const {
-        run([=, at = seen(x)] { std::fill(at.begin(), at.end(), value); });
+    static void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) {
+        const std::size_t found = first_non_finite(x);
+        if (found != npos) *least = std::min<std::uint64_t>(*least, first + found);
     }
     template <class T>
-    void zero(std::span<T> x) const {
-        run([at = seen(x)] { HostArithmetic::zero(at); });
+    static void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) {
+        using E = std::remove_const_t<T>;
+        using Bits = GridBits<E>;
+        Bits largest = 0;
+        for (const E& one : x)
+            largest = std::max(largest, static_cast<Bits>(std::bit_cast<Bits>(one) & FindLargest<E>::magnitude));
+        noted[0] = std::max<std::uint64_t>(noted[0], largest);
+        SquareSum sum(exponent);
+        sum.add(x);
+        std::int64_t words[SquareSum::words];
+        sum.save(words);
+        for (std::size_t i = 0; i < 3; ++i) noted[i + 1] += static_cast<std::uint64_t>(words[i]);
     }
     template <class T>
-    void copy(std::span<T> out, std::type_identity_t<std::span<const T>> x) const {
-        run([to = seen(out), at = seen(x)] { HostArithmetic::copy(to, at); });
-    }
-    template <class T>
-    void scale(std::span<T> x, double factor) const {
-        run([=, at = seen(x)] { unisono::scale(at, factor); });
-    }
-    template <class To, class T>
-    void accumulate(std::span<To> y, std::span<T> x, double weight) const {
-        run([=, to = seen(y), at = seen(x)] { unisono::accumulate(to, at, weight); });
-    }
-    template <class To, class T>
-    void accumulate_first(std::span<To> y, std::span<T> x, double weight) const {
-        run([=, to = seen(y), at = seen(x)] { unisono::accumulate_first(to, at, weight); });
-    }
-    template <class T>
-    void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
-        run([=, at = seen(x), to = seen(std::span(least, 1))] {
-            const std::size_t found = first_non_finite(at);
-            if (found != npos) to[0] = std::min<std::uint64_t>(to[0], first + found);
-        });
-    }
-    template <class T>
-    [[nodiscard]] double sum_of_squares(std::span<T> x) const {
-        cudaStreamSynchronize(stream);
-        return unisono::sum_of_squares(seen(x));
-    }
-    template <class T>
-    void add_squares(SquareSum& sum, std::span<T> x) const {
-        cudaStreamSynchronize(stream);
-        sum.add(seen(x));
+    static void note_squares(std::span<T> x, std::uint64_t* noted) {
+        note_squares(x, noted, needed_exponent(x));
     }
     template <bool Add, class I, class T>
-    void note_images(std::span<I> image, std::span<T> x, double weight, const Grid& grid,
-                     std::uint64_t* largest) const {
+    static void note_images(std::span<I> image, std::span<T> x, double weight, const Grid& grid,
+                            std::uint64_t* largest) {
         using E = std::remove_const_t<T>;
-        run([=, to = seen(image), at = seen(x), most = seen(std::span(largest, 1))] {
-            const double found = detail::image_on<E, Add>(best_instruction_set(), to.data(), at.data(), at.size(),
-                                                          weight, grid.exponent);
-            most[0] = std::max<std::uint64_t>(most[0], std::bit_cast<std::uint64_t>(found));
-        });
+        const double found =
+            image_on<E, Add>(best_instruction_set(), image.data(), x.data(), x.size(), weight, grid.exponent);
+        *largest = std::max<std::uint64_t>(*largest, std::bit_cast<std::uint64_t>(found));
     }
     template <class T>
     [[nodiscard]] static std::int32_t needed_by_bits(std::uint64_t largest, double weight) {
-        return detail::needed_by(std::bit_cast<double>(largest), weight);
+        return needed_by(std::bit_cast<double>(largest), weight);
     }
     template <class T, class I>
-    void numbers_of(std::span<T> out, std::span<const I> image, const Grid& grid) const {
-        run([=, to = seen(out), at = seen(image)] {
-            detail::from_image_on<T>(best_instruction_set(), to.data(), at.data(), at.size(), grid.exponent);
-        });
+    static void numbers_of(std::span<T> out, std::span<const I> image, const Grid& grid) {
+        from_image_on<T>(best_instruction_set(), out.data(), image.data(), image.size(), grid.exponent);
     }
+};
 
-    cudaStream_t stream;
+} // namespace detail
 
-private:
-    template <class T>
-    static std::span<T> seen(std::span<T> of_device) {
-        return {reinterpret_cast<T*>(stand_in::seen_by_host(of_device.data())), of_device.size()};
-    }
-    template <class Work>
-    void run(const Work& work) const {
-        stand_in::launch(stream, work);
-    }
+template <>
+struct StreamArithmetic<cudaStream_t> : stand_in::OnStream<detail::HostKernels> {
+    using OnStream::OnStream;
 };
 
 UNISONO_NAMESPACE_END

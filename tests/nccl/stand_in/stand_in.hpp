@@ -49,6 +49,7 @@ struct Counts {
     int in_progress = 0;                                ///< answers so far
     int premultiplied = 0;                              ///< operations made so far
     std::size_t bytes_to_host = 0, bytes_to_device = 0; ///< copied so far, by all ranks
+    int copies_to_host = 0;                             ///< the same
     friend bool operator==(const Counts&, const Counts&) = default;
 };
 Counts counts();

@@ -73,7 +73,7 @@ struct State {
     std::vector<std::shared_ptr<Capture>> captures;
 
     void count_copy(std::size_t bytes, cudaMemcpyKind kind) {
-        if (kind == cudaMemcpyDeviceToHost) counts.bytes_to_host += bytes;
+        if (kind == cudaMemcpyDeviceToHost) counts.bytes_to_host += bytes, ++counts.copies_to_host;
         if (kind == cudaMemcpyHostToDevice) counts.bytes_to_device += bytes;
     }
     void note(const std::string& what) { misuse.push_back(what); }

@@ -67,6 +67,9 @@ int main() {
     grids(on, x);
     Vector<std::int32_t> narrow(1000);
     on.add_to_grid(un::span_of(narrow), x, 1.0, un::NarrowGrid{3, 26});
+    Vector<std::uint64_t> noted(un::NotedSquares::words);
+    on.note_squares(x, thrust::raw_pointer_cast(noted.data()));
+    on.note_squares(x, thrust::raw_pointer_cast(noted.data()), 7);
     double result = on.sum_of_squares(x) + static_cast<double>(on.first_non_finite(x));
 
     const auto train = [&](const auto& policy, const auto& clipping, auto gradients) {

@@ -1,0 +1,108 @@
+#pragma once
+
+/// \file
+/// Forms in which gradients travel, where they are on a device. A compression that computes there is left to it. Any other runs on the host:
+/// each bucket is copied to pinned memory as it becomes ready, compressed and summed from there, and the sum is copied back. So the bus carries each
+/// gradient once in either direction, and the host waits for the model's stream once a bucket.
+
+#include "unisono/compression/compression.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/layout/owners.hpp"
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What a compression is given that computes on the device: as WiresOnHost (compression/cast.hpp). `Place`: a trainer's.
+template <class Place>
+class WiresOnDevice {
+public:
+    explicit WiresOnDevice(const Place& place) : place_(&place) {}
+
+    [[nodiscard]] decltype(auto) arithmetic() const { return place_->arithmetic(); }
+    template <class T>
+    [[nodiscard]] auto allocate(std::size_t count) const {
+        return place_->template allocate<T>(count);
+    }
+    template <class T>
+    [[nodiscard]] auto allocate_own(std::size_t count) const {
+        auto made = place_->template allocate<T>(count);
+        zero(made.data(), count);
+        return made;
+    }
+    template <class T>
+    [[nodiscard]] auto view(T* at, std::size_t count) const {
+        return place_->view(at, count);
+    }
+    template <class T>
+    void zero(T* at, std::size_t count) const {
+        place_->arithmetic().zero(std::span<T>(at, count));
+    }
+    void order() const { place_->order(); }
+
+private:
+    const Place* place_;
+};
+
+/// The run of a compression on the host, for gradients on a device.
+template <class World, class T, class Place, class Compression>
+class StagedWire {
+public:
+    StagedWire(const Place& place, const Compression& policy, World& world, std::span<const Slice> buckets,
+               std::span<const ParameterMatrix> parameters)
+        : place_(&place), buckets_(buckets.begin(), buckets.end()), begun_(buckets.size()),
+          staged_(world.template allocate<T>(end_of(buckets))),
+          run_(start_compression<T>(policy, world, buckets, parameters)) {}
+    StagedWire(const StagedWire&) = delete;
+    StagedWire& operator=(const StagedWire&) = delete;
+
+    template <class Reduction>
+    void begin(std::size_t b, T* values, Reduction& reduction) {
+        T* const staged = staged_.data() + buckets_[b].first;
+        place_->read_into(staged, values, buckets_[b].count);
+        begun_[b] = values;
+        run_.begin(b, staged, reduction);
+    }
+    void finish() {
+        run_.finish();
+        for (std::size_t b = 0; b < buckets_.size(); ++b) {
+            const Slice& bucket = buckets_[b];
+            if (T* const values = std::exchange(begun_[b], nullptr))
+                place_->write(values, std::span<const T>(staged_.data() + bucket.first, bucket.count));
+        }
+    }
+    void forget() { run_.forget(); }
+    [[nodiscard]] std::size_t bytes() const { return staged_.size() * sizeof(T) + run_.bytes(); }
+
+private:
+    const Place* place_;
+    std::vector<Slice> buckets_;
+    std::vector<T*> begun_; ///< the device's
+    Memory<T> staged_;      ///< pinned
+    decltype(start_compression<T>(std::declval<const Compression&>(), std::declval<World&>(),
+                                  std::declval<std::span<const Slice>>(),
+                                  std::declval<std::span<const ParameterMatrix>>())) run_;
+};
+
+template <class C, class T, class World, class Place>
+concept compresses_on_device =
+    requires(const C& policy, const WiresOnDevice<Place>& device, World& world, std::span<const Slice> buckets) {
+        policy.template start_on<T>(device, world, buckets);
+    };
+
+/// The run of a compression for a trainer's place.
+template <class T, class Place, class C, class World>
+[[nodiscard]] auto start_wire([[maybe_unused]] const Place& place, const C& policy, World& world,
+                              std::span<const Slice> buckets, std::span<const ParameterMatrix> parameters) {
+    if constexpr (!Place::on_device || !C::compresses) return start_compression<T>(policy, world, buckets, parameters);
+    else if constexpr (compresses_on_device<C, T, World, Place>)
+        return policy.template start_on<T>(WiresOnDevice<Place>(place), world, buckets);
+    else return StagedWire<World, T, Place, C>(place, policy, world, buckets, parameters);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

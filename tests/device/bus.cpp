@@ -1,0 +1,70 @@
+// What crosses the bus in an update, and how often the host waits for it.
+#include "on_device.hpp"
+
+#include "trainer/models.hpp"
+
+#include <unisono/compression/cast.hpp>
+#include <unisono/compression/one_bit.hpp>
+#include <unisono/guard/clip_by_norm.hpp>
+#include <unisono/guard/none.hpp>
+
+#include <cstddef>
+
+namespace un = unisono;
+
+namespace {
+
+using Model = unisono_test::LeastSquares<float>;
+constexpr std::size_t columns = 6, parameters = 3, updates = 5, ranks = 2;
+
+/// By all ranks, in so many updates of two micro-batches a rank.
+template <class... Policies>
+stand_in::Counts copied(const Policies&... policies) {
+    const test::Clean clean;
+    stand_in::Counts found;
+    un::run<un::Nccl>(ranks, [&](auto& world) {
+        Model network(columns, columns / parameters);
+        test::OnDevice model(world, network);
+        un::Trainer trainer{world, model, un::NoGuard{}, un::Buckets{.first_bytes = 1, .bytes = 8}, policies...};
+        const un::RowBatch<float, float> batch{{1, 2, 3, 4, 5, 6, 0, 1, 0, 1, 0, 1}, {1, 2}, columns};
+        trainer.step(batch, batch);
+        un::barrier(world);
+        const stand_in::Counts before = stand_in::counts();
+        un::barrier(world);
+        for (std::size_t i = 0; i < updates; ++i) trainer.step(batch, batch);
+        un::barrier(world);
+        if (world.rank() == 0) {
+            found = stand_in::counts();
+            found.bytes_to_host -= before.bytes_to_host;
+            found.bytes_to_device -= before.bytes_to_device;
+            found.copies_to_host -= before.copies_to_host;
+        }
+        un::barrier(world);
+    });
+    return found;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(device_bus)
+
+BOOST_AUTO_TEST_CASE(a_norm_is_read_once_an_update) {
+    const stand_in::Counts found = copied(un::ClipByNorm{.max_norm = 0.1});
+    BOOST_TEST(found.bytes_to_host == ranks * updates * parameters * 32);
+    BOOST_TEST(found.copies_to_host == static_cast<int>(ranks * updates));
+    BOOST_TEST(found.bytes_to_device == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_compression_on_the_host_carries_each_gradient_once_in_either_direction) {
+    const stand_in::Counts found = copied(un::OneBit{.block = 4});
+    BOOST_TEST(found.bytes_to_host == ranks * updates * columns * sizeof(float));
+    BOOST_TEST(found.bytes_to_device == ranks * updates * columns * sizeof(float));
+}
+
+BOOST_AUTO_TEST_CASE(a_compression_on_the_device_stays_there) {
+    const stand_in::Counts found = copied(un::Bf16Wire{});
+    BOOST_TEST(found.bytes_to_host == 0u);
+    BOOST_TEST(found.bytes_to_device == 0u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,156 @@
+// What a model on a device does not go with, by the rules that a Trainer asks; and at the end how many combinations ran.
+#include "chosen.hpp"
+#include "on_device.hpp"
+
+#include <unisono/compression/power_sgd.hpp>
+#include <unisono/guard/none.hpp>
+#include <unisono/reducer/parameter_server.hpp>
+#include <unisono/reproducible.hpp>
+#include <unisono/sharded.hpp>
+#include <unisono/sharding/automatic.hpp>
+#include <unisono/sharding/state.hpp>
+#include <unisono/update/asynchronous.hpp>
+#include <unisono/update/bounded_staleness.hpp>
+#include <unisono/update/delay_compensated.hpp>
+#include <unisono/update/diloco.hpp>
+#include <unisono/update/gossip.hpp>
+#include <unisono/update/hogwild.hpp>
+#include <unisono/update/local_steps.hpp>
+#include <unisono/update/streaming_diloco.hpp>
+
+#include <cstdio>
+
+namespace un = unisono;
+
+namespace {
+
+struct OnNccl {
+    un::DeviceSpan<float> parameters() { return {}; }
+    un::DeviceSpan<float> gradients() { return {}; }
+    cudaStream_t stream() { return {}; }
+};
+/// Looks at elements.
+struct OwnGuard : un::FiniteGuard {
+    static constexpr bool only_finite = false;
+};
+
+template <class ReducerT, class UpdateT, class ShardingT, class GuardT, class CompressionT, class SummationT>
+struct Given {
+    using Reducer = ReducerT;
+    using Update = UpdateT;
+    using Sharding = ShardingT;
+    using Guard = GuardT;
+    using Compression = CompressionT;
+    using Summation = SummationT;
+};
+
+/// The reason, or nothing. `ReducerGiven`: by the user.
+template <class P, bool ReducerGiven>
+std::string_view refusal() {
+    using Together = un::detail::Compatibility<typename P::Reducer, typename P::Update, typename P::Sharding,
+                                               typename P::Guard, un::Sgd>;
+    using Wire = un::detail::CompressionRules<typename P::Compression, typename P::Reducer, ReducerGiven,
+                                              typename P::Update, typename P::Sharding, typename P::Summation>;
+    using Trained = un::detail::ModelRules<OnNccl, typename P::Sharding, typename P::Update, typename P::Summation>;
+    using Device = un::detail::DeviceRules<un::Group<un::Nccl>, OnNccl, P>;
+    if constexpr (!Together::good) return Together::refusal;
+    else if constexpr (!Wire::good) return Wire::refusal;
+    else if constexpr (!Trained::good) return Trained::refusal;
+    else return Device::refusal;
+}
+
+int known = 0, refused = 0;
+
+template <class Reducer, class Update, class Sharding, class Guard, class Compression, class Summation,
+          bool ReducerGiven = !std::is_same_v<Reducer, un::NativeReducer>>
+void ask() {
+    ++known;
+    const std::string_view why =
+        refusal<Given<Reducer, Update, Sharding, Guard, Compression, Summation>, ReducerGiven>();
+    if (why.empty()) return;
+    ++refused;
+    ++unisono_matrix::counts().refused[std::string(why)];
+}
+
+/// Every one of the family with the defaults of the others, which shall go together or not.
+template <class... Policy>
+void shardings(int expected) {
+    refused = 0;
+    (ask<un::NativeReducer, un::Synchronous, Policy, un::FiniteGuard, un::NoCompression, un::PlainSums>(), ...);
+    BOOST_TEST(refused == expected);
+}
+template <class... Policy>
+void updates(int expected) {
+    refused = 0;
+    (ask<un::NativeReducer, Policy, un::Replicated, un::FiniteGuard, un::NoCompression, un::PlainSums>(), ...);
+    BOOST_TEST(refused == expected);
+}
+template <class... Policy>
+void reducers(int expected) {
+    refused = 0;
+    (ask<Policy, un::Synchronous, un::Replicated, un::FiniteGuard, un::NoCompression, un::PlainSums>(), ...);
+    (ask<Policy, un::Synchronous, un::Replicated, un::FiniteGuard, un::NoCompression, un::Reproducible>(), ...);
+    (ask<Policy, un::Synchronous, un::Replicated, un::FiniteGuard, un::NoCompression, un::NarrowReproducible>(), ...);
+    BOOST_TEST(refused == expected);
+}
+template <class... Policy>
+void guards(int expected) {
+    refused = 0;
+    (ask<un::NativeReducer, un::Synchronous, un::Replicated, Policy, un::NoCompression, un::PlainSums>(), ...);
+    BOOST_TEST(refused == expected);
+}
+template <class... Policy>
+void compressions(int expected) {
+    refused = 0;
+    (ask<un::NativeReducer, un::Synchronous, un::Replicated, un::FiniteGuard, Policy, un::PlainSums>(), ...);
+    BOOST_TEST(refused == expected);
+}
+template <class Sharding, class Reducer, class... Policy>
+void compressions_where_slices_have_owners(int expected) {
+    refused = 0;
+    (ask<Reducer, un::Synchronous, Sharding, un::FiniteGuard, Policy, un::PlainSums>(), ...);
+    BOOST_TEST(refused == expected);
+}
+
+struct Report {
+    Report() = default;
+    Report(const Report&) = delete;
+    Report& operator=(const Report&) = delete;
+    ~Report() {
+        int all = 0;
+        for (const auto& [reason, count] : unisono_matrix::counts().refused) all += count;
+        std::printf("policy matrix on devices: %d combinations ran, on 1, 2 or 4 ranks, and on the host to compare; "
+                    "%d were refused at compile time\n",
+                    unisono_matrix::counts().ran, all);
+        for (const auto& [reason, count] : unisono_matrix::counts().refused)
+            std::printf("  %3d refused: %s\n", count, reason.c_str());
+    }
+};
+
+} // namespace
+
+BOOST_TEST_GLOBAL_FIXTURE(Report);
+
+BOOST_AUTO_TEST_SUITE(device_refused)
+
+BOOST_AUTO_TEST_CASE(each_policy) {
+    reducers<un::NativeReducer, un::RingReducer, un::TreeReducer, un::HalvingDoublingReducer, un::AutomaticReducer,
+             un::HierarchicalReducer, un::ParameterServerReducer>(0);
+    guards<un::FiniteGuard, un::NoGuard>(0);
+    guards<OwnGuard>(1);
+    shardings<un::Replicated, un::StateSharding, unisono_matrix::EqualShards>(0);
+    shardings<un::AutomaticSharding, un::GradientSharding, un::ParameterSharding>(3);
+    updates<un::Synchronous, unisono_matrix::AgreeFirst>(0);
+    updates<un::LocalSteps, un::Diloco<>, un::Gossip, un::StreamingDiloco<>, un::Asynchronous, un::BoundedStaleness,
+            un::DelayCompensated, un::Hogwild>(8);
+    compressions<un::Bf16Wire, un::Fp16Wire, un::Int8Wire, un::Fp8Wire, un::OneBit, un::TopK, un::PowerSgd, un::Adasum>(
+        0);
+    compressions_where_slices_have_owners<un::StateSharding, un::NativeReducer, un::Bf16Wire, un::Fp16Wire>(0);
+    compressions_where_slices_have_owners<un::StateSharding, un::NativeReducer, un::Int8Wire, un::Fp8Wire, un::OneBit,
+                                          un::TopK, un::PowerSgd, un::Adasum>(6);
+    compressions_where_slices_have_owners<un::Replicated, un::ParameterServerReducer, un::Int8Wire, un::Fp8Wire,
+                                          un::OneBit, un::TopK, un::PowerSgd, un::Adasum>(6);
+    BOOST_TEST(known == 21 + 3 + 6 + 10 + 8 + 2 + 6 + 6);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
