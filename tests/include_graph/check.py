@@ -58,6 +58,7 @@ CONCEPT_HEADERS = {
 THIRD_PARTY = {
     "transport/libfabric": r"rdma/",
     "transport/mpi": r"mpi\.h$",
+    "transport/cuda": r"cuda",
     "transport/nccl": r"(nccl|cuda)",
     "arithmetic/thrust": r"(thrust|cuda|cub)",
     "trainer/thrust": r"thrust/",
