@@ -1,8 +1,8 @@
-# Defines unisono::nccl where NCCL 2.19 or newer and the CUDA runtime are there; where they are not, there is no such target, and that
-# is no error. No GPU and no nvcc are needed to compile and link. Included by this repository and by the installed package.
+# Defines unisono::nccl where NCCL 2.19 or newer and the CUDA runtime are there, and unisono::cuda where the latter is; where they are not,
+# there is no such target, and that is no error. No GPU and no nvcc are needed to compile and link. Included by this repository and by the installed package.
 #   UNISONO_NCCL_INCLUDE, UNISONO_NCCL_LIBRARY     another NCCL: the folder that holds nccl.h, and libnccl
 #   UNISONO_CUDART_INCLUDE, UNISONO_CUDART_LIBRARY another CUDA: the folder that holds cuda_runtime_api.h, and libcudart
-if(TARGET unisono::nccl)
+if(TARGET unisono::cuda)
     return()
 endif()
 set(unisono_cuda_hints ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda)
@@ -11,6 +11,15 @@ find_library(UNISONO_CUDART_LIBRARY cudart HINTS ${unisono_cuda_hints} PATH_SUFF
 find_path(UNISONO_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME ${unisono_cuda_hints} PATH_SUFFIXES include)
 find_library(UNISONO_NCCL_LIBRARY nccl HINTS ENV NCCL_HOME ${unisono_cuda_hints} PATH_SUFFIXES lib64 lib)
 mark_as_advanced(UNISONO_CUDART_INCLUDE UNISONO_CUDART_LIBRARY UNISONO_NCCL_INCLUDE UNISONO_NCCL_LIBRARY)
+# Sources of nvcc's combine by Thrust; it warns of what it takes for device code, and is none.
+set(unisono_nvcc_options "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-diag-suppress=554,780,20014>")
+if(UNISONO_CUDART_LIBRARY AND EXISTS "${UNISONO_CUDART_INCLUDE}/cuda_runtime_api.h")
+    add_library(unisono::cuda INTERFACE IMPORTED ${unisono_target_scope})
+    set_target_properties(unisono::cuda PROPERTIES
+        INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${UNISONO_CUDART_INCLUDE}"
+        INTERFACE_COMPILE_OPTIONS "${unisono_nvcc_options}"
+        INTERFACE_LINK_LIBRARIES "unisono::unisono;${UNISONO_CUDART_LIBRARY}")
+endif()
 if(EXISTS "${UNISONO_NCCL_INCLUDE}/nccl.h" AND UNISONO_NCCL_LIBRARY AND UNISONO_CUDART_LIBRARY
    AND EXISTS "${UNISONO_CUDART_INCLUDE}/cuda_runtime_api.h")
     file(STRINGS ${UNISONO_NCCL_INCLUDE}/nccl.h unisono_nccl_lines REGEX "^#define NCCL_(MAJOR|MINOR) ")
@@ -18,10 +27,9 @@ if(EXISTS "${UNISONO_NCCL_INCLUDE}/nccl.h" AND UNISONO_NCCL_LIBRARY AND UNISONO_
                          UNISONO_NCCL_VERSION "${unisono_nccl_lines}")
     if(UNISONO_NCCL_VERSION VERSION_GREATER_EQUAL 2.19)
         add_library(unisono::nccl INTERFACE IMPORTED ${unisono_target_scope})
-        # Sources of nvcc's combine by Thrust; it warns of what it takes for device code, and is none.
         set_target_properties(unisono::nccl PROPERTIES
             INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${UNISONO_NCCL_INCLUDE};${UNISONO_CUDART_INCLUDE}"
-            INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-diag-suppress=554,780,20014>"
+            INTERFACE_COMPILE_OPTIONS "${unisono_nvcc_options}"
             INTERFACE_LINK_LIBRARIES "unisono::unisono;${UNISONO_NCCL_LIBRARY};${UNISONO_CUDART_LIBRARY}")
     endif()
 endif()

@@ -233,6 +233,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_join) {
             un::all_reduce(world, on_device.span());
             if (data[999] != 3.0f || test::download(on_device.span())[999] != 9.0f)
                 throw std::runtime_error("wrong sum");
+            if (world.endpoint().network().connections() != 0) throw std::runtime_error("messages over sockets");
         });
     ends.expect_all(un::ErrorCode::none, {});
     const stand_in::Counts after = stand_in::counts();
@@ -261,6 +262,26 @@ BOOST_AUTO_TEST_CASE(small_data_of_the_host_go_by_messages) {
         })
         .expect_all(un::ErrorCode::none, {});
     BOOST_TEST((stand_in::take_calls() == std::vector<std::string>(2, "all_reduce")));
+}
+
+BOOST_AUTO_TEST_CASE(messages_leave_a_host_over_sockets_alone) {
+    const Clean clean;
+    const test::Variable said{"UNISONO_HOSTS", "a,b,a"};
+    const auto body = [](Group& world) {
+        const auto data = upload(world, std::vector<float>(100, 1.0f));
+        un::all_reduce(world, data.span());
+        std::vector<int> own(3, world.rank()), all(9);
+        un::all_gather(world, std::span<const int>(own), all, {}, un::DirectSchedule{});
+        if (test::download(data.span())[99] != 3.0f || all[8] != 2) throw std::runtime_error("wrong");
+        if (world.endpoint().network().connections() != (world.rank() == 1 ? 2u : 1u))
+            throw std::runtime_error("other connections");
+        if (world.rank() == 1) un::all_reduce(world, data.span(), un::Max{});
+        else un::all_reduce(world, data.span());
+    };
+    on_threads(3, body).expect_all(un::ErrorCode::mismatch, {"all_reduce(max)", "all_reduce(sum)"});
+    on_strangers(
+        3, [](un::ControlPlane control, int) { return joined(std::move(control)); }, body)
+        .expect_all(un::ErrorCode::mismatch, {"all_reduce(max)", "all_reduce(sum)"});
 }
 
 BOOST_AUTO_TEST_CASE(collectives_are_compared_now_and_then) {
@@ -422,6 +443,8 @@ BOOST_AUTO_TEST_CASE(communicators_of_the_programs_own) {
                     un::all_reduce(world, data);
                     un::all_reduce(world, data, un::Sum{}, un::RingSchedule{});
                     if (data[0] != 9.0f) throw std::runtime_error("wrong sum");
+                    if (world.endpoint().network().connections() != 0)
+                        throw std::runtime_error("messages over sockets");
                 }
                 // They are still the program's, and as good as before.
                 void* memory = nullptr;

@@ -8,6 +8,30 @@
 #define UNISONO_TEST_RANDOM_FAULTS 6
 #include "../group/faults.cpp"
 
+#ifdef UNISONO_TEST_ON_GPU
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+/// Without a GPU nothing can be tested, which is said once.
+struct NeedsGpu {
+    NeedsGpu() {
+        try {
+            std::printf("GPUs: %d, NCCL %s\n", unisono::detail::visible_devices(),
+                        unisono::detail::nccl_version_text(unisono::detail::loaded_nccl()).c_str());
+        } catch (const unisono::error& refused) {
+            std::printf("nothing was tested: %s\n", refused.what());
+            std::fflush(stdout);
+            std::_Exit(2);
+        }
+    }
+};
+BOOST_TEST_GLOBAL_FIXTURE(NeedsGpu);
+
+} // namespace
+#endif
+
 BOOST_AUTO_TEST_SUITE(nccl_laws)
 
 BOOST_AUTO_TEST_CASE(laws) {

@@ -10,7 +10,9 @@
 #include <unisono/nccl.hpp>
 #include <unisono/unisono.hpp>
 
+#ifndef UNISONO_TEST_TRANSPORT
 #define UNISONO_TEST_TRANSPORT unisono::Nccl
+#endif
 #include "support/joined.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -70,7 +72,10 @@ private:
     stand_in::Counts before_ = stand_in::counts();
 };
 #else
-struct Clean {};
+struct Clean {
+    Clean() {}
+    ~Clean() {}
+};
 #endif
 
 } // namespace test

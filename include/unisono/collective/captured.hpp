@@ -51,7 +51,7 @@ static_assert(collective_schedule<Replay>);
 /// What `capture` returns. Move-only; the group, and all memory that was used in the capture, outlive it. All ranks replay the same
 /// graphs in the same order, among the other operations that they start on devices: that is not compared, and a rank that does
 /// not leaves the others waiting until their deadline.
-template <streaming_transport Transport>
+template <enqueuing_transport Transport>
 class Captured {
 public:
     Captured(Captured&&) noexcept = default;
@@ -73,7 +73,7 @@ public:
 
 private:
     using Graph = decltype(std::declval<Transport&>().end_capture());
-    template <streaming_transport T, class Body>
+    template <enqueuing_transport T, class Body>
     friend Captured<T> capture(Group<T>& group, Body&& body);
 
     Captured(Group<Transport>& group, Graph graph)
@@ -94,7 +94,7 @@ private:
 /// Errors: bad_input (operations are in flight; data on the host, or a schedule of ours, whose buffers do not stay), refused (as CUDA
 /// says: a call that cannot be captured, such as to allocate memory), and what `body` throws. Any that comes from a capture which has
 /// begun ends the world, on all ranks: they may hold different halves of it.
-template <streaming_transport Transport, class Body>
+template <enqueuing_transport Transport, class Body>
 [[nodiscard]] Captured<Transport> capture(Group<Transport>& group, Body&& body) {
     detail::check_member(group);
     detail::Engine<Transport>& engine = group.engine();

@@ -11,6 +11,9 @@
 /// collectives of groups that they have in common in the same order. Done means that the device is done. Laws, shapes and
 /// errors are those of the collectives on memory of the host; determinism: by the library, what the library promises; by a schedule of
 /// ours, its bits.
+///
+/// Over a transport that moves bytes of the host (unisono/cuda.hpp) they are the host's collectives, through pinned memory in pieces:
+/// with the bits of the host's when those are cut into chunks of the same size.
 
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -64,7 +67,7 @@ StreamKernelFunction stream_kernel() {
 }
 
 /// Starts a request on memory of the device by the schedule that `family` offers, or by the library.
-template <Collective What, streaming_transport Transport, class Family>
+template <Collective What, enqueuing_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     request.stream.space = MemorySpace::device;
     schedule::TransportsOwn<What> agreed{.shape = group.shape(root)};
@@ -79,35 +82,67 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     return group.engine().start(group.context(), request);
 }
 
+/// The same through the host, in pieces: of the family's chunks where it says so, else of the transport's. By the native schedule as on the
+/// host, over messages; where those find peers' memory mapped: directly, whose bits are those of the mapped ones.
+template <Collective What, through_host_transport Transport, class Family>
+std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
+    static_assert(
+        !std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
+        "found: MappedSchedule or StagedSchedule on memory of a device. Required: NativeSchedule, or one over "
+        "messages. Why: peers see images of a few pieces at a time");
+    request.stream.space = MemorySpace::device;
+    request.stream.through_host = true;
+    request.chunk_bytes = group.endpoint().piece_bytes();
+    if constexpr (requires { family.chunk_bytes; })
+        if (family.chunk_bytes != 0) request.chunk_bytes = family.chunk_bytes;
+    const auto use = [&](const auto& schedule) {
+        request.plan = &group.plan(schedule);
+        return group.engine().start(group.context(), request);
+    };
+    if constexpr (!std::same_as<Family, NativeSchedule>) return use(schedule_of<What>(family, group.shape(root)));
+    else if constexpr (Transport::maps_peers) return use(schedule_of<What>(DirectSchedule{}, group.shape(root)));
+    else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all)
+        return choose_on_hosts<What>(group, family, request, root, use);
+    else return choose_on_equals<What>(group, family, request, root, use);
+}
+
 /// A family that makes the host's functions start on the device what they would start here.
 template <class Family>
 struct OnDevice {
     Family family;
-    StreamKernelFunction kernel = nullptr;
-    double weight = 1.0;
-    bool weighted = false;
+    StreamRequest stream = {};
 };
 
 template <Collective What, streaming_transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const OnDevice<Family>& device) {
-    request.stream.kernel = device.kernel;
-    request.stream.weight = device.weight;
-    request.stream.weighted = device.weighted;
+    request.stream = device.stream;
     return start_on_device<What>(group, request, root, device.family);
 }
 
-template <Collective What, class T, class Op, class Family>
-OnDevice<Family> on_device(const Family& family) {
-    return {.family = family, .kernel = stream_kernel<What, Family, T, Op>()};
+template <Collective What, streaming_transport Transport, class T, class Op, class Family>
+OnDevice<Family> on_device(const Group<Transport>&, const Family& family) {
+    OnDevice<Family> made{.family = family};
+    if constexpr (enqueuing_transport<Transport>) made.stream.kernel = stream_kernel<What, Family, T, Op>();
+    return made;
 }
 
-/// Each rank's part of the whole, if the weights are not all zero.
+/// The sum of all ranks' weights.
 template <streaming_transport Transport>
-double share_of_weights(Group<Transport>& group, const WeightedMean& op) {
+double sum_of_weights(Group<Transport>& group, const WeightedMean& op) {
     op.check();
     double all = op.weight;
     all_reduce(group, std::span<double>(&all, 1));
-    return all == 0.0 ? 0.0 : op.weight / all;
+    return all;
+}
+
+template <floating_element T>
+void weigh_image(std::byte* image, std::size_t count, double by) {
+    const std::span<T> all(reinterpret_cast<T*>(image), count);
+    scale(all, std::span<const T>(all), by);
+}
+template <floating_element T>
+void divide_image(std::byte* image, std::size_t count, double by) {
+    if (by != 0.0) divide(std::span(reinterpret_cast<T*>(image), count), by);
 }
 
 } // namespace detail
@@ -128,7 +163,7 @@ template <element T, streaming_transport Transport>
 /// allocate_on_device). Collective. Not cleared. Law: in a collective of this group all ranks give the same part of it, from the
 /// same element on. It is for what lives as long as the group: it is freed when that has ended, however soon it is let go of.
 /// Errors, on all ranks: bad_input (counts differ, too many bytes), refused (no memory); timeout.
-template <element T, streaming_transport Transport>
+template <element T, enqueuing_transport Transport>
 [[nodiscard]] DeviceMemory<T> allocate_windows(Group<Transport>& group, std::size_t count) {
     detail::check_member(group);
     std::size_t bytes = 0;
@@ -191,13 +226,13 @@ template <streaming_transport Transport, class In, arithmetic_element T, class O
         "the library multiplies by a rank's part of all weights, which must be known first");
     detail::check_member(group);
     detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
-    const auto how = detail::on_device<Collective::all_reduce, T, Op>(family);
+    const auto how = detail::on_device<Collective::all_reduce, Transport, T, Op>(group, family);
     return group.handle(
         detail::start_all_reduce(group, static_cast<const T*>(in.data()), out.data(), in.size(), op, how));
 }
 
 /// out = the reduction of all ranks' in, on the device, on every rank. WeightedMean: the library multiplies by weight / sum of
-/// weights, rounded to the element's type, and adds (PreMulSum); so its bits are not those of the host.
+/// weights, rounded to the element's type, and adds (PreMulSum); so its bits are not those of the host, which they are through the host.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
     requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
 void all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, const Op& op = {},
@@ -205,9 +240,17 @@ void all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, c
     if constexpr (std::same_as<Op, WeightedMean>) {
         detail::check_member(group);
         detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
-        auto how = detail::on_device<Collective::all_reduce, T, Op>(family);
-        how.weight = detail::share_of_weights(group, op);
-        how.weighted = true;
+        auto how = detail::on_device<Collective::all_reduce, Transport, T, Op>(group, family);
+        const double all = detail::sum_of_weights(group, op);
+        if constexpr (enqueuing_transport<Transport>) {
+            how.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its part of the whole
+            how.stream.weighted = true;
+        } else {
+            how.stream.weight = op.weight;
+            how.stream.divisor = all;
+            how.stream.weigh = &detail::weigh_image<T>;
+            how.stream.divide = &detail::divide_image<T>;
+        }
         detail::OperationRequest request = detail::request_for(static_cast<const T*>(in.data()), out.data());
         request.partition = detail::Partition::vector(in.size());
         request.count = in.size();
@@ -236,8 +279,8 @@ template <streaming_transport Transport, arithmetic_element T, class Op = Sum, c
 template <streaming_transport Transport, element T, class Family = NativeSchedule>
 [[nodiscard]] Operation start_broadcast(Group<Transport>& group, DeviceSpan<T> data, int root,
                                         const Family& family = {}) {
-    return group.handle(detail::start_broadcast(group, detail::unread(data), root,
-                                                detail::on_device<Collective::broadcast, T, Sum>(family)));
+    return group.handle(detail::start_broadcast(
+        group, detail::unread(data), root, detail::on_device<Collective::broadcast, Transport, T, Sum>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, element T, class Family = NativeSchedule>
@@ -251,7 +294,8 @@ template <streaming_transport Transport, class In, arithmetic_element T, class O
 [[nodiscard]] Operation start_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int root,
                                      const Op& op = {}, const Family& family = {}) {
     return group.handle(detail::start_reduce(group, std::span<const T>(detail::unread(in)), detail::unread(out), root,
-                                             op, detail::on_device<Collective::reduce, T, Op>(family)));
+                                             op,
+                                             detail::on_device<Collective::reduce, Transport, T, Op>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
@@ -267,9 +311,9 @@ template <streaming_transport Transport, class In, arithmetic_element T, class O
 [[nodiscard]] Operation
     start_reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, const Op& op = {},
                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.handle(detail::start_reduce_scatter(group, std::span<const T>(detail::unread(all)),
-                                                     detail::unread(mine), counts, op,
-                                                     detail::on_device<Collective::reduce_scatter, T, Op>(family)));
+    return group.handle(
+        detail::start_reduce_scatter(group, std::span<const T>(detail::unread(all)), detail::unread(mine), counts, op,
+                                     detail::on_device<Collective::reduce_scatter, Transport, T, Op>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
@@ -284,8 +328,9 @@ template <streaming_transport Transport, class In, element T, class Family = Nat
     requires std::same_as<std::remove_const_t<In>, T>
 [[nodiscard]] Operation start_all_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all,
                                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.handle(detail::start_all_gather(group, std::span<const T>(detail::unread(mine)), detail::unread(all),
-                                                 counts, detail::on_device<Collective::all_gather, T, Sum>(family)));
+    return group.handle(
+        detail::start_all_gather(group, std::span<const T>(detail::unread(mine)), detail::unread(all), counts,
+                                 detail::on_device<Collective::all_gather, Transport, T, Sum>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
@@ -302,7 +347,7 @@ template <streaming_transport Transport, class In, element T, class Family = Nat
                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
     return group.handle(detail::start_rooted_blocks<Collective::gather>(
         group, static_cast<const T*>(mine.data()), all.data(), mine.size(), all.size(), counts, root,
-        detail::on_device<Collective::gather, T, Sum>(family)));
+        detail::on_device<Collective::gather, Transport, T, Sum>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
@@ -319,7 +364,7 @@ template <streaming_transport Transport, class In, element T, class Family = Nat
                                       std::span<const std::size_t> counts = {}, const Family& family = {}) {
     return group.handle(detail::start_rooted_blocks<Collective::scatter>(
         group, static_cast<const T*>(all.data()), mine.data(), mine.size(), all.size(), counts, root,
-        detail::on_device<Collective::scatter, T, Sum>(family)));
+        detail::on_device<Collective::scatter, Transport, T, Sum>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
@@ -335,9 +380,9 @@ template <streaming_transport Transport, class In, element T, class Family = Nat
 [[nodiscard]] Operation start_all_to_all(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
                                          std::span<const std::size_t> send_counts = {},
                                          std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
-    return group.handle(detail::start_all_to_all(group, std::span<const T>(detail::unread(in)), detail::unread(out),
-                                                 send_counts, receive_counts,
-                                                 detail::on_device<Collective::all_to_all, T, Sum>(family)));
+    return group.handle(detail::start_all_to_all(
+        group, std::span<const T>(detail::unread(in)), detail::unread(out), send_counts, receive_counts,
+        detail::on_device<Collective::all_to_all, Transport, T, Sum>(group, family)));
 }
 /// The same; waits.
 template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>

@@ -9,10 +9,10 @@
 #include "unisono/core/list.hpp"
 #include "unisono/group/engine_base.hpp"
 #include "unisono/group/lanes.hpp"
-#include "unisono/group/local_steps.hpp"
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
+#include "unisono/group/staged_lanes.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -254,11 +254,11 @@ private:
         if (operation.next_lane == 0) begin_lanes(operation);
         for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) {
             LaneState& lane = operation.slots[slot];
-            while (lane.active && lane.outstanding == 0) {
+            while (lane.active && lane.outstanding == 0 && own_.is_here(transport_, operation, lane)) {
                 if (!issue_round(index, operation, slot, lane)) break;
                 if (lane.outstanding != 0) break;
                 moved_ = true;
-                finish_round(operation, lane);
+                own_.finish(transport_, operation, lane);
             }
         }
         if (operation.lanes_done == operation.lanes && own_.done(transport_, operation)) finish(index, operation);

@@ -99,7 +99,7 @@ public:
         Group made(engine_);
         made.set_context(id, new_rank, ranks, std::move(members));
         made.context_->timeout = context_->timeout;
-        if constexpr (streaming_transport<Transport>) open_on_device(id, colour, new_rank);
+        if constexpr (enqueuing_transport<Transport>) open_on_device(id, colour, new_rank);
         return made;
     }
 
@@ -245,7 +245,7 @@ private:
     /// Where boards are given, it gives this rank's part of one back in the end.
     [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id) {
         std::shared_ptr<detail::GroupContext> made;
-        if constexpr (streaming_transport<Transport>) {
+        if constexpr (enqueuing_transport<Transport>) {
             made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
                 if (done->id != world_id && done->size() != 0) engine->endpoint().close_group(done->id);
                 delete done;

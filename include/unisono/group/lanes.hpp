@@ -83,7 +83,9 @@ inline void begin_lane(OperationState& operation, LaneState& lane) {
 
 /// Gives every lane slot its first lane, and scratch for the largest of them, which is lane 0.
 inline void begin_lanes(OperationState& operation) {
-    operation.slots_used = std::min(operation.lanes, OperationState::lanes_at_once);
+    operation.slots_used =
+        std::min(operation.lanes, operation.request.stream.through_host ? OperationState::images_at_once
+                                                                        : OperationState::lanes_at_once);
     if (operation.slots.size() < operation.slots_used) operation.slots.resize(operation.slots_used);
     if (!operation.point_to_point && operation.request.plan->scratch_slots() != 0) {
         const EvenSplit first = operation.input_partition.lane(0);

@@ -75,7 +75,7 @@ public:
 private:
     template <transport Transport>
     friend class Group;
-    template <streaming_transport Transport>
+    template <enqueuing_transport Transport>
     friend class Captured;
 
     Operation(detail::EngineBase& engine, std::uint32_t index, nanoseconds timeout)

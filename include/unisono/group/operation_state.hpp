@@ -29,6 +29,11 @@ struct StreamRequest {
     StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
     double weight = 1.0;
     const void* graph = nullptr; ///< to be launched, in place of all that
+    /// In place of all that: by the host's schedules, lane by lane through images of the host's (group/staged_lanes.hpp).
+    bool through_host = false;
+    double divisor = 1.0; ///< of a weighted mean: the sum of all weights
+    void (*weigh)(std::byte* image, std::size_t count, double by) = nullptr;  ///< what has arrived,
+    void (*divide)(std::byte* image, std::size_t count, double by) = nullptr; ///< and what leaves
 };
 
 /// What a collective asks of the executor. Made for each call, so it is small.
@@ -96,7 +101,16 @@ struct OperationState {
     static constexpr std::size_t state_capacity = 64;
     static constexpr std::uint32_t most_lanes = 1024;
     static constexpr std::uint32_t lanes_at_once = 8;
+    static constexpr std::uint32_t images_at_once =
+        3; ///< lanes of memory of a device: one comes, one is summed, one goes
     static constexpr std::uint32_t no_companion = 0xffffffffu;
+
+    /// Where lanes of memory of a device lie in the host's: each slot has its part of the input's image, and of the output's.
+    struct Images {
+        std::size_t input = 0;  ///< elements of a slot's part
+        std::size_t output = 0; ///< the same
+        std::size_t stride = 0; ///< from one block's piece to the next one's, where blocks are cut
+    };
 
     using Finish = void (*)(OperationState&, const OperationState* companion);
 
@@ -125,7 +139,8 @@ struct OperationState {
     std::size_t scratch_bytes = 0; ///< of each slot
     bool done = false;
     bool point_to_point = false;
-    bool crowded = false;  ///< by the board's crowded line
+    bool crowded = false; ///< by the board's crowded line
+    Images images;
     bool straight = false; ///< over mapped memory in one lane with all steps at hand: run from the first to the last
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
@@ -138,9 +153,10 @@ struct OperationState {
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
         return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
                request.element == next.element && request.reduction.kind == next.reduction.kind &&
-               request.total_bytes == next.total_bytes && request.chunk_bytes == next.chunk_bytes &&
-               request.partition == next.partition && request.input_counts.empty() && next.input_counts.empty() &&
-               request.output_counts.empty() && next.output_counts.empty();
+               request.stream.through_host == next.stream.through_host && request.total_bytes == next.total_bytes &&
+               request.chunk_bytes == next.chunk_bytes && request.partition == next.partition &&
+               request.input_counts.empty() && next.input_counts.empty() && request.output_counts.empty() &&
+               next.output_counts.empty();
     }
 
     /// The memory and the operation of a request that this is cut for.
@@ -180,10 +196,23 @@ struct OperationState {
             }
         } else if (blocks.where == schedule::Buffer::posted) {
             found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
+        } else if (request.stream.through_host) {
+            found.begin = image_begin(lane, blocks, found.begin);
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);
         }
         return found;
+    }
+
+    /// Where blocks of a lane lie in the image that their buffer has, `begin` being where they lie in the buffer.
+    [[nodiscard]] std::size_t image_begin(const LaneState& lane, const schedule::Blocks& blocks,
+                                          std::size_t begin) const {
+        const Partition& cut = partition(blocks.where);
+        const auto slot = static_cast<std::size_t>(&lane - slots.data());
+        const std::size_t image = slot * (blocks.where == schedule::Buffer::output ? images.output : images.input);
+        if (cut.is_vector()) return image + begin - cut.vector_lane(lane.lane).begin;
+        if (holds_one_block(blocks.where)) return image;
+        return image + (lanes == 1 ? begin : blocks.first * images.stride);
     }
 
     [[nodiscard]] StepExtent extents_of(const LaneState& lane, const schedule::Step& step) const {

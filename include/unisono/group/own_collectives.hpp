@@ -9,6 +9,7 @@
 /// - a device's stream can be aborted, so it is given its work as the operation starts, and the messages travel meanwhile
 ///   (group/stream_runs.hpp).
 
+#include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <concepts>
@@ -70,8 +71,23 @@ inline OwnCollective own_collective_of(const OperationState& operation) {
     return call;
 }
 
+/// Where lanes need nothing but their messages.
+class WholeLanes {
+public:
+    /// Whether what a lane reads is there, and what it wrote before is where it belongs.
+    template <class Transport>
+    [[nodiscard]] static constexpr bool is_here(Transport&, OperationState&, LaneState&) {
+        return true;
+    }
+    /// A lane's round is over.
+    template <class Transport>
+    static void finish(Transport&, OperationState& operation, LaneState& lane) {
+        finish_round(operation, lane);
+    }
+};
+
 /// Where there is no stream that others could wait for.
-class WithoutStreams {
+class WithoutStreams : public WholeLanes {
 public:
     template <class Transport>
     [[nodiscard]] bool follow(Transport&, const OperationState&, void*) {
@@ -92,6 +108,7 @@ public:
 };
 
 template <has_own_collectives Transport>
+    requires(!requires { requires Transport::streams; })
 class OwnRuns<Transport> : public WithoutStreams {
 public:
     void begin(Transport& transport, GroupContext&, OperationState& operation) {

@@ -100,6 +100,16 @@ public:
         return {};
     }
 
+    /// A lane's elements, where lanes are parts of a vector.
+    [[nodiscard]] Extent vector_lane(std::uint32_t index) const { return lane_split_.range(index, 1); }
+    [[nodiscard]] bool is_vector() const { return kind_ == Kind::vector; }
+    /// The most elements that a lane has: of the vector, or of a block.
+    [[nodiscard]] std::size_t largest_piece() const {
+        if (kind_ == Kind::vector) return lane_split_.largest();
+        const std::size_t whole = largest_block({});
+        return lanes_ == 1 ? whole : EvenSplit(whole, lanes_, split_unit(whole, lanes_, element_bytes_)).largest();
+    }
+
     /// Where a block begins, all lanes taken together; a buffer that holds just one block begins there.
     [[nodiscard]] std::size_t block_begin(std::uint32_t block) const {
         return kind_ == Kind::uniform ? block * count_ : kind_ == Kind::table ? offsets_[block] : 0;

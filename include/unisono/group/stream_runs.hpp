@@ -16,8 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <streaming_transport Transport>
-class OwnRuns<Transport> {
+template <enqueuing_transport Transport>
+class OwnRuns<Transport> : public WholeLanes {
 public:
     /// Makes the operation's program and hands it over. What cannot be had (memory) is the world's fault, too.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {

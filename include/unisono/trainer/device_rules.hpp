@@ -84,7 +84,8 @@ struct DeviceOfPolicies<World, Model, Policies> {
     static_assert(
         Rules::has_device,
         "unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport "
-        "has no streams. Required: Group<Nccl>, or the model as DeviceModel. Why: its gradients are summed "
+        "has no streams. Required: Group<Nccl> or Group<Cuda<...>>, or the model as DeviceModel. Why: its gradients "
+        "are summed "
         "where they are.");
     static_assert(Rules::has_stream,
                   "unisono::Trainer: found a model on a device without stream(). Required: the stream on which it "

@@ -4,7 +4,7 @@
 /// CUDA's part in batches that are copied ahead (data/device_rows.hpp): pinned memory, memory of the device, a stream and events.
 
 #include "unisono/core/time.hpp"
-#include "unisono/transport/nccl_api.hpp"
+#include "unisono/transport/cuda_api.hpp"
 
 #include <chrono>
 #include <cstddef>

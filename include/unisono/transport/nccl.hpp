@@ -5,20 +5,20 @@
 /// will do).
 ///
 /// Two ways between ranks. What lies on devices goes over NCCL: native collectives, and our own schedules by its sends and
-/// receives, in the order of one stream. What lies on hosts goes over sockets, message by message, as over Tcp; but native
-/// collectives from `NcclOptions::staged_bytes` on go through pinned memory and the device. With each collective that NCCL runs (or
-/// with some: `NcclOptions::check_every`) go ceil(log2 p) empty messages, by which ranks find out that they do different things, or who is missing.
+/// receives, in the order of one stream. What lies on hosts goes message by message as over Hosts<Tcp>: by shared memory within a
+/// host and by sockets between hosts; but native collectives from `NcclOptions::staged_bytes` on go through pinned memory and the
+/// device. With each collective that NCCL runs (or with some: `NcclOptions::check_every`) go ceil(log2 p) empty messages, by which
+/// ranks find out that they do different things, or who is missing.
 ///
 /// NCCL's communicators do not block here, and are looked after: what it says asynchronously, and what others say, ends a wait
 /// by an abort.
 
 #include "unisono/launch/host.hpp"
-#include "unisono/transport/framed_endpoint.hpp"
+#include "unisono/transport/hosts.hpp"
 #include "unisono/transport/memory_channel.hpp"
 #include "unisono/transport/nccl_device.hpp"
 #include "unisono/transport/nccl_options.hpp"
 #include "unisono/transport/nccl_places.hpp"
-#include "unisono/transport/tcp_wire.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -35,9 +35,9 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Threads of one process as ranks: they see the same devices, and whoever comes first makes NCCL's number for them.
-class NcclWorld : public NetworkWorld {
+class NcclWorld : public HostsWorld {
 public:
-    explicit NcclWorld(int size) : NetworkWorld(size) {}
+    explicit NcclWorld(int size) : HostsWorld(size) {}
 
     [[nodiscard]] const NcclCard& card(const NcclOptions& options, bool shares) {
         const std::lock_guard lock(mutex_);
@@ -61,34 +61,30 @@ inline bool devices_are_shared(const Environment& environment) {
 /// where a launcher has started processes, or by `adopt(communicator, stream)` where the program has NCCL already (unisono/nccl.hpp).
 ///
 /// Errors: refused, within a second, where there is no device or not enough of them, NCCL is older than its headers, or ranks
-/// differ in it; afterwards those of Tcp, and what NCCL reports: peer_lost where it says that another rank is the cause, else
+/// differ in it; afterwards those of Hosts<Tcp>, and what NCCL reports: peer_lost where it says that another rank is the cause, else
 /// aborted.
-class Nccl : public detail::FramedEndpoint<detail::TcpWire> {
-    using Base = detail::FramedEndpoint<detail::TcpWire>;
+class Nccl : public Hosts<Tcp> {
+    using Base = Hosts<Tcp>;
 
 public:
     static constexpr std::string_view name = "nccl";
     static constexpr bool streams = true; ///< see transport/stream_call.hpp
     using Options = NcclOptions;
     using World = detail::NcclWorld;
-    // Of messages: see Tcp.
-    static constexpr std::size_t exchange_bytes = 16384;
-    static constexpr std::size_t chunk_bytes = 1048576;
 
     Nccl() : Nccl(std::make_shared<World>(1), 0) {}
     /// A rank of a world of threads; waits for the others. Errors: refused, bad_input, timeout.
     Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options = {})
         : Nccl(shared, rank, options.with(Environment::of_process()), Threads{}) {}
-    /// A rank that listens already, and whose device and communicator are ready.
-    Nccl(const std::shared_ptr<detail::NetworkWorld>& shared, int rank, detail::TcpEntrance entrance,
-         std::shared_ptr<detail::NcclDevice> device, const NcclOptions& all)
-        : FramedEndpoint(shared, rank, announced(shared, rank, std::move(entrance))), device_(std::move(device)),
-          staged_bytes_(all.staged_bytes), check_every_(all.check_every) {}
+    /// A rank that exchanges messages already, and whose device and communicator are ready.
+    Nccl(Hosts<Tcp> messages, std::shared_ptr<detail::NcclDevice> device, const NcclOptions& all)
+        : Hosts(std::move(messages)), device_(std::move(device)), staged_bytes_(all.staged_bytes),
+          check_every_(all.check_every) {}
     Nccl(Nccl&&) noexcept = default;
     Nccl& operator=(Nccl&&) = delete;
     ~Nccl() {
-        if (device_ == nullptr || !shared_world()->is_here()) return;
-        shared_world()->report_unwinding(rank()); // first: the others may wait for this rank's device
+        if (device_ == nullptr || !world().is_here()) return;
+        world().report_unwinding(rank()); // first: the others may wait for this rank's device
         if (first_fault() != nullptr) device_->abort(abort_within);
         else device_->close(close_within);
     }
@@ -102,8 +98,8 @@ public:
     [[nodiscard]] std::size_t staged_bytes() const { return staged_bytes_; }
     /// After how many collectives by NCCL the ranks compare what they have started.
     [[nodiscard]] int check_every() const { return check_every_; }
-    /// Where this rank listens for messages of the host's.
-    [[nodiscard]] std::string address() const { return wire().address(); }
+    /// Where this rank listens for messages of other hosts.
+    [[nodiscard]] std::string address() const { return network().address(); }
 
     // --- the host's side ------------------------------------------------------------------------------------------------
 
@@ -117,12 +113,15 @@ public:
     /// What goes on on the device wakes nobody: it is asked again.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (device_->is_quiet()) Base::idle(attempt, until);
-        else detail::idle_on_host(shared_world()->more_ranks_than_cores(), attempt, until);
+        else detail::idle_on_host(world().more_ranks_than_cores(), attempt, until);
     }
     void abort(const Fault& fault) {
         Base::abort(fault);
         device_->abort(abort_within);
     }
+    /// The program's memory is as good as any other: what peers do not see is copied once.
+    bool reaches(const void*, std::size_t) const = delete;
+
     [[nodiscard]] std::string describe(int peer) const {
         const std::string where = Base::describe(peer);
         const std::string& why = device_->failure();
@@ -131,15 +130,7 @@ public:
 
     /// Pinned memory of the host: collectives on it need no copy more. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        const detail::CudaDeviceGuard here(device_->ordinal());
-        void* made = nullptr;
-        detail::check_cuda(cudaMallocHost(&made, bytes == 0 ? 1 : bytes), "cudaMallocHost");
-        auto* const data = static_cast<std::byte*>(made);
-        device_->pinned().add(data, bytes);
-        return {data, [ranges = device_->shared_pinned()](std::byte* one) {
-                    ranges->drop(one);
-                    static_cast<void>(cudaFreeHost(one));
-                }};
+        return detail::allocate_pinned(device_->ordinal(), device_->shared_pinned(), bytes);
     }
     /// Memory of the device, from ncclMemAlloc, registered with the communicator. Not cleared. To free it waits for all that the
     /// device does. Errors: refused.
@@ -175,10 +166,10 @@ public:
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
     /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
     void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
-        copy(to, from, bytes, cudaMemcpyDeviceToHost, theirs);
+        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);
     }
     void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
-        copy(to, from, bytes, cudaMemcpyHostToDevice, theirs);
+        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
     }
 
     // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
@@ -226,38 +217,27 @@ public:
                                     const NcclOptions& options);
 
 private:
-    void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind which, cudaStream_t theirs) {
-        if (bytes == 0) return;
-        const detail::CudaDeviceGuard here(device_->ordinal());
-        detail::check_cuda(cudaMemcpyAsync(to, from, bytes, which, theirs), "cudaMemcpyAsync");
-        detail::check_cuda(cudaStreamSynchronize(theirs), "cudaStreamSynchronize");
-    }
-
     struct Threads {};
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
     static constexpr std::chrono::nanoseconds close_within = std::chrono::seconds(10);
     static constexpr nanoseconds begins_within = 120'000'000'000; ///< of threads
     static constexpr nanoseconds told_within = 1'000'000'000;     ///< by the control plane, of what NCCL noticed first
 
-    Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
-        : Nccl(shared, rank,
-               shared->size() == 1 ? detail::TcpEntrance{} : detail::open_entrance(options.network, false),
-               begin_thread(*shared, rank, options), options) {
+    /// A thread, whose device has begun.
+    Nccl(const std::shared_ptr<World>& shared, int rank, std::shared_ptr<detail::NcclDevice> device,
+         const NcclOptions& options)
+        : Nccl(Hosts(shared, rank, {.network = options.network}), std::move(device), options) {
         try {
-            wait_for_world(*shared, rank, *device_, steady_now() + begins_within);
+            wait_for_world(*shared->network(), rank, *device_, steady_now() + begins_within);
         } catch (const error& failed) {
             if (failed.why().rank == rank) throw;
             // Another rank's fault, which comes to light in the first call, as if it had come a moment later.
         }
     }
+    Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
+        : Nccl(shared, rank, begin_thread(*shared, rank, options), options) {}
 
-    static detail::TcpWire announced(const std::shared_ptr<detail::NetworkWorld>& shared, int rank,
-                                     detail::TcpEntrance entrance) {
-        const std::string address = entrance.address().text();
-        detail::TcpWire wire(shared, rank, std::move(entrance));
-        shared->publish(rank, address);
-        return wire;
-    }
+    [[nodiscard]] detail::NetworkWorld& world() const { return *network().shared_world(); }
 
     static std::shared_ptr<detail::NcclDevice> begin_thread(World& world, int rank, const NcclOptions& options) {
         const bool shares = detail::devices_are_shared(Environment::of_process());

@@ -6,10 +6,10 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/transport/cuda_memory.hpp"
 #include "unisono/transport/nccl_calls.hpp"
 #include "unisono/transport/nccl_communicator.hpp"
 #include "unisono/transport/nccl_graph.hpp"
-#include "unisono/transport/nccl_memory.hpp"
 #include "unisono/transport/stream_call.hpp"
 
 #include <chrono>

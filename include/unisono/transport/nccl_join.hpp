@@ -4,13 +4,13 @@
 /// Processes that have met, or that share a communicator of NCCL's, become the ranks of a world over NCCL.
 
 #include "unisono/launch/rendezvous.hpp"
+#include "unisono/transport/hosts_join.hpp"
 #include "unisono/transport/nccl.hpp"
-#include "unisono/transport/network_join.hpp"
+#include "unisono/transport/tcp_join.hpp"
 
 #include <cstring>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,20 +28,6 @@ std::vector<NcclCard> gather_cards(Control& control, const NcclCard& mine, nanos
             refuse_places(rank, concat({"rank ", rank, " runs another version of the library"}));
     }
     return cards;
-}
-
-/// The world of messages between hosts, and where this rank listens in it.
-template <control_plane Control>
-std::pair<std::shared_ptr<NetworkWorld>, TcpEntrance> join_messages(Control control, nanoseconds deadline,
-                                                                    const TcpOptions& options) {
-    const bool alone = control.size() == 1;
-    TcpEntrance entrance;
-    auto world = join_network(std::move(control), deadline, [&](bool other_hosts) {
-        if (alone) return std::string();
-        entrance = open_entrance(options, other_hosts);
-        return entrance.address().text();
-    });
-    return {std::move(world), std::move(entrance)};
 }
 
 /// A few words between ranks that have nothing in common but a communicator.
@@ -134,7 +120,8 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
         detail::card_of_process(detail::host_number(), all, detail::devices_are_shared(environment));
     const std::vector<detail::NcclCard> cards = detail::gather_cards(control, mine, deadline);
     const std::vector<int> places = detail::place_ranks(cards);
-    auto [world, entrance] = detail::join_messages(std::move(control), deadline, all.network);
+    Hosts<Tcp> messages = Hosts<Tcp>::join(std::move(control), deadline, {.network = all.network});
+    const std::shared_ptr<detail::NetworkWorld> world = messages.network().shared_world();
     std::shared_ptr<detail::NcclDevice> device;
     try {
         device = begin_device(places[static_cast<std::size_t>(rank)], world->size(), cards[0].id, rank);
@@ -145,7 +132,7 @@ Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& option
         world->abort(rank, fault);
         throw error(fault);
     }
-    Nccl made(world, rank, std::move(entrance), device, all);
+    Nccl made(std::move(messages), device, all);
     wait_for_world(*world, rank, *device, deadline);
     return made;
 }
@@ -180,9 +167,9 @@ inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chron
                 throw error(ErrorCode::refused,
                             "adopt: NcclOptions::staged_bytes or check_every differs between ranks");
         }
-        auto [world, entrance] = join_messages(std::move(control), until, all.network);
+        Hosts<Tcp> messages = Hosts<Tcp>::join(std::move(control), until, {.network = all.network});
         device->begin_world(std::move(own));
-        return {world, rank, std::move(entrance), device, all};
+        return {std::move(messages), device, all};
     } catch (...) {
         if (own.exists()) NcclCommunicator::abort({&own}, abort_within);
         throw;

@@ -4,7 +4,7 @@
 /// Which device each rank has: pure functions of what the ranks say of their machines, so that all of them come to the same answer, or
 /// to the same error.
 
-#include "unisono/launch/wire.hpp"
+#include "unisono/transport/cuda_places.hpp"
 #include "unisono/transport/nccl_api.hpp"
 #include "unisono/transport/nccl_options.hpp"
 
@@ -38,12 +38,7 @@ inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, 
                   .check_every = static_cast<std::uint32_t>(options.check_every)};
     try {
         card.loaded = loaded_nccl();
-        const int count = visible_devices();
-        for (int device = 0; device < count; ++device) {
-            char place[32] = {};
-            check_cuda(cudaDeviceGetPCIBusId(place, sizeof place, device), "cudaDeviceGetPCIBusId");
-            card.devices.emplace_back(place);
-        }
+        card.devices = devices_of_process();
         check_nccl(ncclGetUniqueId(&card.id), "ncclGetUniqueId");
     } catch (const error& failed) {
         card.problem = failed.why().message;
@@ -81,28 +76,6 @@ inline bool read(const Blob& blob, NcclCard& card) {
     const std::string id = in.text();
     if (!in.good() || id.size() != sizeof card.id.internal) return false;
     std::memcpy(card.id.internal, id.data(), id.size());
-    return true;
-}
-
-[[noreturn, gnu::cold]] inline void refuse_places(std::size_t rank, const std::string& why) {
-    throw error(Fault{.code = ErrorCode::refused,
-                      .rank = static_cast<int>(rank),
-                      .peer = -1,
-                      .operation = "join",
-                      .sequence = 0,
-                      .message = why});
-}
-
-/// Where the ranks of a host see one device each, and each another one: as launchers do that give every process its own.
-inline bool each_sees_its_own(const std::vector<NcclCard>& cards, std::uint64_t host) {
-    std::vector<std::string> seen;
-    for (const NcclCard& card : cards) {
-        if (card.host != host) continue;
-        if (card.devices.size() != 1) return false;
-        for (const std::string& other : seen)
-            if (other == card.devices[0]) return false;
-        seen.push_back(card.devices[0]);
-    }
     return true;
 }
 

@@ -54,8 +54,9 @@
 ///   (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
 /// - libfabric: the same over whatever network libfabric has a provider for; needs that library.
 /// - mpi: ranks of an MPI communicator, over its point-to-point messages.
-/// - nccl: ranks that have a GPU each, over NCCL; what lies on hosts over sockets.
 /// - hosts: shared memory between the ranks of a host, and one of these networks between hosts.
+/// - nccl: ranks that have a GPU each, over NCCL; what lies on hosts as over hosts, with sockets.
+/// - cuda: ranks that have a GPU each, over any of the others, through memory of the host.
 /// - simulated: virtual time, one rank at a time.
 /// - any: one of those that map peers, chosen at run time.
 

@@ -200,6 +200,7 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     const Lock lock(state().mutex);
     if (state().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
+    if (bytes > state().behaviour.pinned) return cudaErrorMemoryAllocation;
     *memory = std::malloc(bytes);
     if (*memory == nullptr) return cudaErrorMemoryAllocation;
     state().pinned[*memory] = bytes;
@@ -224,6 +225,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpy
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
     const Lock lock(state().mutex);
+    if (!state().behaviour.copies) return cudaErrorInvalidValue;
     state().count_copy(bytes, kind);
     if (stream->untaken != 0) state().note("a copy was enqueued while NCCL had not taken a call before it");
     state().enqueue(stream, [=](Lock&) { std::memmove(arena().seen(to), arena().seen(from), bytes); });

@@ -29,6 +29,8 @@ struct Behaviour {
     ncclResult_t failure = ncclSystemError;
     bool abort_hangs = false;
     std::size_t memory = std::size_t{1} << 40; ///< of a device: larger requests are refused
+    std::size_t pinned = std::size_t{1} << 40; ///< memory of the host: larger requests are refused
+    bool copies = true;                        ///< that are enqueued; else an error
     bool launches = true;                      ///< graphs; else an error
     bool windows = true;                       ///< else windows are not to be had, as on machines without NVLink
 };

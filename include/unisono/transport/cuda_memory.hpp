@@ -3,7 +3,7 @@
 /// \file
 /// Memory between the host and a device: pinned buffers, and buffers of the device, which are kept and used again.
 
-#include "unisono/transport/nccl_api.hpp"
+#include "unisono/transport/cuda_api.hpp"
 
 #include <bit>
 #include <cstddef>
@@ -22,8 +22,8 @@ struct DeviceBlock {
     std::size_t bytes = 0;
 };
 
-/// Pinned memory that was given to users and is still theirs: NCCL's copies go straight from and to it. They may give it back on
-/// any thread, also when the transport is gone.
+/// Pinned memory that was given to users and is still theirs: copies go straight from and to it. They may give it back on any
+/// thread, also when the transport is gone.
 class PinnedRanges {
 public:
     void add(const std::byte* begin, std::size_t bytes) {
@@ -100,11 +100,34 @@ private:
     static void check(cudaError_t code, const char* call, std::size_t bytes) {
         if (code == cudaSuccess) return;
         static_cast<void>(cudaGetLastError());
-        refuse_call(call, concat({words_of(code), " (", bytes, " bytes)"}));
+        throw error(ErrorCode::refused, concat({"CUDA: ", call, ": ", words_of(code), " (", bytes, " bytes)"}));
     }
 
     std::vector<DeviceBlock> all_, with_, without_;
 };
+
+/// Pinned memory of the host, for who asks a transport for memory. Errors: refused.
+inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_ptr<PinnedRanges>& ranges,
+                                                  std::size_t bytes) {
+    const CudaDeviceGuard here(device);
+    void* made = nullptr;
+    check_cuda(cudaMallocHost(&made, bytes == 0 ? 1 : bytes), "cudaMallocHost");
+    auto* const data = static_cast<std::byte*>(made);
+    ranges->add(data, bytes);
+    return {data, [ranges](std::byte* one) {
+                ranges->drop(one);
+                static_cast<void>(cudaFreeHost(one));
+            }};
+}
+
+/// Copies in the turn of `stream`, and waits for it. Errors: refused.
+inline void copy_and_wait(int device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind which,
+                          cudaStream_t stream) {
+    if (bytes == 0) return;
+    const CudaDeviceGuard here(device);
+    check_cuda(cudaMemcpyAsync(to, from, bytes, which, stream), "cudaMemcpyAsync");
+    check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

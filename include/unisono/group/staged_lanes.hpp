@@ -1,0 +1,258 @@
+#pragma once
+
+/// \file
+/// Collectives on memory of a device over a transport that moves bytes of the host: the host's schedules, lane by lane, through pinned
+/// images of a few lanes. While lane k is on the network, lane k + 1 comes from the device and lane k - 1 goes back. So all that the
+/// executor promises of the host's memory holds: any schedule, any operation, signatures, deadlines, blame, and the bits.
+///
+/// What a transport `through_host` is asked, beside what stream_call.hpp says of streams:
+/// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and used again;
+/// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device, each kind in its own order;
+///   `mark(outward)` marks what was enqueued of a kind, and `passed(mark)` says, true once, that it has been carried out;
+/// - `order_puts()`: puts from now on come after all that was fetched, and enqueued on `stream()`, by now;
+/// - `take_awaited()`, of the streams that the program gave to `wait_for` since the last time; `reached(awaited)`: what was on them is done;
+/// - `follow_puts(stream)`: what comes on that stream from now on comes after all puts so far;
+/// - `note(fault)`: what could not be had; it becomes the world's fault with the next `progress`, as does what CUDA says of copies.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/group/lanes.hpp"
+#include "unisono/group/own_collectives.hpp"
+#include "unisono/group/stream_steps.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <through_host_transport Transport>
+class OwnRuns<Transport> {
+public:
+    /// The operation has been cut. It begins to copy when those before it have fetched all of theirs: so streams that it waits for hold
+    /// up nobody else, and no more pinned memory is used than the lanes of two operations need.
+    void begin(Transport& transport, GroupContext& group, OperationState& operation) {
+        OperationRequest& request = operation.request;
+        if (!request.stream.through_host) return;
+        if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
+        Run& run = runs_[operation.number];
+        run = {};
+        const StreamExtents extents = StreamShape(group, request).extents();
+        run.from = {request.input, extents.input};
+        run.to = {request.output, extents.output};
+        run.fetches_output = request.plan->collective() == Collective::broadcast;
+        run.in_place = request.plan->collective() == Collective::all_reduce || run.fetches_output;
+        if (run.fetches_output) {
+            run.from.data = request.output;
+            if (extents.input != 0) run.to.bytes = 0; // the root has it
+        }
+        run.lanes = operation.lanes;
+        run.awaited = transport.take_awaited();
+        operation.images = images_of(operation, group);
+        request.input = nullptr;
+        request.output = nullptr;
+        waiting_.push_back(operation.number);
+    }
+
+    [[nodiscard]] bool is_here(Transport& transport, OperationState& operation, LaneState& lane) {
+        if (!operation.request.stream.through_host) return true;
+        Run& run = runs_[operation.number];
+        Piece& piece = run.pieces[slot_of_lane(operation, lane)];
+        switch (piece.stage) {
+        case Stage::waits:
+            if (!may_begin(transport, operation, run)) return false;
+            fetch(transport, operation, run, lane, piece);
+            return piece.stage == Stage::here;
+        case Stage::comes:
+            if (!transport.passed(piece.mark)) return false;
+            weigh(operation, lane, operation.request.stream.weigh, operation.request.stream.weight);
+            piece.stage = Stage::here;
+            return true;
+        case Stage::here: return true;
+        case Stage::goes: break;
+        }
+        if (piece.marked && !transport.passed(piece.mark)) return false;
+        piece.stage = Stage::waits;
+        ++operation.lanes_done;
+        lane.active = false;
+        if (operation.next_lane < operation.lanes) begin_lane(operation, lane);
+        return false;
+    }
+
+    void finish(Transport& transport, OperationState& operation, LaneState& lane) {
+        if (!operation.request.stream.through_host) return finish_round(operation, lane);
+        ++lane.round;
+        if (lane.round < operation.request.plan->rounds()) return load_round(operation, lane);
+        Run& run = runs_[operation.number];
+        Piece& piece = run.pieces[slot_of_lane(operation, lane)];
+        piece.stage = Stage::goes;
+        piece.marked = run.to.bytes != 0;
+        ++run.gone;
+        if (!piece.marked) return;
+        weigh(operation, lane, operation.request.stream.divide, operation.request.stream.divisor);
+        for_each_piece(operation, lane, schedule::Buffer::output,
+                       [&](std::size_t image, std::size_t at, std::size_t n) {
+                           transport.put(run.to.data + at, operation.request.output + image, n);
+                       });
+        piece.mark = transport.mark(false);
+    }
+
+    [[nodiscard]] static bool done(Transport&, OperationState&) { return true; }
+
+    void end(Transport& transport, OperationState& operation) {
+        if (!operation.request.stream.through_host) return;
+        Run& run = runs_[operation.number];
+        for (const auto& block : run.blocks) transport.give_block(block);
+        run = {};
+        for (std::size_t i = 0; i < waiting_.size(); ++i) {
+            if (waiting_[i] != operation.number) continue;
+            waiting_.erase(i);
+            break;
+        }
+    }
+
+    /// What comes on `stream` from now on waits for it; false while there is something left to enqueue.
+    [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+        if (operation.point_to_point || !operation.request.stream.through_host)
+            refuse_input("then: the operation's data are on the host; expected memory of a device");
+        if (operation.done) return true;
+        if (runs_[operation.number].gone != operation.lanes) return false;
+        transport.follow_puts(stream);
+        return true;
+    }
+
+private:
+    using Buffer = schedule::Buffer;
+    using Awaited = decltype(std::declval<Transport&>().take_awaited());
+    using Block = decltype(std::declval<Transport&>().take_block(0));
+
+    enum class Stage : std::uint8_t { waits, comes, here, goes };
+    struct Piece {
+        Stage stage = Stage::waits;
+        bool marked = false;
+        std::uint32_t mark = 0;
+    };
+    /// Memory of the device.
+    template <class Byte>
+    struct Range {
+        Byte* data = nullptr;
+        std::size_t bytes = 0;
+
+        template <class Other>
+        [[nodiscard]] bool meets(const Range<Other>& other) const {
+            return bytes != 0 && other.bytes != 0 && data < other.data + other.bytes && other.data < data + bytes;
+        }
+    };
+    struct Run {
+        Range<const std::byte> from;
+        Range<std::byte> to;
+        bool fetches_output = false; ///< at the root of a broadcast
+        bool in_place = false;       ///< one image for both
+        bool begun = false;
+        std::uint32_t lanes = 0;
+        std::uint32_t fetched = 0; ///< of them
+        std::uint32_t gone = 0;    ///< of them: their copies back are enqueued
+        Piece pieces[OperationState::images_at_once];
+        Block blocks[2] = {};
+        Awaited awaited = {};
+    };
+
+    static std::size_t slot_of_lane(const OperationState& operation, const LaneState& lane) {
+        return static_cast<std::size_t>(&lane - operation.slots.data());
+    }
+
+    static OperationState::Images images_of(const OperationState& operation, const GroupContext& group) {
+        const auto ranks = static_cast<std::uint32_t>(group.size());
+        OperationState::Images made;
+        made.stride = std::max(operation.input_partition.largest_piece(), operation.output_partition.largest_piece());
+        const auto size_of = [&](Buffer where) {
+            const Partition& cut = operation.partition(where);
+            if (cut.is_vector() || operation.holds_one_block(where)) return cut.largest_piece();
+            return operation.lanes == 1 ? cut.extent(0, {}, 0, ranks).count : made.stride * ranks;
+        };
+        made.input = size_of(Buffer::input);
+        made.output = size_of(Buffer::output);
+        return made;
+    }
+
+    /// All before it have fetched what they need, and none that is under way writes what this one reads or writes.
+    bool may_begin(Transport& transport, OperationState& operation, Run& run) {
+        if (run.begun) return true;
+        for (const std::uint32_t number : waiting_) {
+            if (number == operation.number) break;
+            const Run& before = runs_[number];
+            if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
+                return false;
+        }
+        if (!transport.reached(run.awaited)) return false;
+        const std::size_t slots = operation.slots_used * operation.request.element_bytes;
+        try {
+            if (run.in_place || run.to.bytes != 0)
+                run.blocks[1] = transport.take_block(operation.images.output * slots);
+            if (!run.in_place && run.from.bytes != 0)
+                run.blocks[0] = transport.take_block(operation.images.input * slots);
+        } catch (const error& refused) {
+            transport.note(refused.why());
+            return false;
+        }
+        operation.request.output = run.blocks[1].pinned;
+        operation.request.input = run.in_place ? run.blocks[1].pinned : run.blocks[0].pinned;
+        run.begun = true;
+        transport.order_puts();
+        return true;
+    }
+
+    void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
+        ++run.fetched;
+        piece.stage = Stage::here;
+        if (run.from.bytes == 0) return;
+        auto* const images = const_cast<std::byte*>(operation.request.input); // pinned, and this rank's own
+        const Buffer where = run.fetches_output ? Buffer::output : Buffer::input;
+        for_each_piece(operation, lane, where, [&](std::size_t image, std::size_t at, std::size_t n) {
+            transport.fetch(images + image, run.from.data + at, n);
+        });
+        piece.mark = transport.mark(true);
+        piece.stage = Stage::comes;
+    }
+
+    /// The bytes of a lane: where they are in the images, where in the device's memory, and how many.
+    template <class Visit>
+    static void for_each_piece(const OperationState& operation, const LaneState& lane, Buffer where, Visit visit) {
+        const std::size_t each = operation.request.element_bytes;
+        const Partition& cut = operation.partition(where);
+        const std::size_t slot = slot_of_lane(operation, lane);
+        const std::size_t image = slot * (where == Buffer::output ? operation.images.output : operation.images.input);
+        const auto give = [&](std::size_t at, const Extent& part) {
+            if (part.count != 0) visit((image + at) * each, part.begin * each, part.count * each);
+        };
+        const auto ranks = static_cast<std::uint32_t>(operation.group->size());
+        if (cut.is_vector()) return give(0, cut.vector_lane(lane.lane));
+        if (operation.holds_one_block(where)) {
+            const auto own = static_cast<std::uint32_t>(operation.group->rank);
+            Extent part = cut.extent(lane.lane, lane.split, own, 1);
+            part.begin -= cut.block_begin(own);
+            return give(0, part);
+        }
+        if (operation.lanes == 1) return give(0, cut.extent(0, {}, 0, ranks));
+        for (std::uint32_t block = 0; block < ranks; ++block)
+            give(block * operation.images.stride, cut.extent(lane.lane, lane.split, block, 1));
+    }
+
+    /// Of weighted means, which are of vectors.
+    static void weigh(const OperationState& operation, const LaneState& lane,
+                      void (*change)(std::byte*, std::size_t, double), double by) {
+        if (change == nullptr) return;
+        const std::size_t image = slot_of_lane(operation, lane) * operation.images.output;
+        change(operation.request.output + image * operation.request.element_bytes,
+               operation.output_partition.vector_lane(lane.lane).count, by);
+    }
+
+    std::vector<Run> runs_;       ///< by operation
+    List<std::uint32_t> waiting_; ///< operations that are under way, in the order in which they were started
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,155 @@
+#pragma once
+
+/// \file
+/// Ranks that have a GPU each, over any transport that moves bytes of the host: `Cuda<Tcp>`, `Cuda<SharedMemory>`, `Cuda<Hosts<Tcp>>`,
+/// `Cuda<Libfabric>`, `Cuda<Mpi>`. For machines without NCCL, networks that NCCL does not know, several ranks on one device, and for what NCCL
+/// does not have: operations of the program's own, the host's bits.
+///
+/// It is a wrapper, and not an option of each transport, since none of them needs to know of devices: what lies on a device goes through
+/// pinned memory of the host in pieces that follow one another, as lanes of the host's schedules (group/staged_lanes.hpp). All else is
+/// the network's own.
+
+#include "unisono/launch/cores.hpp"
+#include "unisono/transport/cuda_copies.hpp"
+#include "unisono/transport/cuda_options.hpp"
+#include "unisono/transport/cuda_places.hpp"
+#include "unisono/transport/memory_channel.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The transport of one rank with a device over `Network`: made by `run<Cuda<Network>>` (group/run.hpp) for threads of this process, by
+/// `join<Cuda<Network>>` (join.hpp) where a launcher has started processes, or of a network's transport that is there already.
+///
+/// Errors: refused where there is no device, or not the one that is asked for; afterwards those of the network, and what CUDA says of
+/// copies, which ends the world (aborted).
+template <transport Network>
+class Cuda : public Network {
+public:
+    static constexpr std::string_view name = "cuda";
+    static constexpr bool streams = true;      ///< see transport/stream_call.hpp
+    static constexpr bool through_host = true; ///< see group/staged_lanes.hpp
+    using Options = CudaOptions<Network>;
+
+    /// A rank of a world of threads: on the device of its number, modulo how many there are. Errors: refused, bad_input.
+    template <class World>
+        requires std::constructible_from<Network, const std::shared_ptr<World>&, int>
+    Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
+        : Cuda(begin(place_of_thread(rank, options)), options.begin(shared, rank), options) {}
+    /// A rank of `network`, on that device of this process. Errors: refused, bad_input.
+    Cuda(Network network, int device, const Options& options = {}) : Cuda(begin(device), std::move(network), options) {}
+    Cuda(Cuda&&) noexcept = default;
+    Cuda& operator=(Cuda&&) = delete;
+    ~Cuda() = default;
+
+    /// The device, as this process numbers them.
+    [[nodiscard]] int device() const { return copies_->ordinal(); }
+    /// What a program enqueues there before a collective is done before it.
+    [[nodiscard]] cudaStream_t stream() const { return copies_->stream(); }
+    /// Into pieces of how many bytes data of the device are cut where the schedule's family does not say so.
+    [[nodiscard]] std::size_t piece_bytes() const { return piece_bytes_; }
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        Network::progress(sink);
+        if (copies_->failure().code != ErrorCode::none && this->first_fault() == nullptr) [[unlikely]]
+            report_failure();
+    }
+    /// Copies that are done wake nobody: they are asked again.
+    void idle(std::uint32_t attempt, nanoseconds until) {
+        if (copies_->is_quiet()) Network::idle(attempt, until);
+        else detail::idle_on_host(crowded_, attempt, until);
+    }
+    void abort(const Fault& fault) {
+        Network::abort(fault);
+        static_cast<void>(copies_->settle(abort_within));
+    }
+
+    // --- memory -----------------------------------------------------------------------------------------------------------
+
+    /// The network's memory, if it has some of its own; else pinned memory of the host. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+        if constexpr (requires(Network& network) { network.allocate(bytes); }) return Network::allocate(bytes);
+        else return detail::allocate_pinned(device(), copies_->pinned(), bytes);
+    }
+    /// Memory of the device. To free it waits for all that the device does. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
+        const detail::CudaDeviceGuard here(device());
+        void* made = nullptr;
+        detail::check_cuda(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc");
+        return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
+    }
+
+    // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------
+
+    /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
+    void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
+    /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
+    void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
+        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyDeviceToHost, theirs);
+    }
+    void copy_to_device(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
+        detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
+    }
+    void wait_for(void* other) {
+        if (other != stream()) copies_->wait_for(static_cast<cudaStream_t>(other));
+    }
+
+    // --- copies: see group/staged_lanes.hpp ---------------------------------------------------------------------------------
+
+    [[nodiscard]] detail::PinnedBlock take_block(std::size_t bytes) { return copies_->take_block(bytes); }
+    void give_block(const detail::PinnedBlock& block) { copies_->give_block(block); }
+    void fetch(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->fetch(to, from, bytes); }
+    void put(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->put(to, from, bytes); }
+    [[nodiscard]] std::uint32_t mark(bool outward) { return copies_->mark(outward); }
+    [[nodiscard]] bool passed(std::uint32_t mark) { return copies_->passed(mark); }
+    void order_puts() { copies_->order_puts(); }
+    void follow_puts(void* other) { copies_->follow_puts(static_cast<cudaStream_t>(other)); }
+    [[nodiscard]] auto take_awaited() { return copies_->take_awaited(); }
+    [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
+    void note(const Fault& fault) { copies_->note(fault); }
+
+    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
+    /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda_join.hpp.
+    template <control_plane Control>
+    [[nodiscard]] static Cuda join(Control control, nanoseconds deadline, const Options& options);
+
+private:
+    static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
+
+    Cuda(std::unique_ptr<detail::CudaCopies> copies, Network network, const Options& options)
+        : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
+          crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {}
+
+    static int place_of_thread(int rank, const Options& options) {
+        const detail::CudaCard card = detail::cuda_card(0, options.device);
+        return detail::place_of(std::vector<detail::CudaCard>(static_cast<std::size_t>(rank) + 1, card),
+                                static_cast<std::size_t>(rank));
+    }
+    static std::unique_ptr<detail::CudaCopies> begin(int device) {
+        const detail::CudaDeviceGuard here(device);
+        return std::make_unique<detail::CudaCopies>(device);
+    }
+
+    [[gnu::cold]] void report_failure() {
+        Fault fault = copies_->failure();
+        fault.rank = this->rank();
+        fault.message = concat({"rank ", fault.rank, ", device ", device(), ": ", fault.message});
+        abort(fault);
+    }
+
+    std::size_t piece_bytes_;
+    bool crowded_; ///< more ranks than cores, if all are of this host
+    std::unique_ptr<detail::CudaCopies> copies_;
+};
+
+UNISONO_NAMESPACE_END

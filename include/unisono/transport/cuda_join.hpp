@@ -1,0 +1,37 @@
+#pragma once
+
+/// \file
+/// Processes that have met become the ranks of a world with devices over another transport.
+
+#include "unisono/launch/host.hpp"
+#include "unisono/transport/cuda.hpp"
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+template <transport Network>
+template <control_plane Control>
+Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const Options& options) {
+    const auto rank = static_cast<std::size_t>(control.rank());
+    static_cast<void>(options.with(Environment::of_process())); // what is wrong with them is said before all else
+    const Blob mine = detail::blob_of(detail::cuda_card(detail::host_number(), options.device));
+    const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(mine), deadline);
+    std::vector<detail::CudaCard> cards(blobs.size());
+    for (std::size_t one = 0; one < blobs.size(); ++one) {
+        if (!detail::read(blobs[one], cards[one]))
+            detail::refuse_places(one, concat({"rank ", one, " runs another version of the library"}));
+    }
+    const int place = detail::place_of(cards, rank);
+    auto network = [&] {
+        if constexpr (requires { typename Network::Options; })
+            return Network::join(std::move(control), deadline, options.network);
+        else return Network::join(std::move(control), deadline, options.network.arena_bytes);
+    }();
+    return {begin(place), std::move(network), options};
+}
+
+UNISONO_NAMESPACE_END

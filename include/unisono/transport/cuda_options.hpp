@@ -1,0 +1,73 @@
+#pragma once
+
+/// \file
+/// What a program, or its environment, says about ranks with a device over another transport.
+
+#include "unisono/core/text.hpp"
+#include "unisono/launch/environment.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Of a network without options.
+struct NoOptions {
+    std::size_t arena_bytes =
+        0; ///< the most that a rank may allocate in memory that ranks share; 0: what the machine has
+
+    friend bool operator==(const NoOptions&, const NoOptions&) = default;
+};
+template <class Network>
+struct OptionsOf {
+    using type = NoOptions;
+};
+template <class Network>
+    requires requires { typename Network::Options; }
+struct OptionsOf<Network> {
+    using type = typename Network::Options;
+};
+
+} // namespace detail
+
+/// Of `Cuda<Network>`: what its network may be told, and more.
+template <class Network>
+struct CudaOptions {
+    typename detail::OptionsOf<Network>::type network = {};
+    int device =
+        -1; ///< as this process numbers them; -1: the one of the rank's number on its host, modulo how many there are
+    /// Data of the device go through the host in pieces of so many bytes, up to three of them of one operation at a time: one comes from
+    /// the device, one is on the network, one goes back. Equal on all ranks. 0: as UNISONO_PIECE_BYTES says, else as the network's native
+    /// schedule cuts data of the host (whose bits it then has), else 1 MiB. Chosen, not measured: at 16 to 25 GB/s a copy of 1 MiB takes
+    /// 40 to 65 us, many times what it costs to start one (some us), and three pieces stay in a core's caches of a few MiB.
+    std::size_t piece_bytes = 0;
+
+    friend bool operator==(const CudaOptions&, const CudaOptions&) = default;
+
+    /// With what the environment says where these say nothing. Errors: bad_input.
+    [[nodiscard]] CudaOptions with(const Environment& environment) const {
+        CudaOptions all = *this;
+        if (device < -1) refuse_input({"CudaOptions::device is ", device, "; expected -1 or a device's number"});
+        if (all.piece_bytes != 0) return all;
+        if constexpr (requires { Network::chunk_bytes; }) all.piece_bytes = Network::chunk_bytes;
+        else all.piece_bytes = 1048576;
+        const std::string* const said = environment.find("UNISONO_PIECE_BYTES");
+        if (said == nullptr) return all;
+        int number = 0;
+        if (!detail::parse_count(*said, 1 << 30, number) || number == 0)
+            refuse_input({"UNISONO_PIECE_BYTES must be a number from 1 to 2^30, found ", detail::quoted(*said)});
+        all.piece_bytes = static_cast<std::size_t>(number);
+        return all;
+    }
+
+    /// The network's transport of a thread.
+    template <class World>
+    [[nodiscard]] Network begin(const std::shared_ptr<World>& shared, int rank) const {
+        if constexpr (requires { Network(shared, rank, network); }) return Network(shared, rank, network);
+        else return Network(shared, rank);
+    }
+};
+
+UNISONO_NAMESPACE_END

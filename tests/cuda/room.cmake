@@ -1,0 +1,11 @@
+# Over the stand-in for CUDA (tests/nccl/stand_in), whose other half is NCCL's.
+target_sources(${room_target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
+                                      ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
+target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
+
+# Under a sanitizer one translation unit: the rest compiles for too long.
+if(UNISONO_SANITIZED)
+    get_target_property(cuda_sources ${room_target} SOURCES)
+    list(FILTER cuda_sources EXCLUDE REGEX "/(networks|training)[.]cpp$")
+    set_target_properties(${room_target} PROPERTIES SOURCES "${cuda_sources}")
+endif()

@@ -1,0 +1,387 @@
+// Collectives on memory of a device over sockets: through pinned memory, in pieces. Their bits are those of the host's collectives.
+#include "support.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+using stand_in::Scene;
+using test::Clean;
+using test::download;
+using test::Group;
+using test::rough;
+using test::SmallPieces;
+using test::upload;
+
+namespace {
+
+/// Keeps what is larger by its magnitude: an operation of the program's own, which NCCL could not do.
+struct Farthest {
+    float operator()(float a, float b) const { return (a < 0 ? -a : a) < (b < 0 ? -b : b) ? b : a; }
+};
+
+template <class Op, class Family>
+void same_bits(Group& group, test::Findings& findings, std::size_t count, const Op& op, const Family& family) {
+    const auto mine = rough(group.rank(), count);
+    auto host = mine;
+    un::all_reduce(group, host, op, family);
+    const std::string name =
+        std::string(Family::name) + " of " + std::to_string(count) + " on " + std::to_string(group.size());
+    const auto in = upload(group, mine);
+    const auto out = upload(group, std::vector<float>(count, -1.0f));
+    un::all_reduce(group, in.span(), out.span(), op, family);
+    findings.expect(download(out.span()) == host, name);
+    findings.expect(download(in.span()) == mine, name + ": the input");
+    un::all_reduce(group, in.span(), op, family);
+    findings.expect(download(in.span()) == host, name + " in place");
+}
+
+/// What each rank was told; "nothing" where all went well.
+template <class Body>
+std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = 60s) {
+    std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
+    try {
+        un::run<test::Transport>(ranks,
+                                 [&](Group& world) {
+                                     try {
+                                         body(world);
+                                     } catch (const std::exception& failed) {
+                                         words[static_cast<std::size_t>(world.rank())] = failed.what();
+                                         throw;
+                                     }
+                                 },
+                                 {.timeout = timeout});
+    } catch (const std::exception&) {
+    }
+    return words;
+}
+void expect_all(const std::vector<std::string>& words, const std::vector<std::string>& wanted) {
+    for (const std::string& one : words) BOOST_TEST(test::mentions(one, wanted), one);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_staged)
+
+BOOST_AUTO_TEST_CASE(the_bits_of_the_host) {
+    const Clean clean;
+    for (const int world : {1, 2, 3}) {
+        test::Findings findings;
+        test::run(
+            world,
+            [&](Group& group) {
+                for (const std::size_t count : {0u, 7u, 3001u}) {
+                    const double weight = group.rank() + 0.5;
+                    same_bits(group, findings, count, un::Sum{}, un::RingSchedule{.chunk_bytes = 512});
+                    same_bits(group, findings, count, un::Sum{}, un::HalvingDoublingSchedule{.chunk_bytes = 2048});
+                    same_bits(group, findings, count, un::Sum{}, un::NativeSchedule{});
+                    same_bits(group, findings, count, un::WeightedMean{weight}, un::RingSchedule{.chunk_bytes = 512});
+                    same_bits(group, findings, count, Farthest{}, un::RingSchedule{});
+                }
+                same_bits(group, findings, 700'000, un::Sum{}, un::NativeSchedule{}); // 2.7 MiB
+                same_bits(group, findings, 3001, un::WeightedMean{0}, un::NativeSchedule{});
+            },
+            test::limit);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(the_other_collectives) {
+    const Clean clean;
+    const SmallPieces small;
+    for (const int world : {1, 3}) {
+        test::Findings findings;
+        test::run(
+            world,
+            [&](Group& group) {
+                const auto all_of_them = [&](const auto& family) {
+                    const auto ranks = static_cast<std::size_t>(world);
+                    const auto me = static_cast<std::size_t>(group.rank());
+                    const int root = world / 2;
+                    const bool is_root = group.rank() == root;
+                    for (const bool equal : {true, false}) {
+                        std::vector<std::size_t> counts(ranks, 1000);
+                        for (std::size_t i = 0; i < ranks && !equal; ++i) counts[i] = 700 * (ranks - 1 - i);
+                        const std::span<const std::size_t> said =
+                            equal ? std::span<const std::size_t>() : std::span<const std::size_t>(counts);
+                        std::vector<int> expected;
+                        for (std::size_t i = 0; i < ranks; ++i) {
+                            const auto one = oracle::contribution<int>(static_cast<int>(i), counts[i]);
+                            expected.insert(expected.end(), one.begin(), one.end());
+                        }
+                        const std::vector<int> own = oracle::contribution<int>(group.rank(), counts[me]);
+                        const auto mine = upload(group, own);
+                        const auto all = upload(group, std::vector<int>(expected.size(), -1));
+                        un::all_gather(group, mine.span(), all.span(), said, family);
+                        findings.expect(download(all.span()) == expected, "all_gather");
+                        const auto part = upload(group, std::vector<int>(counts[me], -1));
+                        un::reduce_scatter(group, all.span(), part.span(), un::Sum{}, said, family);
+                        auto summed = download(part.span());
+                        for (int& one : summed) one /= world;
+                        findings.expect(summed == own, "reduce_scatter");
+                        const auto gathered = upload(group, std::vector<int>(is_root ? expected.size() : 0, -1));
+                        un::gather(group, mine.span(), gathered.span(), root, said, family);
+                        findings.expect(!is_root || download(gathered.span()) == expected, "gather");
+                        const auto whole = upload(group, is_root ? expected : std::vector<int>());
+                        un::scatter(group, whole.span(), part.span(), root, said, family);
+                        findings.expect(download(part.span()) == own, "scatter");
+                    }
+                    const auto data = upload(group, oracle::contribution<int>(group.rank(), 999));
+                    const auto sum = upload(group, std::vector<int>(is_root ? 999 : 0, -1));
+                    un::reduce(group, data.span(), sum.span(), root, un::Sum{}, family);
+                    findings.expect(!is_root || download(sum.span()) == oracle::reduced<int>(world, 999, un::Sum{}),
+                                    "reduce");
+                    un::broadcast(group, data.span(), root, family);
+                    findings.expect(download(data.span()) == oracle::contribution<int>(root, 999), "broadcast");
+                    std::vector<int> out(1000 * ranks), in(out.size());
+                    for (std::size_t i = 0; i < out.size(); ++i) {
+                        out[i] = static_cast<int>(10'000 * me + i);
+                        in[i] = static_cast<int>(10'000 * (i / 1000) + 1000 * me + i % 1000);
+                    }
+                    const auto from = upload(group, out), to = upload(group, std::vector<int>(out.size(), -1));
+                    un::all_to_all(group, from.span(), to.span());
+                    findings.expect(download(to.span()) == in, "all_to_all");
+                };
+                all_of_them(un::NativeSchedule{});
+                all_of_them(un::DirectSchedule{});
+            },
+            test::limit);
+    }
+}
+
+/// Each byte crosses the bus once each way, and no more pinned memory is used than some pieces need.
+BOOST_AUTO_TEST_CASE(copies_and_pinned_memory) {
+    const Clean clean;
+    const test::Variable said("UNISONO_PIECE_BYTES", "65536");
+    constexpr std::size_t bytes = 4'000'000;
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            const auto data = upload(group, std::vector<float>(bytes / sizeof(float), 1.0f));
+            const auto counted = [&](const auto& body) {
+                un::barrier(group);
+                const stand_in::Counts before = stand_in::counts();
+                un::barrier(group);
+                body();
+                un::barrier(group);
+                const stand_in::Counts after = stand_in::counts();
+                un::barrier(group);
+                return std::pair(after.bytes_to_host - before.bytes_to_host,
+                                 after.bytes_to_device - before.bytes_to_device);
+            };
+            findings.expect(counted([&] { un::all_reduce(group, data.span()); }) == std::pair(2 * bytes, 2 * bytes),
+                            "all_reduce");
+            findings.expect(counted([&] { un::broadcast(group, data.span(), 1); }) == std::pair(bytes, bytes),
+                            "broadcast");
+            std::vector<un::Operation> many;
+            for (std::size_t i = 0; i < 10; ++i)
+                many.push_back(un::start_all_reduce(group, data.span().subspan(100'000 * i, 100'000)));
+            for (un::Operation& one : many) one.wait();
+            un::barrier(group);
+            // 3 pieces are 192 KiB, in a block of 256; those of two operations, and of none that waits for its turn.
+            findings.expect(stand_in::counts().pinned_bytes <= 2 * (2 * 262'144 + 4096), "pinned memory");
+        },
+        test::limit);
+}
+
+/// While the first piece is on the network, others come from the device; and the first goes back while others are to come.
+BOOST_AUTO_TEST_CASE(pieces_follow_one_another) {
+    const Clean clean;
+    const test::Variable said("UNISONO_PIECE_BYTES", "4096");
+    std::atomic<bool> fetched = false;
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            const auto data = upload(group, std::vector<float>(10'240, 1.0f)); // 10 pieces
+            un::barrier(group);
+            const stand_in::Counts before = stand_in::counts();
+            un::barrier(group);
+            if (group.rank() == 1) {
+                for (int i = 0; i < 3000 && !fetched; ++i) std::this_thread::sleep_for(10ms);
+                un::all_reduce(group, data.span());
+                return;
+            }
+            un::Operation sum = un::start_all_reduce(group, data.span());
+            for (int i = 0; i < 3000 && stand_in::counts().bytes_to_host - before.bytes_to_host != 12'288; ++i) {
+                static_cast<void>(sum.poll());
+                std::this_thread::sleep_for(1ms);
+            }
+            for (int i = 0; i < 20; ++i) static_cast<void>(sum.poll());
+            const stand_in::Counts now = stand_in::counts();
+            findings.expect(now.bytes_to_host - before.bytes_to_host == 12'288, "three pieces of ten have come");
+            findings.expect(now.bytes_to_device == before.bytes_to_device, "none has gone");
+            fetched = true;
+            sum.wait();
+            findings.expect(download(data.span()) == std::vector<float>(10'240, 2.0f), "sum");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(groups_streams_and_what_overlaps) {
+    const Clean clean;
+    const SmallPieces small;
+    constexpr int ranks = 3;
+    test::Findings findings;
+    std::atomic<bool> open = false;
+    std::atomic<int> ready = 0;
+    test::run(
+        ranks,
+        [&](Group& world) {
+            const un::detail::CudaStream mine = un::detail::CudaStream::make();
+            const auto data = upload(world, std::vector<float>(2000, 1.0f));
+            const auto other = upload(world, std::vector<float>(2000, 1.0f));
+            auto* const seen = reinterpret_cast<float*>(stand_in::seen_by_host(data.data()));
+            stand_in::launch(mine.get(), [&open, seen] {
+                for (int i = 0; i < 6000 && !open; ++i) std::this_thread::sleep_for(10ms);
+                for (std::size_t i = 0; i < 2000; ++i) seen[i] *= 3;
+            });
+            un::Operation before = un::start_all_reduce(world, other.span());
+            un::after(world, mine.get());
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            un::Operation again = un::start_all_reduce(world, data.span()); // of what the other one leaves
+            before.wait();                                                  // not behind what came after it
+            findings.expect(download(other.span())[1999] == ranks, "before");
+            findings.expect(!sum.poll() && !again.poll(), "done before its time");
+            if (++ready == ranks) open = true;
+            again.then(mine.get());
+            stand_in::launch(mine.get(), [seen] {
+                for (std::size_t i = 0; i < 2000; ++i) seen[i] += 1;
+            });
+            un::detail::check_cuda(cudaStreamSynchronize(mine.get()), "cudaStreamSynchronize");
+            findings.expect(download(data.span())[1999] == 3 * ranks * ranks + 1, "two sums, between kernels");
+            again.wait();
+            sum.wait();
+            Group half = world.split(world.rank() == 1 ? 1 : 0, 0);
+            un::all_reduce(half, other.span());
+            findings.expect(download(other.span())[0] == static_cast<float>(ranks * half.size()), "by a group");
+        },
+        test::limit);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_do_other_things) {
+    const Clean clean;
+    const SmallPieces small;
+    expect_all(told(3,
+                    [](Group& world) {
+                        const auto data = upload(world, std::vector<float>(2000, 1.0f));
+                        un::all_reduce(world, data.span().subspan(0, world.rank() == 1 ? 1999u : 2000u));
+                    }),
+               {"2000 float32", "1999 float32"});
+    const auto thrown = told(3, [](Group& world) {
+        const auto data = upload(world, std::vector<float>(2000, 1.0f));
+        if (world.rank() == 2) {
+            un::Operation sum = un::start_all_reduce(world, data.span());
+            static_cast<void>(sum.poll());
+            throw std::runtime_error("no more"); // in the middle of it
+        }
+        for (int i = 0; i < 100; ++i) un::all_reduce(world, data.span());
+    });
+    BOOST_TEST(thrown[2] == "no more");
+    for (const std::size_t rank : {0u, 1u}) BOOST_TEST(test::mentions(thrown[rank], {"rank 2"}), thrown[rank]);
+    const auto absent = told(
+        2,
+        [](Group& world) {
+            const auto data = upload(world, std::vector<float>(2000, 1.0f));
+            if (world.rank() == 1) { // computes, and looks after its world now and then
+                for (int i = 0; i < 3000; ++i) {
+                    std::this_thread::sleep_for(10ms);
+                    world.check();
+                }
+            }
+            un::all_reduce(world, data.span());
+        },
+        2s);
+    expect_all(absent, {"waited 2000 ms for all_reduce", "rank 1"});
+}
+
+/// The device of a rank does not get on: both ranks end at the deadline, and what the device may still touch stays.
+BOOST_AUTO_TEST_CASE(a_device_that_is_stuck) {
+    const Clean clean;
+    const SmallPieces small;
+    std::atomic<bool> open = false;
+    const auto words = told(
+        2,
+        [&](Group& world) {
+            const auto data = upload(world, std::vector<float>(2000, 1.0f));
+            if (world.rank() == 1) {
+                stand_in::launch(world.endpoint().stream(), [&open] {
+                    for (int i = 0; i < 3000 && !open; ++i) std::this_thread::sleep_for(10ms);
+                });
+            }
+            try {
+                un::all_reduce(world, data.span());
+            } catch (const un::error&) {
+                open = true;
+                throw;
+            }
+        },
+        2s);
+    expect_all(words, {"waited 2000 ms for all_reduce"});
+}
+
+BOOST_AUTO_TEST_CASE(what_cuda_refuses_ends_the_world) {
+    const Clean clean;
+    const auto sum = [](Group& world) {
+        const auto data = upload(world, std::vector<float>(1 << 18, 1.0f));
+        un::all_reduce(world, data.span());
+    };
+    {
+        const Scene scene({.pinned = 1 << 16});
+        expect_all(told(2, sum), {"cudaMallocHost", "out of memory", "1048576 bytes"});
+    }
+    {
+        const Scene scene({.copies = false});
+        expect_all(told(2, sum), {"device ", "cudaMemcpyAsync"});
+    }
+    {
+        const Scene scene({.devices = 0});
+        BOOST_CHECK_EXCEPTION(un::run<test::Transport>(2, [](Group&) { BOOST_ERROR("a world without a device"); }),
+                              un::error, [](const un::error& failed) {
+                                  return failed.code() == un::ErrorCode::refused &&
+                                         test::mentions(failed.what(), {"cudaErrorNoDevice", "cudaGetDeviceCount"});
+                              });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(which_device_each_rank_has) {
+    using un::detail::CudaCard;
+    const auto card = [](std::uint64_t host, std::vector<std::string> devices, int wanted = -1) {
+        return CudaCard{.host = host, .devices = std::move(devices), .wanted = wanted};
+    };
+    const auto places = [](const std::vector<CudaCard>& cards) {
+        std::vector<int> all;
+        for (std::size_t rank = 0; rank < cards.size(); ++rank) all.push_back(un::detail::place_of(cards, rank));
+        return all;
+    };
+    using Places = std::vector<int>;
+    BOOST_TEST((places({card(1, {"a", "b"}), card(2, {"a", "b"}), card(1, {"a", "b"}), card(1, {"a", "b"})}) ==
+                Places{0, 0, 1, 0})); // more ranks than devices share them
+    BOOST_TEST((places({card(1, {"a"}), card(1, {"b"})}) == Places{0, 0}));
+    BOOST_TEST((places({card(1, {"a", "b"}, 1), card(1, {"a", "b"})}) == Places{1, 1}));
+    BOOST_CHECK_EXCEPTION(places({card(1, {"a"}), card(1, {"a"}, 1)}), un::error, [](const un::error& failed) {
+        return failed.rank() == 1 && test::mentions(failed.what(), {"device 1", "sees 1"});
+    });
+    CudaCard sent = card(7, {"a", "b"}, 1), got;
+    sent.problem = "one";
+    BOOST_TEST(un::detail::read(un::detail::blob_of(sent), got));
+    BOOST_TEST((got.host == 7u && got.devices == sent.devices && got.wanted == 1 && got.problem == "one"));
+    BOOST_TEST(!un::detail::read(un::Blob(3), got));
+    BOOST_CHECK_EXCEPTION(places({sent}), un::error,
+                          [](const un::error& failed) { return test::mentions(failed.what(), {"rank 0: one"}); });
+    using Options = un::CudaOptions<un::Tcp>;
+    BOOST_TEST(Options{}.with({}).piece_bytes == 1048576u);
+    BOOST_TEST(Options{}.with({{"UNISONO_PIECE_BYTES", "77"}}).piece_bytes == 77u);
+    BOOST_TEST(Options{.piece_bytes = 5}.with({{"UNISONO_PIECE_BYTES", "77"}}).piece_bytes == 5u);
+    for (const char* const wrong : {"0", "-1", "many", ""})
+        BOOST_CHECK_THROW((void)Options{}.with({{"UNISONO_PIECE_BYTES", wrong}}), un::error);
+    BOOST_CHECK_THROW((void)Options{.device = -2}.with({}), un::error);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

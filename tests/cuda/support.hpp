@@ -1,0 +1,33 @@
+// What the tests of devices over other transports than NCCL have in common: ranks over sockets, with a stand-in for CUDA.
+#pragma once
+
+#include <unisono/cuda.hpp>
+
+#define UNISONO_TEST_TRANSPORT unisono::Cuda<unisono::Tcp>
+#include "nccl/support.hpp"
+
+namespace test {
+
+/// Data of a device in many pieces, also where they are few.
+struct SmallPieces {
+    Variable said{"UNISONO_PIECE_BYTES", "1000"};
+};
+
+/// Numbers whose sums are rounded.
+inline std::vector<float> rough(int rank, std::size_t count) {
+    std::vector<float> values(count);
+    un::Mt19937 generator(static_cast<std::uint32_t>(rank + 1));
+    un::torch_rand(generator, std::span<float>(values));
+    return values;
+}
+
+/// In any world with devices.
+template <class T, class World>
+un::DeviceMemory<T> place(World& world, const std::vector<T>& values) {
+    un::DeviceMemory<T> made = un::allocate_on_device<T>(world, values.size());
+    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
+                           "cudaMemcpy");
+    return made;
+}
+
+} // namespace test
