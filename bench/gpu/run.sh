@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Raw NCCL beside Unisono, and Unisono's kernels beside copies, on this machine's GPUs: bash bench/gpu/run.sh [--build] [--quick]
+# Raw NCCL beside Unisono, Unisono's kernels beside copies, and its training step beside PyTorch's (where python3 has that), on this machine's GPUs: bash bench/gpu/run.sh [--build] [--quick]
 # Needs a CUDA toolkit with nvcc, NCCL 2.19 or newer, and nlohmann/json. --build: compiles only, which needs no GPU.
 #   CUDA_HOME   /usr/local/cuda, if not another;   NCCL_HOME   the same
 set -euo pipefail
@@ -34,7 +34,10 @@ set -x
     -o "$build/calls" "-L$nccl/lib64" "-L$nccl/lib" "-L$cuda/lib64" -lnccl -lcudart "-Wl,-rpath,$nccl/lib64:$nccl/lib:$cuda/lib64" -pthread
 "$nvcc" -std=c++20 --expt-relaxed-constexpr -diag-suppress 554,780,20011,20014 "-arch=$arch" -O3 -DNDEBUG -Iinclude -Ibench \
     bench/gpu/kernels/kernels.cu -o "$build/kernels"
+"$nvcc" -std=c++20 --expt-relaxed-constexpr -diag-suppress 554,780,20011,20014 "-arch=$arch" -O3 -DNDEBUG -Iinclude "-I$nccl/include" \
+    bench/gpu/step/step.cu -o "$build/step" "-L$nccl/lib64" "-L$nccl/lib" -lnccl -Xlinker "-rpath,$nccl/lib64:$nccl/lib"
 { set +x; } 2> /dev/null
 [ $build_only = no ] || { echo "$0: compiled for $arch, nothing was run"; exit 0; }
 "$build/kernels" "${quick[@]}" --json "$build/kernels.json"
 "$build/calls" "${quick[@]}" --json "$build/calls.json"
+python3 bench/gpu/step/compare.py "$build/step" "${quick[@]}" --json "$build/step.json"
