@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Orders headers so that few translation units show that each compiles alone.
+
+    python3 chains.py INCLUDE_FOLDER --base NAME,NAME,... [--base ...] <HEADERS
+
+Alone, a header sees what it includes, to any depth. It sees the same behind headers that bring nothing else: so a chain, in which each
+header includes all that those before it include, is one translation unit in which each compiles as it would alone. So is one behind a
+precompiled base, if the chain's first header includes all of the base. Reads headers, one a line, relative to the folder; prints a
+chain a line: the number of its base, counted from 1 (the first that fits; 0: none), and its headers, with spaces between.
+
+An include that depends on #if counts as something that a header brings, and not as something that it includes by itself.
+"""
+import argparse
+import re
+import sys
+from pathlib import Path
+
+INCLUDE = re.compile(r'\s*#\s*include\s*[<"]([^>"]+)[>"]')
+CONDITION = re.compile(r"\s*#\s*(if|endif)")
+
+
+def includes_of(text):
+    """(all includes, those that stand under no condition)"""
+    everything, certain, depth = [], [], 0
+    for line in text.splitlines():
+        if match := CONDITION.match(line):
+            depth += 1 if match[1] == "if" else -1
+        elif match := INCLUDE.match(line):
+            everything.append(match[1])
+            if depth == 0:
+                certain.append(match[1])
+    return everything, certain
+
+
+class Closures:
+    """What a header brings into a translation unit, and what it includes for certain; both hold the header itself."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.includes = {}
+        self.known = {}
+
+    def of(self, header, which):
+        if (header, which) not in self.known:
+            if header not in self.includes:
+                file = self.folder / header
+                self.includes[header] = includes_of(file.read_text()) if file.is_file() else ([], [])
+            found = self.known[header, which] = {header}
+            for each in self.includes[header][which]:
+                found |= self.of(each, which)
+        return self.known[header, which]
+
+    def brought(self, header):
+        return self.of(header, 0)
+
+    def included(self, header):
+        return self.of(header, 1)
+
+
+def chains(headers, closures):
+    """As few as possible: a maximum matching of each header with the next in its chain."""
+    order = sorted(headers, key=lambda header: (len(closures.included(header)), header))
+    after = {header: [other for other in order
+                      if other != header and header in closures.included(other)
+                      and closures.brought(header) <= closures.included(other)] for header in order}
+    before = {}
+
+    def match(header, tried):
+        for other in after[header]:
+            if other not in tried:
+                tried.add(other)
+                if other not in before or match(before[other], tried):
+                    before[other] = header
+                    return True
+        return False
+
+    sys.setrecursionlimit(100_000)
+    for header in reversed(order):
+        match(header, set())
+    following = {first: second for second, first in before.items()}
+    for header in order:
+        if header not in before:
+            chain = [header]
+            while chain[-1] in following:
+                chain.append(following[chain[-1]])
+            yield chain
+
+
+def base_of(chain, bases, closures):
+    for number, base in enumerate(bases, 1):
+        if all(closures.brought(each) <= closures.included(chain[0]) for each in base):
+            return number
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--base", action="append", default=[])
+    options = parser.parse_args()
+    closures = Closures(options.folder)
+    bases = [base.split(",") for base in options.base]
+    for chain in chains(sys.stdin.read().split(), closures):
+        print(base_of(chain, bases, closures), *chain)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""No header may stand in a chain, or behind a base, where it sees what it does not include."""
+import tempfile
+import unittest
+from pathlib import Path
+
+from chains import Closures, base_of, chains
+
+
+class SelfTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def closures(self, files):
+        for name, lines in files.items():
+            Path(self.folder.name, name).write_text("#pragma once\n" + "".join(line + "\n" for line in lines))
+        return Closures(Path(self.folder.name))
+
+    def chains_of(self, files):
+        return sorted(chains(list(files), self.closures(files)))
+
+    def test_each_header_is_in_one_chain(self):
+        found = self.chains_of({"a": [], "b": ['#include "a"'], "c": ['#include "a"'], "d": ['#include "b"', '#include "c"']})
+        self.assertEqual(sorted(header for chain in found for header in chain), ["a", "b", "c", "d"])
+        self.assertEqual(len(found), 2)
+
+    def test_whoever_includes_all_comes_behind(self):
+        self.assertEqual(self.chains_of({"a": ["#include <vector>"], "b": ['#include "c"'], "c": ['  #  include "a"']}),
+                         [["a", "c", "b"]])
+
+    def test_strangers_are_not_in_one_chain(self):
+        self.assertEqual(self.chains_of({"a": ["#include <vector>"], "b": ["#include <vector>"]}), [["a"], ["b"]])
+
+    def test_an_include_under_a_condition_is_no_include_and_brings_something(self):
+        self.assertEqual(self.chains_of({"a": [], "b": ["#if defined(X)", '#include "a"', "#endif"]}), [["a"], ["b"]])
+        self.assertEqual(self.chains_of({"a": ["#ifdef X", "#include <vector>", "#else", "#endif"], "b": ['#include "a"']}),
+                         [["a"], ["b"]])
+
+    def test_a_base_is_included_by_the_first(self):
+        closures = self.closures({"e": ["#include <string>"], "a": ['#include "e"', "#include <span>"], "b": ["#include <span>"]})
+        bases = [["span", "e"], ["span"]]
+        self.assertEqual(base_of(["a"], bases, closures), 1)
+        self.assertEqual(base_of(["b", "a"], bases, closures), 2)
+        self.assertEqual(base_of(["e"], bases, closures), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
