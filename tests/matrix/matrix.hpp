@@ -113,7 +113,8 @@ struct Model : LeastSquares<double, un::GradientKind::mean, true> {
 /// The same in units, for those who shard gradients.
 struct UnitModel {
     using Element = double;
-    [[nodiscard]] static std::array<std::size_t, 3> units() { return {2, 2, 1}; }
+    /// No array: nvcc 13.0 prints the type of one wrongly for the host's compiler.
+    [[nodiscard]] static std::vector<std::size_t> units() { return {2, 2, 1}; }
     static void initialise(std::size_t, std::span<double>) {}
     double operator()(const un::RowBatch<double, double>& batch, un::UnitPass<double>& pass) const {
         std::vector<double> weights;
