@@ -37,8 +37,11 @@ void train(un::Group<un::Nccl>& world, const digits::Split& images, std::int64_t
     trainer.visit_parameters({0, trainer.layout().count()}, [&](std::size_t, std::span<const float> values) {
         for (const float weight : values) hash = (hash ^ std::bit_cast<std::uint32_t>(weight)) * 1099511628211u;
     });
+    // nvcc 13.0 does not find the model's own by itself
+    const auto judge = [](digits::DeviceNetwork& of, const digits::Batch& batch, un::MeanMetric& loss,
+                          un::AccuracyMetric& accuracy) { of.evaluate(batch, loss, accuracy); };
     const auto [loss, accuracy] =
-        trainer.evaluate(images.test.data(), {.batch_size = 64}, un::MeanMetric{}, un::AccuracyMetric{});
+        trainer.evaluate(images.test.data(), {.batch_size = 64}, judge, un::MeanMetric{}, un::AccuracyMetric{});
     if (world.rank() != 0) return;
     std::printf("test accuracy %.4f, loss %.4f, on %zu images\n", accuracy.value(), loss.value(), images.test.size());
     std::printf("bits %016llx\n", static_cast<unsigned long long>(hash));

@@ -123,7 +123,7 @@ struct Optimizers {
         un::Adam{.learning_rate = 1}, un::AdamW{.learning_rate = 1}, un::Adagrad{.learning_rate = 1},
         un::RmsProp{.learning_rate = 1, .momentum = 0.5}};
 };
-/// What optimizers cost to compile is their kernels, by every instruction set: all of them where sums are plain, and else two.
+/// What optimizers cost to compile is their kernels, by every instruction set: all of them for sums of numbers, and two for sums on grids.
 struct FewOptimizers {
     static constexpr un::Family kind = un::Family::optimizer;
     static constexpr std::tuple all = {un::Sgd{.learning_rate = 1, .momentum = 0.8}, un::AdamW{.learning_rate = 1}};

@@ -67,7 +67,8 @@ struct Policies {
         At<row[1], un::NoCompression, un::NoCompression, un::NoCompression, ChosenCast, ChosenExchange, un::PowerSgd>;
     using Guard = At<row[2], un::FiniteGuard, un::NoGuard>;
     using Clipping = At<row[3], un::NoClipping, ChosenClipping>;
-    using Optimizer = ChosenOptimizer<std::conditional_t<row[1] == plain, Optimizers, FewOptimizers>>;
+    using Optimizer =
+        ChosenOptimizer<std::conditional_t<row[1] == reproducible || row[1] == narrow, FewOptimizers, Optimizers>>;
     using LossScaling = At<row[4], un::NoLossScaling, un::LossScaling>;
     /// Of slices the native one sums all at once.
     using Reducer = std::conditional_t<row[0] == owned && row[1] == narrow, un::NativeReducer, ChosenReducer>;
@@ -287,6 +288,9 @@ void check(const Row& row) {
             const Result& other = host[rank];
             BOOST_TEST(one.last.number == other.last.number);
             BOOST_TEST(same_bits(one.last.loss_scale, other.last.loss_scale));
+            if (exact) BOOST_TEST(same_bits(one.last.loss, other.last.loss));
+            if (compiled[1] == reproducible || compiled[1] == narrow)
+                BOOST_TEST(same_bits(one.last.gradient_norm, other.last.gradient_norm));
             BOOST_REQUIRE(one.weights.size() == columns && other.weights.size() == columns);
             for (std::size_t i = 0; i < columns; ++i) {
                 const double a = one.weights[i], b = other.weights[i];

@@ -1,6 +1,10 @@
 # Over the stand-in for CUDA and NCCL (tests/nccl/stand_in).
-target_sources(${room_target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
-                                      ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
+add_library(device_stand_in OBJECT ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
+                                   ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
+target_include_directories(device_stand_in BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
+target_link_libraries(device_stand_in PRIVATE unisono_test_setup)
+target_compile_options(device_stand_in PRIVATE -O0)
+target_link_libraries(${room_target} PRIVATE device_stand_in)
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
 
 # Under a sanitizer one translation unit: single updates. The rest compiles for too long.
@@ -14,8 +18,7 @@ endif()
 if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT UNISONO_SANITIZED)
     set(digits_source ${PROJECT_SOURCE_DIR}/examples/digits_on_gpu/digits_on_gpu.cu)
     set_source_files_properties(${digits_source} PROPERTIES LANGUAGE CXX)
-    add_executable(digits_on_stand_in ${digits_source} ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/cuda.cpp
-                                      ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/nccl.cpp)
+    add_executable(digits_on_stand_in ${digits_source} $<TARGET_OBJECTS:device_stand_in>)
     target_include_directories(digits_on_stand_in BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
     target_include_directories(digits_on_stand_in PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(digits_on_stand_in PRIVATE DIGITS_KERNELS="device/digits_kernels.hpp")

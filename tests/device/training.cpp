@@ -4,7 +4,6 @@
 
 #include "support/digits_training.hpp"
 
-#include <unisono/optimizer/adam.hpp>
 #include <unisono/reproducible.hpp>
 
 #include <cstring>
@@ -98,14 +97,7 @@ void same_as_on_the_host(int ranks, std::size_t gap, const Policies&... policies
 
 BOOST_AUTO_TEST_SUITE(device_training)
 
-// One set of policies for both: what a Trainer of it takes to compile is most of what these tests cost.
-BOOST_AUTO_TEST_CASE(plain_sums) {
-    const un::AdamW adamw{.learning_rate = 0.01};
-    const un::ClipByValue clipping{.limit = 0.05};
-    same_as_on_the_host(2, 0, un::Accumulate{.steps = 1}, adamw, clipping); // summed where the model put them
-    same_as_on_the_host(2, 3, un::Accumulate{.steps = 2}, adamw, clipping);
-}
-
+// Sums of numbers: examples/digits_on_gpu (digits.py), and crossed.hpp.
 BOOST_AUTO_TEST_CASE(reproducible_sums) {
     same_as_on_the_host(3, 2, un::Reproducible{}, un::Accumulate{.steps = 2}, un::ClipByNorm{.max_norm = 0.1},
                         un::Sgd{.learning_rate = 0.1, .momentum = 0.9});
