@@ -4,6 +4,8 @@
 #   --quick         without the test cases labelled "slow"
 #   --rooms 'A;B'   only these folders of tests/
 #   --without 'A;B' all but these
+#   --only build    no tests are run; --only test: those that were built so are run
+#   -- OPTION...    the rest is for cmake, where it configures
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/install_missing.sh
@@ -11,6 +13,7 @@ cd "$(dirname "$0")/.."
 preset=dev
 rooms=
 without=
+only=
 while [ $# != 0 ]; do
     case $1 in
         --preset) preset=${2:?--preset needs a name}; shift 2 ;;
@@ -18,18 +21,22 @@ while [ $# != 0 ]; do
         --quick) export BOOST_TEST_RUN_FILTERS='!@slow'; shift ;;
         --rooms) rooms=${2:?--rooms needs names separated by semicolons}; shift 2 ;;
         --without) without=${2:?--without needs names separated by semicolons}; shift 2 ;;
-        -h | --help) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
+        --only) only=${2:?--only needs build or test}; shift 2 ;;
+        --) shift; break ;;
+        -h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
         *) echo "$0: unknown option '$1' (--help shows the options)" >&2; exit 2 ;;
     esac
 done
+case $only in '' | build | test) ;; *) echo "$0: --only '$only': expected build or test" >&2; exit 2 ;; esac
+jobs=$(nproc)
+export BOOST_TEST_COLOR_OUTPUT=0
+if [ "$only" = test ]; then exec ctest --preset "$preset" --parallel "$jobs"; fi
 
 things=(compiler build python yaml boost_test json cli11 libfabric ccache iproute2 thrust tbb)
 case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib doxygen codespell) ;; esac
 install_missing "${things[@]}"
 if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib; fi
 
-jobs=$(nproc)
-export BOOST_TEST_COLOR_OUTPUT=0
 conan=
 case $preset,$rooms,$without in
     asan,* | tsan*,* | *,*,*packages*) ;; # tests/packages is not run
@@ -39,6 +46,6 @@ case $preset,$rooms,$without in
         conan=$PWD/build/python/bin/conan
         ;;
 esac
-cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan"
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" "$@"
 cmake --build --preset "$preset" --parallel "$jobs"
-ctest --preset "$preset" --parallel "$jobs"
+if [ "$only" != build ]; then ctest --preset "$preset" --parallel "$jobs"; fi

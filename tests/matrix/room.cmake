@@ -4,3 +4,7 @@ if(UNISONO_SANITIZED)
     list(FILTER matrix_sources EXCLUDE REGEX "full_(automatic|halving_doubling|parameter_server|ring|sum_only|tree)|/(served|compressed|split|pairwise_4)[.]cpp$")
     set_target_properties(${room_target} PROPERTIES SOURCES "${matrix_sources}")
 endif()
+unite_sources("full_automatic full_halving_doubling full_parameter_server full_sum_only"
+              "full_native full_ring full_tree"
+              "pairwise_1 pairwise_2 pairwise_3 pairwise_4"
+              "compressed report reproducible")

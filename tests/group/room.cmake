@@ -1,0 +1,1 @@
+unite_sources("context progress_thread" "faults wait_any")

@@ -1,0 +1,1 @@
+unite_sources("collectives memory reproducible_sum" "deaths running served")
