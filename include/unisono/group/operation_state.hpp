@@ -197,7 +197,7 @@ struct OperationState {
         } else if (blocks.where == schedule::Buffer::posted) {
             found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
         } else if (request.stream.through_host) {
-            found.begin = image_begin(lane, blocks, found.begin);
+            found.begin = found.count == 0 ? 0 : image_begin(lane, blocks, found.begin); // there may be no image
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);
         }
