@@ -1,4 +1,4 @@
-// What crosses the bus in an update, and how often the host waits for it.
+// What crosses the bus in an update, and how often the host waits for it; and what sums on devices cost.
 #include "on_device.hpp"
 
 #include "trainer/models.hpp"
@@ -7,8 +7,11 @@
 #include <unisono/compression/one_bit.hpp>
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/none.hpp>
+#include <unisono/reducer/automatic.hpp>
 
 #include <cstddef>
+#include <string>
+#include <vector>
 
 namespace un = unisono;
 
@@ -65,6 +68,32 @@ BOOST_AUTO_TEST_CASE(a_compression_on_the_device_stays_there) {
     const stand_in::Counts found = copied(un::Bf16Wire{});
     BOOST_TEST(found.bytes_to_host == 0u);
     BOOST_TEST(found.bytes_to_device == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(an_automatic_reducer_goes_by_what_was_measured_on_devices) {
+    const test::Clean clean;
+    std::string said[2];
+    float sums[2] = {};
+    un::ReducerCosts costs[2];
+    un::run<un::Nccl>(2, [&](auto& world) {
+        const auto mine = static_cast<std::size_t>(world.rank());
+        costs[mine] = un::measure_reducers_on_device(world);
+        const auto values = test::upload(world, std::vector<float>{1, 2});
+        un::AutomaticReducer{.costs = costs[mine]}.start(world).sum(world, values.span()).wait();
+        sums[mine] = test::download(values.span())[1];
+        const auto of_the_host = un::AutomaticReducer{.measure = true}.start(world);
+        try {
+            of_the_host.sum(world, values.span()).wait();
+        } catch (const un::error& found) {
+            said[mine] = found.what();
+        }
+    });
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        BOOST_TEST(costs[rank].measured());
+        BOOST_TEST((costs[rank] == costs[0]));
+        BOOST_TEST(sums[rank] == 4);
+        BOOST_TEST(said[rank].find("measure_reducers_on_device") != std::string::npos, said[rank]);
+    }
 }
 
 BOOST_AUTO_TEST_SUITE_END()
