@@ -167,16 +167,13 @@ private:
         if (world_->size() > 1) sum_.wait();
         const std::uint64_t number = ++synchronised_[fragment_];
         met_ = std::max(met_, number); // a meeting is the next one for all fragments
-        const T mix = static_cast<T>(policy_.mix), rest = static_cast<T>(1 - policy_.mix);
         flat_->visit(under_way_, [&](const Stretch<T>& one) {
             const std::span<T> common(common_.data() + one.flat, one.count);
             policy_.outer.update(state_.slice(one.flat, one.count), common,
                                  std::span<const T>(image_.data() + one.flat, one.count),
                                  {policy_.outer.learning_rate, number, 1.0 / world_->size()});
             if (policy_.mix == 0) std::copy_n(common.data(), one.count, one.parameters);
-            else
-                for (std::size_t i = 0; i < one.count; ++i)
-                    one.parameters[i] = mix * one.parameters[i] + rest * common[i];
+            else mix(std::span<T>(one.parameters, one.count), common, policy_.mix);
         });
         under_way_ = {};
     }
