@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -52,6 +53,18 @@ public:
     }
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;
+    /// A fragment under way ends here, if all is well: its sum is waited for, at most the group's timeout, and forgotten. After a
+    /// fault there is nothing to wait for, and the world's next call tells of it. While an exception passes that came up since the
+    /// trainer was made, the other ranks need not have gone as far: it is dropped, which aborts the world.
+    ~Meeting() {
+        if constexpr (streams) {
+            if (std::uncaught_exceptions() > exceptions_) return;
+            try {
+                sum_.wait();
+            } catch (...) { // the world has the fault: every rank's next call throws it
+            }
+        }
+    }
 
     /// Whether the update after so many is this rank's own.
     [[nodiscard]] bool alone(std::uint64_t updates) const { return policy_.alone(updates); }
@@ -218,8 +231,9 @@ private:
     std::size_t fragment_ = 0;                ///< its number
     std::uint64_t arrives_ = 0;               ///< after so many updates
     Operation sum_;
-    std::uint64_t own_ = 0; ///< updates of this rank alone since then
-    std::uint64_t met_ = 0; ///< how often
+    int exceptions_ = std::uncaught_exceptions(); ///< when the trainer was made
+    std::uint64_t own_ = 0;                       ///< updates of this rank alone since then
+    std::uint64_t met_ = 0;                       ///< how often
 };
 
 } // namespace detail
