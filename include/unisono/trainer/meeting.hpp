@@ -134,7 +134,11 @@ public:
     void restore(std::uint64_t met) {
         own_ = 0;
         met_ = met;
-        if constexpr (streams) std::fill(synchronised_.begin(), synchronised_.end(), met_);
+        if constexpr (streams) {
+            sum_.wait(); // of a fragment under way, which is of no use any more
+            under_way_ = {};
+            std::fill(synchronised_.begin(), synchronised_.end(), met_);
+        }
         common_.clear();
     }
 
