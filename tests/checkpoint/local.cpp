@@ -6,8 +6,10 @@
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/diloco.hpp"
+#include "unisono/update/gossip.hpp"
 #include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
+#include "unisono/update/streaming_diloco.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -45,6 +47,8 @@ struct Ways {
     std::string folder = {};
     bool resume = false;
     std::uint64_t save_at = 0; ///< updates; training stops there
+    std::uint64_t meet_at = 0; ///< updates; ranks are told to meet there, before that
+    int astray = 0;            ///< before it resumes: updates that shall leave no trace
 };
 struct End {
     std::vector<float> weights = {}, state = {}; ///< the rank's own
@@ -65,10 +69,15 @@ std::vector<End> train(const Ways& how, const Update& update) {
             un::Trainer trainer{world, model, update, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}};
             un::Checkpoints checkpoints(how.folder.empty() ? "/nowhere" : how.folder);
             try {
+                const un::RowData<float> data(values, 12);
+                for (int i = 0; i < how.astray; ++i) {
+                    const auto row = static_cast<std::size_t>(world.rank());
+                    trainer.step(data.batch(std::array<std::size_t, 1>{row}));
+                }
                 if (how.resume && !checkpoints.resume(trainer)) throw std::runtime_error("nothing to resume from");
-                trainer.fit(un::RowData(values, 12),
-                            {.epochs = 3 - trainer.position().epoch.number(), .batch_size = 2, .progress = false},
+                trainer.fit(data, {.epochs = 3 - trainer.position().epoch.number(), .batch_size = 2, .progress = false},
                             [&](const un::UpdateReport& report) {
+                                if (report.number == how.meet_at) trainer.synchronise();
                                 if (report.number != how.save_at) return true;
                                 checkpoints.save(trainer);
                                 return false;
@@ -85,14 +94,16 @@ std::vector<End> train(const Ways& how, const Update& update) {
     return ends;
 }
 
+/// `meet_at`: 0 where ranks meet by themselves.
 template <class Update>
-void goes_on(int ranks, std::uint64_t save_at, const Update& update) {
-    BOOST_TEST_CONTEXT(Update::name << " on " << ranks << " ranks, saved after " << save_at) {
-        const auto whole = train({.ranks = ranks}, update);
+void goes_on(int ranks, std::uint64_t save_at, const Update& update, std::uint64_t meet_at = 0, int astray = 0) {
+    BOOST_TEST_CONTEXT(Update::name << " on " << ranks << " ranks, saved after " << save_at << ", astray " << astray) {
+        const auto whole = train({.ranks = ranks, .meet_at = meet_at}, update);
         const Folder folder;
-        for (const End& one : train({.ranks = ranks, .folder = folder.path(), .save_at = save_at}, update))
+        for (const End& one :
+             train({.ranks = ranks, .folder = folder.path(), .save_at = save_at, .meet_at = meet_at}, update))
             BOOST_TEST(one.refused == "");
-        const auto ends = train({.ranks = ranks, .folder = folder.path(), .resume = true}, update);
+        const auto ends = train({.ranks = ranks, .folder = folder.path(), .resume = true, .astray = astray}, update);
         for (std::size_t rank = 0; rank < ends.size(); ++rank) {
             BOOST_TEST(ends[rank].refused == "");
             BOOST_TEST(ends[rank].updates == 12u);
@@ -116,6 +127,23 @@ BOOST_AUTO_TEST_CASE(so_does_an_outer_optimizer) {
     for (const int ranks : {1, 2, 3}) goes_on(ranks, 6, un::Diloco<>{.steps = 3});
     goes_on(2, 2, un::Diloco<>{.steps = 3, .warm_up = 2}); // it has no state yet
     goes_on(2, 8, un::Diloco<>{.steps = 3, .warm_up = 2});
+}
+
+BOOST_AUTO_TEST_CASE(fragments_go_on_where_the_ranks_were_told_to_meet) {
+    const un::StreamingDiloco<> two{.steps = 4, .fragments = 2, .overlap = 1}; // under way after 2, 4, ... updates
+    for (std::uint64_t at = 1; at < 12; ++at) goes_on(2, at, two, at);
+    for (const int ranks : {1, 3}) goes_on(ranks, 6, two, 6);
+    const un::StreamingDiloco<> warm{.steps = 2, .fragments = 1, .overlap = 1, .mix = 0.25, .warm_up = 3};
+    for (const std::uint64_t at : {3u, 4u, 5u}) goes_on(2, at, warm, at); // before the first own update, and behind
+    for (const int astray : {1, 2, 3}) goes_on(2, 5, two, 5, astray);     // resumed with a fragment under way, or not
+    for (const int astray : {1, 2, 3}) goes_on(2, 11, two, 11, astray);   // and they meet an update later
+}
+
+BOOST_AUTO_TEST_CASE(so_do_averages_with_neighbours) {
+    for (std::uint64_t at = 1; at < 12; ++at) goes_on(3, at, un::Gossip{}, at);
+    goes_on(2, 5, un::Gossip{.steps = 2}, 5);
+    goes_on(3, 5, un::Gossip{.graph = un::GossipGraph::ring, .steps = 2}, 5, 3);
+    goes_on(2, 3, un::Gossip{.warm_up = 3}, 3);
 }
 
 BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {
@@ -159,6 +187,9 @@ BOOST_AUTO_TEST_CASE(between_two_meetings_nothing_is_saved) {
         BOOST_TEST(one.refused.find("rank 0 has made 2 updates of its own since the ranks last met") !=
                        std::string::npos,
                    one.refused);
+    for (const End& one :
+         train({.folder = folder.path(), .save_at = 4}, un::StreamingDiloco<>{.steps = 4, .fragments = 2}))
+        BOOST_TEST(one.refused.find("rank 0 has made 4 updates of its own") != std::string::npos, one.refused);
     BOOST_TEST(un::Checkpoints(folder.path()).list().empty());
 }
 

@@ -2,6 +2,8 @@
 #include "outcomes.hpp"
 #include "served.hpp"
 
+#include "unisono/collective/exchange.hpp"
+#include "unisono/simulate.hpp"
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/update/diloco.hpp"
 #include "unisono/update/streaming_diloco.hpp"
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -114,6 +117,43 @@ void check_near(const Values& found, const Values& expected) {
     BOOST_TEST(worst <= 1e-12);
 }
 
+/// A trainer ends after so many updates, whatever is under way then; the world goes on. `spoil(rank, update)` may throw.
+template <class World, class Spoil>
+void end_after(World& world, int updates, Spoil spoil) {
+    Bowl<double> model;
+    Values last;
+    {
+        un::Trainer trainer{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum},
+                            Streaming{.steps = 6, .fragments = 2, .overlap = 2, .outer = outer}};
+        for (int i = 0; i < updates; ++i) trainer.step(spoil(world.rank(), i));
+        last = model.values();
+    }
+    if (model.values() != last) throw std::runtime_error("the end changed parameters");
+    barrier(world);
+    un::Trainer next{world, model, un::Sgd{.learning_rate = rate, .momentum = momentum},
+                     Streaming{.steps = 6, .fragments = 2, .overlap = 2, .outer = outer}};
+    for (int i = 0; i < 4; ++i) next.step(seed_of(i, world.rank()));
+    next.synchronise();
+    next.verify_replicas();
+}
+
+template <class Spoil>
+std::vector<Outcome> ended(bool simulated, int updates, Spoil spoil) {
+    if (!simulated) return outcomes(3, [&](auto& world) { end_after(world, updates, spoil); });
+    std::vector<Outcome> all(3);
+    un::simulate(3, {}, [&](auto& world) { // each rank is a thread
+        Outcome& mine = all[static_cast<std::size_t>(world.rank())];
+        try {
+            end_after(world, updates, spoil);
+        } catch (const un::error& found) {
+            mine = {true, true, found.code(), found.rank(), found.what()};
+        } catch (const std::exception& found) {
+            mine = {true, false, un::ErrorCode::none, world.rank(), found.what()};
+        }
+    });
+    return all;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(streaming_diloco)
@@ -142,6 +182,48 @@ BOOST_AUTO_TEST_CASE(is_the_papers_algorithm) {
 BOOST_AUTO_TEST_CASE(one_fragment_is_diloco_to_the_bit) {
     const Streaming one{.steps = 4, .fragments = 1, .overlap = 0, .mix = 0, .outer = outer};
     BOOST_TEST((trained(3, 12, one).before == trained(3, 12, un::Diloco<>{.steps = 4, .outer = outer}).before));
+}
+
+BOOST_AUTO_TEST_CASE(a_trainer_ends_with_a_fragment_under_way) {
+    for (const bool simulated : {false, true})
+        for (const int updates : {0, 2, 3, 4, 5, 7})
+            BOOST_TEST_CONTEXT("simulated: " << simulated << ", " << updates << " updates")
+    for (const auto& one : ended(simulated, updates, [](int rank, int i) { return seed_of(i, rank); }))
+        BOOST_TEST(!one.failed, one.what);
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_throws_ends_all_by_then) {
+    struct Spoilt {
+        int update;
+        bool in_model;
+    };
+    for (const bool simulated : {false, true})
+        for (const Spoilt spoilt : {Spoilt{2, false}, Spoilt{3, false}, Spoilt{3, true}})
+            BOOST_TEST_CONTEXT("simulated: " << simulated << ", at " << spoilt.update
+                                             << ", in it: " << spoilt.in_model) {
+                const auto all = ended(simulated, 4, [&](int rank, int i) {
+                    if (rank != 1 || i != spoilt.update) return seed_of(i, rank);
+                    if (!spoilt.in_model) throw std::runtime_error("no more");
+                    return -1; // NaN
+                });
+                for (const Outcome& one : all) {
+                    BOOST_TEST(one.failed);
+                    BOOST_TEST((one.code != un::ErrorCode::timeout), one.what);
+                }
+                BOOST_TEST(all[1].says(spoilt.in_model ? "not_finite" : "no more"), all[1].what);
+            }
+}
+
+BOOST_AUTO_TEST_CASE(ends_at_different_updates_are_bounded) {
+    std::array<bool, 3> failed = {}; // of threads
+    un::simulate(3, {}, [&](auto& world) {
+        try {
+            end_after(world, world.rank() == 1 ? 2 : 3, [](int rank, int i) { return seed_of(i, rank); });
+        } catch (const un::error&) {
+            failed[static_cast<std::size_t>(world.rank())] = true;
+        }
+    });
+    for (const bool one : failed) BOOST_TEST(one);
 }
 
 BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {

@@ -30,7 +30,24 @@ struct Divide {
     }
 };
 
+/// Three roundings: of each product, and of their sum.
+template <class T>
+struct Mix {
+    accumulator_t<T> own, other;
+    UNISONO_INLINE void operator()(T& y, const T& x) const {
+        UNISONO_NO_CONTRACTION_HERE
+        y = canonical(static_cast<T>(product(own, widen(y)) + product(other, widen(x))));
+    }
+};
+
 UNISONO_NO_CONTRACTION_END
+
+/// y[i] = share * y[i] + (1 - share) * x[i]; both factors are first rounded as `scale`'s.
+template <floating_element T>
+void mix(std::span<T> y, std::type_identity_t<std::span<const T>> x, double share) {
+    using W = accumulator_t<T>;
+    apply(Mix<T>{static_cast<W>(share), static_cast<W>(1 - share)}, y, x);
+}
 
 } // namespace detail
 

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -52,6 +53,18 @@ public:
     }
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;
+    /// A fragment under way ends here, if all is well: its sum is waited for, at most the group's timeout, and forgotten. After a
+    /// fault there is nothing to wait for, and the world's next call tells of it. While an exception passes that came up since the
+    /// trainer was made, the other ranks need not have gone as far: it is dropped, which aborts the world.
+    ~Meeting() {
+        if constexpr (streams) {
+            if (std::uncaught_exceptions() > exceptions_) return;
+            try {
+                sum_.wait();
+            } catch (...) { // the world has the fault: every rank's next call throws it
+            }
+        }
+    }
 
     /// Whether the update after so many is this rank's own.
     [[nodiscard]] bool alone(std::uint64_t updates) const { return policy_.alone(updates); }
@@ -121,7 +134,11 @@ public:
     void restore(std::uint64_t met) {
         own_ = 0;
         met_ = met;
-        if constexpr (streams) std::fill(synchronised_.begin(), synchronised_.end(), met_);
+        if constexpr (streams) {
+            sum_.wait(); // of a fragment under way, which is of no use any more
+            under_way_ = {};
+            std::fill(synchronised_.begin(), synchronised_.end(), met_);
+        }
         common_.clear();
     }
 
@@ -167,16 +184,13 @@ private:
         if (world_->size() > 1) sum_.wait();
         const std::uint64_t number = ++synchronised_[fragment_];
         met_ = std::max(met_, number); // a meeting is the next one for all fragments
-        const T mix = static_cast<T>(policy_.mix), rest = static_cast<T>(1 - policy_.mix);
         flat_->visit(under_way_, [&](const Stretch<T>& one) {
             const std::span<T> common(common_.data() + one.flat, one.count);
             policy_.outer.update(state_.slice(one.flat, one.count), common,
                                  std::span<const T>(image_.data() + one.flat, one.count),
                                  {policy_.outer.learning_rate, number, 1.0 / world_->size()});
             if (policy_.mix == 0) std::copy_n(common.data(), one.count, one.parameters);
-            else
-                for (std::size_t i = 0; i < one.count; ++i)
-                    one.parameters[i] = mix * one.parameters[i] + rest * common[i];
+            else mix(std::span<T>(one.parameters, one.count), common, policy_.mix);
         });
         under_way_ = {};
     }
@@ -221,8 +235,9 @@ private:
     std::size_t fragment_ = 0;                ///< its number
     std::uint64_t arrives_ = 0;               ///< after so many updates
     Operation sum_;
-    std::uint64_t own_ = 0; ///< updates of this rank alone since then
-    std::uint64_t met_ = 0; ///< how often
+    int exceptions_ = std::uncaught_exceptions(); ///< when the trainer was made
+    std::uint64_t own_ = 0;                       ///< updates of this rank alone since then
+    std::uint64_t met_ = 0;                       ///< how often
 };
 
 } // namespace detail

@@ -18,6 +18,8 @@ UNISONO_NAMESPACE_BEGIN
 /// become `mix` x its own + (1 - mix) x the outer optimizer's. So a link carries 1/fragments of the bytes at a time, and has `overlap`
 /// updates' time for them; they move in each update, and with a ProgressThread in between. When ranks meet (`synchronise()`, the end of `fit`,
 /// `evaluate`), what is under way arrives, and all fragments are synchronised at once, without a mix.
+/// A trainer that ends without that, after as many updates on all ranks, waits for what is under way, at most the group's timeout, and forgets it;
+/// the world can be used further. Where an exception ends it nobody waits, and the world is aborted.
 /// With one fragment, no overlap and no mix it is Diloco, to the bit. All ranks make as many updates. Memory as Diloco's.
 /// Source: Douillard et al. 2025 (Streaming DiLoCo), algorithm 2, without its quantisation; here fragments are slices of the flat
 /// order instead of sets of layers. The outer optimizer's defaults are Diloco's.

@@ -153,6 +153,25 @@ void squares(un::InstructionSet set) {
     compare("sum of squares", set, std::vector<double>{found}, std::vector<double>{lane[0]});
 }
 
+/// What a rank has done meanwhile and what the others have: two products.
+template <class T>
+void mixed(const char* what, un::InstructionSet set) {
+    using W = un::accumulator_t<T>;
+    const auto own = numbers<T>(11, 391);
+    const auto other = numbers<T>(12, 391);
+    auto wanted = own;
+    auto found = own;
+    const W share = W(0.3), rest = W(1 - 0.3);
+    for (std::size_t i = 0; i < own.size(); ++i)
+        wanted[i] = static_cast<T>(product(share, static_cast<W>(own[i])) + product(rest, static_cast<W>(other[i])));
+    un::detail::apply_on(set, un::detail::Mix<T>{share, rest}, found.size(), found.data(), other.data());
+    compare(what, set, found, wanted);
+    if (set != un::best_instruction_set()) return;
+    found = own;
+    un::detail::mix(std::span<T>(found), other, 0.3);
+    compare(what, set, found, wanted);
+}
+
 /// A user's operation with a product and a sum in it, through the combine kernel.
 void combine(un::InstructionSet set) {
     const auto a = numbers<float>(9, 515);
@@ -192,6 +211,8 @@ int main() {
         probe::weighted<double, double>("accumulate in double", set);
         probe::weighted<float, un::bfloat16>("accumulate from bfloat16", set);
         probe::weighted<un::float16, un::float16>("accumulate float16", set);
+        probe::mixed<float>("mix", set);
+        probe::mixed<double>("mix in double", set);
         probe::squares(set);
         probe::combine(set);
     }
