@@ -14,9 +14,9 @@
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
 #include "unisono/tcp.hpp"
-#include "unisono/trainer/device_place.hpp"
-#include "unisono/transport/cuda_join.hpp"
-#include "unisono/transport/cuda_prefetch.hpp"
+#include "unisono/trainer/device/place.hpp"
+#include "unisono/transport/cuda/join.hpp"
+#include "unisono/transport/cuda/prefetch.hpp"
 
 #if defined(__CUDACC__)
 #include "unisono/arithmetic/thrust_stream.hpp"

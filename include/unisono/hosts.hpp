@@ -6,7 +6,7 @@
 
 #include "unisono/collective/native_on_hosts.hpp"
 #include "unisono/tcp.hpp"
-#include "unisono/transport/hosts_join.hpp"
+#include "unisono/transport/hosts/join.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 

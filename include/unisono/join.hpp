@@ -9,7 +9,7 @@
 #include "unisono/launch/rendezvous.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
-#include "unisono/transport/shared_memory_join.hpp"
+#include "unisono/transport/shared_memory/join.hpp"
 
 #include <chrono>
 #include <concepts>

@@ -5,4 +5,4 @@
 /// of this process. Needs libfabric's headers: link unisono::libfabric. Not part of the umbrella.
 
 #include "unisono/join.hpp"
-#include "unisono/transport/libfabric_join.hpp"
+#include "unisono/transport/libfabric/join.hpp"

@@ -9,9 +9,9 @@
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
 #include "unisono/join.hpp"
-#include "unisono/trainer/device_place.hpp"
-#include "unisono/transport/cuda_prefetch.hpp"
-#include "unisono/transport/nccl_join.hpp"
+#include "unisono/trainer/device/place.hpp"
+#include "unisono/transport/cuda/prefetch.hpp"
+#include "unisono/transport/nccl/join.hpp"
 
 #if defined(__CUDACC__)
 #include "unisono/arithmetic/thrust_stream.hpp"

@@ -14,5 +14,5 @@
 #include "unisono/model/unit_pass.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
-#include "unisono/trainer/unit_exchange.hpp"
+#include "unisono/trainer/units/exchange.hpp"
 #include "unisono/unisono.hpp"

@@ -5,4 +5,4 @@
 /// process. Not part of the umbrella: it brings in sockets and threads.
 
 #include "unisono/join.hpp"
-#include "unisono/transport/tcp_join.hpp"
+#include "unisono/transport/tcp/join.hpp"

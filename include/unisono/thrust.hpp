@@ -5,5 +5,5 @@
 /// Thrust: link unisono::thrust. Not part of the umbrella.
 
 #include "unisono/arithmetic/thrust.hpp"
-#include "unisono/trainer/thrust_copies.hpp"
-#include "unisono/trainer/thrust_update.hpp"
+#include "unisono/trainer/device/thrust_copies.hpp"
+#include "unisono/trainer/device/thrust_update.hpp"

@@ -85,7 +85,7 @@
 #include "unisono/trainer/trainer.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
-#include "unisono/transport/shared_memory_join.hpp"
+#include "unisono/transport/shared_memory/join.hpp"
 #include "unisono/transport/transport.hpp"
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/bounded_staleness.hpp"

@@ -61,7 +61,7 @@ THIRD_PARTY = {
     "transport/cuda": r"cuda",
     "transport/nccl": r"(nccl|cuda)",
     "arithmetic/thrust": r"(thrust|cuda|cub)",
-    "trainer/thrust": r"thrust/",
+    "trainer/device/thrust": r"thrust/",
 }
 
 # Standard headers that cost too much to compile, or tie the library to one instruction set.

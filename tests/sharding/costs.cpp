@@ -10,7 +10,7 @@
 #include "unisono/simulate.hpp"
 #include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/unit_exchange.hpp"
+#include "unisono/trainer/units/exchange.hpp"
 #include "unisono/transport/in_process.hpp"
 
 #include <boost/test/unit_test.hpp>

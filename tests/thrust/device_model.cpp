@@ -5,7 +5,7 @@
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/reducer/ring.hpp>
 #include <unisono/sharding/state.hpp>
-#include <unisono/trainer/device_model.hpp>
+#include <unisono/trainer/device/model.hpp>
 #include <unisono/trainer/trainer.hpp>
 #include <unisono/unisono.hpp>
 

@@ -87,7 +87,7 @@ void apply(const Functor& functor, std::span<First> first, std::span<Rest>... re
 UNISONO_NO_CONTRACTION_END
 
 /// Where element functors run, for what runs them in several places (optimizers): here, on this processor. Another such
-/// type has a const `apply` of the same arguments (trainer/thrust_update.hpp).
+/// type has a const `apply` of the same arguments (trainer/device/thrust_update.hpp).
 struct OnHost {
     template <class Functor, class... T>
     UNISONO_INLINE void apply(const Functor& functor, std::span<T>... spans) const {

@@ -11,7 +11,7 @@
 ///  - `forget()`: what encoding has left over so far is dropped: the update was left out on all ranks;
 ///  - `bytes()`: memory beside the model's.
 ///
-/// Of a model on a device the trainer copies gradients to the host before `begin`, and the sums back after `finish` (trainer/device_wire.hpp).
+/// Of a model on a device the trainer copies gradients to the host before `begin`, and the sums back after `finish` (trainer/device/wire.hpp).
 /// A policy that computes there itself has `start_on<T>(device, group, buckets)`, whose run is given addresses of the device, and may give its reduction a
 /// DeviceSpan; `device` has what CastWire's detail::WiresOnHost has.
 ///

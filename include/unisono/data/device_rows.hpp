@@ -29,7 +29,7 @@ concept row_source = requires(const D& data, std::span<const std::size_t> indice
     data.fill(indices, values, labels);
 };
 
-/// Who copies to a device: memory, one stream of its own, and marks in streams. CudaPrefetch (transport/cuda_prefetch.hpp) is one.
+/// Who copies to a device: memory, one stream of its own, and marks in streams. CudaPrefetch (transport/cuda/prefetch.hpp) is one.
 ///
 /// `mark(m)` and `mark(m, stream)` put m behind what the own stream, or that one, was given so far; `follow(m)` and `follow(m, stream)`
 /// let what the stream is given from now on wait for m, and the host for nothing; `wait(m)` lets the host wait, for a limited time,

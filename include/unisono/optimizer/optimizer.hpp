@@ -10,7 +10,7 @@
 /// - `state() const -> StateArrays`: names and first values of its arrays, each as long as the slice and of its type;
 /// - `update(state, parameters, gradients, step) const` for float and double: one pass over memory.
 ///   It may take a fifth argument, `const Where& where = {}` with `Where = OnHost`, and run its functor by
-/// `where.apply(functor, parameters, gradients, arrays...)`: then it runs wherever there is a `Where` (trainer/thrust_update.hpp).
+/// `where.apply(functor, parameters, gradients, arrays...)`: then it runs wherever there is a `Where` (trainer/device/thrust_update.hpp).
 ///
 /// Laws
 /// - Element i of parameters, gradients and arrays is one number's; no element sees another. So any cut into slices gives

@@ -2,7 +2,7 @@
 
 /// \file
 /// A trainer's place: the memory in which its gradients, images and optimizer state lie, and who computes there. Everything that a trainer
-/// does to elements it asks of its place, so that one source serves the host and devices (device_place.hpp).
+/// does to elements it asks of its place, so that one source serves the host and devices (device/place.hpp).
 ///
 /// A place has
 /// - `arithmetic()`: kernels on its addresses (HostArithmetic, or one of the same functions);
@@ -112,7 +112,7 @@ private:
 };
 
 template <class World>
-class DevicePlace; // device_place.hpp
+class DevicePlace; // device/place.hpp
 
 template <class World, class Model>
 struct PlaceFor {

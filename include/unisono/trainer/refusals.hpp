@@ -5,7 +5,7 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/trainer/offence.hpp"
+#include "unisono/trainer/exchange/offence.hpp"
 
 #include <cstdint>
 #include <string>

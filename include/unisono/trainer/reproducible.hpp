@@ -12,7 +12,7 @@
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/observe/exact_sum.hpp"
-#include "unisono/trainer/grid_gradients.hpp"
+#include "unisono/trainer/exchange/grid_gradients.hpp"
 #include "unisono/trainer/summation.hpp"
 
 #include <array>
@@ -24,7 +24,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 template <class T, class I>
-class GridUnitSums; // trainer/unit_sums.hpp, for models in units
+class GridUnitSums; // trainer/units/sums.hpp, for models in units
 
 /// \throws error bad_input
 inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std::int32_t most) {

@@ -9,15 +9,15 @@
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/agreement.hpp"
-#include "unisono/trainer/common_parameters.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
-#include "unisono/trainer/meeting.hpp"
+#include "unisono/trainer/modes/common_parameters.hpp"
+#include "unisono/trainer/modes/meeting.hpp"
+#include "unisono/trainer/modes/service.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
-#include "unisono/trainer/service.hpp"
 #include "unisono/trainer/sharding_costs.hpp"
 #include "unisono/trainer/traced_verbs.hpp"
 
@@ -62,7 +62,7 @@ struct ExchangeContext {
 };
 
 template <class Context, class Low = typename Context::Element>
-class UnitExchange; // trainer/unit_exchange.hpp, which unisono/sharded.hpp includes
+class UnitExchange; // trainer/units/exchange.hpp, which unisono/sharded.hpp includes
 
 /// What its passes are given; of models in units that may be narrower than what is trained.
 template <class Context, class Model>

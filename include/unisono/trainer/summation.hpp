@@ -19,7 +19,7 @@
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
-#include "unisono/trainer/gradient_image.hpp"
+#include "unisono/trainer/exchange/gradient_image.hpp"
 
 #include <array>
 #include <cstdint>
@@ -29,7 +29,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <class T>
-class PlainUnitSums; // trainer/unit_sums.hpp, for models in units
+class PlainUnitSums; // trainer/units/sums.hpp, for models in units
 
 /// Sums over micro-batches: of this rank, and after `Totals::agree` of all ranks.
 struct UpdateSums {

@@ -25,10 +25,10 @@
 /// | trace         | `NoTrace`              | observe/trace.hpp                                                   |
 ///
 /// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp; with which models: trainer/model_rules.hpp;
-/// with models on a device: trainer/device_rules.hpp.
+/// with models on a device: trainer/device/rules.hpp.
 
 #include "unisono/trainer/describe.hpp"
-#include "unisono/trainer/device_rules.hpp"
+#include "unisono/trainer/device/rules.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/model_rules.hpp"

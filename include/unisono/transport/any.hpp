@@ -13,7 +13,7 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
-#include "unisono/transport/shared_memory_join.hpp"
+#include "unisono/transport/shared_memory/join.hpp"
 
 #include <concepts>
 #include <cstddef>

@@ -10,10 +10,10 @@
 /// the network's own.
 
 #include "unisono/launch/cores.hpp"
-#include "unisono/transport/cuda_copies.hpp"
-#include "unisono/transport/cuda_options.hpp"
-#include "unisono/transport/cuda_places.hpp"
-#include "unisono/transport/memory_channel.hpp"
+#include "unisono/transport/cuda/copies.hpp"
+#include "unisono/transport/cuda/options.hpp"
+#include "unisono/transport/cuda/places.hpp"
+#include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <chrono>
@@ -119,7 +119,7 @@ public:
     void note(const Fault& fault) { copies_->note(fault); }
 
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
-    /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda_join.hpp.
+    /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Cuda join(Control control, nanoseconds deadline, const Options& options);
 

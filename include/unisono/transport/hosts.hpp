@@ -10,7 +10,7 @@
 /// Which ranks share a host is found out when they meet: those that have really mapped one another's memory do, whatever names,
 /// containers and network name spaces say. UNISONO_HOSTS=a,a,b,b (a name a rank) or the program may part them further.
 
-#include "unisono/transport/hosts_world.hpp"
+#include "unisono/transport/hosts/world.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
 #include <algorithm>
@@ -166,7 +166,7 @@ public:
     [[nodiscard]] const Network& network() const { return network_; }
 
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on all
-    /// ranks: those of the network's `join`, and of `join_shared_memory`. Defined in hosts_join.hpp.
+    /// ranks: those of the network's `join`, and of `join_shared_memory`. Defined in hosts/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Hosts join(Control control, nanoseconds deadline, const Options& options);
 

@@ -3,8 +3,8 @@
 /// \file
 /// Ranks are threads of one process; peers' memory is read directly.
 
-#include "unisono/transport/in_process_world.hpp"
-#include "unisono/transport/memory_endpoint.hpp"
+#include "unisono/transport/in_process/world.hpp"
+#include "unisono/transport/memory/endpoint.hpp"
 
 #include <memory>
 #include <string_view>

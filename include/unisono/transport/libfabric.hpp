@@ -13,8 +13,8 @@
 /// Environment, where the program says nothing: UNISONO_PROVIDER, UNISONO_INTERFACE (a name as eth0, or an address), UNISONO_PORT_RANGE
 /// (40000-40100).
 
-#include "unisono/transport/framed_endpoint.hpp"
-#include "unisono/transport/libfabric_wire.hpp"
+#include "unisono/transport/libfabric/wire.hpp"
+#include "unisono/transport/network/framed_endpoint.hpp"
 
 #include <memory>
 #include <string>
@@ -60,7 +60,7 @@ public:
     [[nodiscard]] int peers_used() const { return wire().peers_used(); }
 
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
-    /// all ranks: refused, also where the ranks' providers differ. Defined in libfabric_join.hpp.
+    /// all ranks: refused, also where the ranks' providers differ. Defined in libfabric/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Libfabric join(Control control, nanoseconds deadline, const LibfabricOptions& options);
 

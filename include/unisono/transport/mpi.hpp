@@ -5,8 +5,8 @@
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
-#include "unisono/transport/framed_endpoint.hpp"
-#include "unisono/transport/mpi_wire.hpp"
+#include "unisono/transport/mpi/wire.hpp"
+#include "unisono/transport/network/framed_endpoint.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -15,10 +15,10 @@
 
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/hosts.hpp"
-#include "unisono/transport/memory_channel.hpp"
-#include "unisono/transport/nccl_device.hpp"
-#include "unisono/transport/nccl_options.hpp"
-#include "unisono/transport/nccl_places.hpp"
+#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/nccl/device.hpp"
+#include "unisono/transport/nccl/options.hpp"
+#include "unisono/transport/nccl/places.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -209,10 +209,10 @@ public:
     void close_group(std::uint64_t id) { device_->close_group(id); }
 
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
-    /// all ranks: refused, as said above; what NCCL refuses. Defined in nccl_join.hpp.
+    /// all ranks: refused, as said above; what NCCL refuses. Defined in nccl/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Nccl join(Control control, nanoseconds deadline, const NcclOptions& options);
-    /// The ranks of a communicator of the program's. Defined in nccl_join.hpp; see `adopt`.
+    /// The ranks of a communicator of the program's. Defined in nccl/join.hpp; see `adopt`.
     [[nodiscard]] static Nccl adopt(ncclComm_t communicator, cudaStream_t stream, std::chrono::nanoseconds timeout,
                                     const NcclOptions& options);
 

@@ -11,9 +11,9 @@
 /// A rank whose process ends without leaving is noticed by all that wait for it (peer_lost), within milliseconds; a rank that
 /// is stopped or slow never is, until the deadline that the program set has passed (timeout).
 
-#include "unisono/transport/memory_endpoint.hpp"
-#include "unisono/transport/shared_memory_boards.hpp"
-#include "unisono/transport/shared_memory_world.hpp"
+#include "unisono/transport/memory/endpoint.hpp"
+#include "unisono/transport/shared_memory/boards.hpp"
+#include "unisono/transport/shared_memory/world.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +26,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), by
 /// `join<SharedMemory>` (join.hpp) where a launcher has started the processes, or of a world that `join_shared_memory`
-/// (transport/shared_memory_join.hpp) has made; alone, a world of one.
+/// (transport/shared_memory/join.hpp) has made; alone, a world of one.
 ///
 /// At most 1,024 ranks, and 16,384 groups at a time. Errors: refused where memory, addresses or open files
 /// run out.
@@ -77,7 +77,7 @@ public:
     void waits_no_more() { world().waits_no_more(rank()); }
 
     /// The world of processes that have this control plane in common, which then belongs to it: the job's first fault becomes
-    /// the world's and the world's the job's, and a timeout is looked into. Collective. Defined in shared_memory_join.hpp.
+    /// the world's and the world's the job's, and a timeout is looked into. Collective. Defined in shared_memory/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
 

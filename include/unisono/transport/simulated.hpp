@@ -12,7 +12,7 @@
 ///
 /// Nobody hangs: where nothing can wake any rank, all get a fault that says who waits for whom.
 
-#include "unisono/transport/simulated_world.hpp"
+#include "unisono/transport/simulated/world.hpp"
 
 #include <memory>
 #include <string_view>

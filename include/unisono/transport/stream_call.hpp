@@ -2,7 +2,7 @@
 
 /// \file
 /// What a transport with a stream is asked to do: an operation is a program, a list of calls that the transport enqueues in
-/// order on its device's stream. Who makes programs (group/stream_steps.hpp) knows schedules, and who runs them (nccl_device.hpp)
+/// order on its device's stream. Who makes programs (group/stream_steps.hpp) knows schedules, and who runs them (nccl/device.hpp)
 /// knows a library.
 ///
 /// Laws of a transport that `streams`

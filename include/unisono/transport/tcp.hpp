@@ -10,8 +10,8 @@
 /// Environment, where the program says nothing: UNISONO_INTERFACE (a name as eth0, or an address), UNISONO_PORT_RANGE (40000-40100),
 /// UNISONO_TCP_CONGESTION (reno).
 
-#include "unisono/transport/framed_endpoint.hpp"
-#include "unisono/transport/tcp_wire.hpp"
+#include "unisono/transport/network/framed_endpoint.hpp"
+#include "unisono/transport/tcp/wire.hpp"
 
 #include <memory>
 #include <string>
@@ -93,7 +93,7 @@ public:
     /// Peers to which a connection was made, or is being made, by either side.
     [[nodiscard]] std::size_t connections() const { return wire().connections(); }
 
-    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Defined in tcp_join.hpp.
+    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Defined in tcp/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Tcp join(Control control, nanoseconds deadline, const TcpOptions& options);
 

@@ -1,4 +1,4 @@
-// A STAND-IN for the CUDA runtime, over memory of the host: as much of it as unisono/transport/nccl_api.hpp uses, for tests on
+// A STAND-IN for the CUDA runtime, over memory of the host: as much of it as unisono/transport/nccl/api.hpp uses, for tests on
 // machines without a GPU. See stand_in.hpp.
 #pragma once
 

@@ -1,0 +1,188 @@
+#pragma once
+
+/// \file
+/// A trainer's place on the device of a rank: gradients, images and optimizer state never leave it. Kernels are enqueued on the model's
+/// stream; sums on the transport's, behind what the model's has been given so far, so that the next kernels do not wait for them.
+/// The host waits for the device where a number is asked for: once an update for what the guard found, once for a norm, and for each sum.
+
+#include "unisono/arithmetic/square_sum.hpp"
+#include "unisono/arithmetic/stream_arithmetic.hpp"
+#include "unisono/collective/on_device.hpp"
+#include "unisono/trainer/device/fused_update.hpp"
+#include "unisono/trainer/place.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// As OptimizerState, in memory of a device. One piece of memory for each array.
+template <optimizer_element T>
+class DeviceOptimizerState {
+public:
+    DeviceOptimizerState() = default;
+    /// `allocate(count)` gives memory, `fill(memory, value)` fills it.
+    template <class Allocate, class Fill>
+    DeviceOptimizerState(const StateArrays& arrays, std::size_t count, Allocate&& allocate, Fill&& fill)
+        : arrays_(arrays), count_(count) {
+        for (const StateArray& one : arrays) {
+            memory_.push_back(allocate(count));
+            fill(memory_.back().span(), static_cast<T>(one.initial));
+        }
+    }
+
+    [[nodiscard]] std::size_t count() const { return count_; }
+    [[nodiscard]] std::size_t size() const { return arrays_.size(); }
+    [[nodiscard]] std::size_t bytes() const { return size() * count_ * sizeof(T); }
+    [[nodiscard]] std::string_view name(std::size_t i) const { return arrays_[i].name; }
+    [[nodiscard]] DeviceSpan<T> array(std::size_t i) const { return memory_[i].span(); }
+
+    /// Elements [first, first + count) of every array.
+    [[nodiscard]] OptimizerSlice<T> slice(std::size_t first, std::size_t count) const {
+        if (first > count_ || count > count_ - first)
+            refuse_input({"optimizer state of ", count_, " elements has no slice [", first, ", +", count, ")"});
+        OptimizerSlice<T> part;
+        part.count = count;
+        for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = memory_[i].data() + first;
+        return part;
+    }
+
+private:
+    StateArrays arrays_;
+    std::size_t count_ = 0;
+    std::vector<DeviceMemory<T>> memory_;
+};
+
+namespace detail {
+
+template <streaming_transport Transport>
+class DevicePlace<Group<Transport>> {
+public:
+    using Stream = std::remove_cvref_t<decltype(std::declval<Transport&>().stream())>;
+    static constexpr bool on_device = true;
+    template <class T>
+    static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max(); ///< a kernel a stretch
+    template <class T>
+    using Array = DeviceMemory<T>;
+    template <class T>
+    using State = DeviceOptimizerState<T>;
+
+    template <class Model>
+    DevicePlace(Group<Transport>& world, Model& model)
+        : world_(&world), stream_(model.stream()), on_(stream_), offender_(allocate<std::uint64_t>(1)) {}
+
+    [[nodiscard]] const StreamArithmetic<Stream>& arithmetic() const { return on_; }
+    template <class T>
+    [[nodiscard]] DeviceMemory<T> allocate(std::size_t count) const {
+        return allocate_on_device<T>(*world_, count);
+    }
+    template <class T>
+    [[nodiscard]] DeviceOptimizerState<T> state(const StateArrays& arrays, std::size_t count) const {
+        return {arrays, count, [&](std::size_t n) { return allocate<T>(n); },
+                [&](DeviceSpan<T> all, T value) { on_.fill(std::span<T>(all.data(), all.size()), value); }};
+    }
+    template <class T>
+    [[nodiscard]] static constexpr bool is_shared(const T*, std::size_t) {
+        return true;
+    }
+    template <class T>
+    static DeviceSpan<T> view(T* at, std::size_t count) {
+        return {at, count};
+    }
+    void order() const { world_->endpoint().wait_for(stream_); }
+    void settle() const { world_->endpoint().settle(stream_); }
+
+    /// In one pass.
+    template <class Optimizer, class Clipping, class T>
+    void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state, T* parameters,
+                T* gradients, const OptimizerStep& step) const {
+        update_on(on_, optimizer, state, std::span<T>(parameters, state.count),
+                  std::span<const T>(gradients, state.count), step, clipping);
+    }
+
+    template <class T, class Body>
+    static void in_chunks(const T*, std::size_t count, Body&& body) {
+        if (count != 0) body(std::size_t{0}, count);
+    }
+
+    /// What was added is read when all is there: the host waits once.
+    template <class T, class Squares>
+    class Measure {
+    public:
+        Measure(DevicePlace& place, Squares& squares) : place_(&place), squares_(&squares) {}
+
+        void add(std::span<const T> x) {
+            if (x.empty()) return;
+            if constexpr (one_grid) {
+                place_->on_.note_squares(x, place_->squares_.data(), squares_->exponent());
+                noted_ = 1;
+            } else {
+                place_->on_.note_squares(x, place_->squares_.data() + NotedSquares::words * noted_++);
+            }
+        }
+        void finish() {
+            if (noted_ == 0) return;
+            const auto tell = [&](std::span<const std::uint64_t> all) {
+                for (; !all.empty(); all = all.subspan(NotedSquares::words))
+                    squares_->template add<T>(NotedSquares{all[0], {all[1], all[2], all[3]}});
+            };
+            place_->read(place_->squares_.data(), noted_ * NotedSquares::words, tell);
+        }
+
+    private:
+        static constexpr bool one_grid = requires(const Squares& all) { all.exponent(); };
+
+        DevicePlace* place_;
+        Squares* squares_;
+        std::size_t noted_ = 0;
+    };
+    template <class T, class Squares>
+    [[nodiscard]] Measure<T, Squares> measure(Squares& squares, std::size_t most) {
+        if (squares_.empty()) squares_ = allocate<std::uint64_t>(most * NotedSquares::words);
+        on_.zero(std::span(squares_.data(), squares_.size()));
+        return {*this, squares};
+    }
+
+    void begin_inspection() const { on_.fill(std::span(offender_.data(), 1), nothing); }
+    /// Guards that look for what is not finite; `offender` tells.
+    template <class Guard, class T, class Found>
+    void inspect(const Guard&, const T* gradients, std::size_t count, std::size_t flat, Found&&) const {
+        on_.note_non_finite(std::span<const T>(gradients, count), flat, offender_.data());
+    }
+    /// The first in the flat order; waits.
+    [[nodiscard]] std::size_t offender() const {
+        std::uint64_t found = nothing;
+        read(offender_.data(), 1, [&](std::span<const std::uint64_t> one) { found = one[0]; });
+        return found == nothing ? no_offender : static_cast<std::size_t>(found);
+    }
+
+    template <class T>
+    void read_into(T* to, const T* at, std::size_t count) const {
+        world_->endpoint().copy_to_host(to, at, count * sizeof(T), stream_);
+    }
+    template <class T, class Visit>
+    void read(const T* at, std::size_t count, Visit&& visit) const {
+        std::vector<T> values(count);
+        read_into(values.data(), at, count);
+        visit(std::span<const T>(values));
+    }
+    template <class T>
+    void write(T* at, std::span<const T> values) const {
+        world_->endpoint().copy_to_device(at, values.data(), values.size_bytes(), stream_);
+    }
+
+private:
+    static constexpr std::uint64_t nothing = std::numeric_limits<std::uint64_t>::max();
+
+    Group<Transport>* world_;
+    Stream stream_;
+    StreamArithmetic<Stream> on_;
+    DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each stretch whose norm is measured
+    DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of what is not finite
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,36 @@
+#pragma once
+
+/// \file
+/// How a `DeviceModel` copies by Thrust.
+
+#include "unisono/arithmetic/thrust.hpp"
+#include "unisono/trainer/device/model.hpp"
+
+#include <cstddef>
+#include <span>
+#include <thrust/copy.h>
+#include <thrust/device_ptr.h>
+#include <thrust/fill.h>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Between the host and the device system that the program was compiled for: with nvcc a GPU, by the default stream. What the
+/// model enqueues on a stream that does not wait for that one must be done when its call returns, and when it says `ready`.
+struct ThrustCopies {
+    template <class T>
+    void to_host(std::span<T> to, std::span<const T> from) const {
+        const auto first = thrust::device_pointer_cast(from.data());
+        thrust::copy(first, first + static_cast<std::ptrdiff_t>(from.size()), to.data());
+    }
+    template <class T>
+    void to_device(std::span<T> to, std::span<const T> from) const {
+        thrust::copy(from.data(), from.data() + from.size(), thrust::device_pointer_cast(to.data()));
+    }
+    template <class T>
+    void zero(std::span<T> values) const {
+        thrust::fill_n(thrust::device_pointer_cast(values.data()), values.size(), T{});
+    }
+};
+static_assert(device_copies<ThrustCopies, float> && device_copies<ThrustCopies, bfloat16>);
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,62 @@
+#pragma once
+
+/// \file
+/// The sums of one bucket over the ranks: to all of them, or of each slice to its owner.
+
+#include "unisono/group/operation.hpp"
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/exchange/extents.hpp"
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// `Owned`: slices have owners, maybe; `values`, a std::span or DeviceSpan, are those of bucket b, which begins at `first` in the flat order.
+template <bool Owned, class Run, class World, class Values>
+void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first, Values values,
+                       std::vector<Operation>& operations) {
+    if constexpr (Owned && sums_slices<Run, World>) {
+        if (const std::span<const std::size_t> counts = extents.slice_counts(b); !counts.empty()) {
+            operations.push_back(run.sum_slices(world, values, counts));
+            return;
+        }
+    }
+    for (const OwnedExtent& extent : extents.of_bucket(b)) {
+        const Values slice = values.subspan(extent.slice.first - first, extent.slice.count);
+        if constexpr (!Owned) {
+            operations.push_back(run.sum(world, slice));
+        } else {
+            if constexpr (sums_to_all<Run, World>) {
+                if (extent.owner == every_rank) {
+                    operations.push_back(run.sum(world, slice));
+                    continue;
+                }
+            }
+            operations.push_back(run.sum_to(world, slice, extent.owner));
+        }
+    }
+}
+
+/// What a compression takes for the reducer, for one bucket: its sums go where those of numbers would.
+template <bool Owned, class Run>
+struct BucketReduction {
+    Run& run;
+    const Extents& extents;
+    std::size_t bucket;
+    std::size_t first;                  ///< of the bucket
+    std::vector<Operation>& operations; ///< those of other slices than the last
+    template <class World, class Values>
+    Operation sum(World& world, Values wire) {
+        start_bucket_sums<Owned>(run, world, extents, bucket, first, wire, operations);
+        Operation last = std::move(operations.back());
+        operations.pop_back();
+        return last;
+    }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,86 @@
+#pragma once
+
+/// \file
+/// How the parameters that each owner has updated come to all ranks.
+
+#include "unisono/group/operation.hpp"
+#include "unisono/trainer/exchange/extents.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/place.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Owners publish from the model's memory where it is in one piece and the peers see it. Else from an array in the group's
+/// memory, to which the parameters are copied chunk by chunk behind the optimizer, out of the first cache: the gradient's image
+/// serves, as nobody needs the gradient of a chunk any more. The others receive into the model where it is in one piece.
+template <class World, class T, class Place>
+class Publication {
+public:
+    Publication(World& world, const FlatModel<T>& flat, const Place& place)
+        : world_(&world), flat_(&flat), place_(&place), from_model_(flat.contiguous() && sees_model()) {}
+    Publication(const Publication&) = delete;
+    Publication& operator=(const Publication&) = delete;
+
+    /// Before the optimizer runs. `image`: the gradient's, or null where it lies in the model's memory.
+    void begin(T* image) {
+        if (from_model_) return;
+        if (image == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
+        array_ = image != nullptr ? image : own_.data();
+    }
+
+    /// The optimizer has updated `n` elements from `flat` on.
+    void note(std::size_t flat, const T* parameters, std::size_t n) {
+        if (array_ != nullptr) copy(array_ + flat, parameters, n);
+    }
+
+    template <class Run>
+    void start(Run& run, std::span<const OwnedExtent> extents, std::vector<Operation>& operations) {
+        T* const model = flat_->contiguous() ? flat_->stretches().front().parameters : nullptr;
+        place_->order();
+        for (const OwnedExtent& extent : extents) {
+            if (extent.owner == every_rank) continue;
+            const bool own = extent.owner == world_->rank();
+            T* const values = (own && array_ != nullptr) || model == nullptr ? array_ : model;
+            operations.push_back(
+                run.publish(*world_, place_->view(values + extent.slice.first, extent.slice.count), extent.owner));
+        }
+    }
+
+    /// All operations are done.
+    void finish(std::span<const OwnedExtent> extents) {
+        if (!flat_->contiguous()) {
+            for (const OwnedExtent& extent : extents) {
+                if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
+                flat_->visit(extent.slice,
+                             [&](const Stretch<T>& to) { copy(to.parameters, array_ + to.flat, to.count); });
+            }
+        }
+        array_ = nullptr;
+    }
+
+    [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(T); }
+
+private:
+    [[nodiscard]] bool sees_model() const {
+        const Stretch<T>& all = flat_->stretches().front();
+        return place_->is_shared(all.parameters, all.count);
+    }
+    void copy(T* to, const T* from, std::size_t count) const {
+        place_->arithmetic().copy(std::span<T>(to, count), std::span<const T>(from, count));
+    }
+
+    World* world_;
+    const FlatModel<T>* flat_;
+    const Place* place_;
+    bool from_model_;
+    T* array_ = nullptr; ///< of this update, in flat order
+    typename Place::template Array<T> own_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,219 @@
+#pragma once
+
+/// \file
+/// The ranks' part in an update of parameters that they have in common (update/hogwild.hpp), and how they meet.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/modes/common_memory.hpp"
+#include "unisono/trainer/modes/meeting.hpp"
+#include "unisono/trainer/policies.hpp"
+#include "unisono/trainer/report.hpp"
+#include "unisono/update/update.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The optimizer makes its step in the model's memory, from the parameters that this rank has read. How far it went is added to the
+/// common parameters, and what they are then goes into the model. A rank alone has nothing in common with anybody.
+///
+/// An update counts, and has its number, from when it begins to be added; so do those that it may have read in part.
+template <class World, class T, class Policy, class Compression>
+    requires in_common<Policy>
+class Meeting<World, T, Policy, Compression> {
+public:
+    Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
+        : world_(&world), flat_(&flat), policy_(policy) {
+        policy_.check();
+    }
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
+
+    /// All ranks hold the same parameters, and begin. Collective.
+    void open() {
+        if (world_->size() == 1) return;
+        common_.emplace(*world_, flat_->count());
+        read_.resize(flat_->count());
+        write();
+    }
+
+    [[nodiscard]] bool alone(std::uint64_t updates) const { return policy_.alone(updates); }
+    /// Nothing else would tell this rank that another has failed. \throws error
+    void depart() { world_->check(); }
+    /// This rank's update has ended; it is never time to meet.
+    template <class Run>
+    [[nodiscard]] bool due(Verdict verdict, Run&) {
+        ++own_;
+        if (!common_) return false;
+        if constexpr (requires { world_->endpoint().reach_shared_memory(); }) {
+            world_->endpoint().reach_shared_memory();
+            world_->check();
+        }
+        told_ = {.number = number()};
+        if (verdict == Verdict::commit) {
+            const auto before = static_cast<std::uint64_t>(common_->counter().fetch_add(1, std::memory_order_relaxed));
+            told_ = {.number = before + 1, .staleness = before - version_};
+            ++mine_.gradients;
+            mine_.most = std::max(mine_.most, told_.staleness);
+            staleness_sum_ += static_cast<double>(told_.staleness);
+            add();
+        } else {
+            read();
+        }
+        version_ = told_.number;
+        tick();
+        return false;
+    }
+    void tell(UpdateReport& report) const {
+        if (!common_) return;
+        report.number = told_.number;
+        report.staleness = told_.staleness;
+        report.ahead = told_.ahead;
+    }
+
+    /// All ranks have come, and read the same parameters. Collective.
+    template <class Run, class Wire>
+    void meet(Run&, Wire&, std::vector<Operation>&) {
+        own_ = 0;
+        ++met_count_;
+        if (!common_) return;
+        common_->counter_of(world_->rank()).store(none, std::memory_order_relaxed); // nobody is ahead of this one
+        barrier(*world_);
+        read();
+        version_ = number();
+        clock_ = 0;
+        common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
+        std::array<double, 2> sums = {static_cast<double>(mine_.gradients), staleness_sum_};
+        std::array<double, 2> most = {static_cast<double>(mine_.most), static_cast<double>(mine_.most_ahead)};
+        all_reduce(*world_, sums);
+        all_reduce(*world_, most, Max{}); // nobody goes on before all have read
+        met_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
+                static_cast<std::uint64_t>(most[0]), static_cast<std::uint64_t>(most[1])};
+        if (met_.gradients != 0) known_ = met_;
+        mine_ = {};
+        staleness_sum_ = 0;
+    }
+
+    /// Of all ranks' gradients between the last two meetings; the same on all ranks.
+    [[nodiscard]] const Staleness& staleness() const { return met_; }
+    /// The same, of the last two meetings between which there were any.
+    [[nodiscard]] const Staleness& known_staleness() const { return known_; }
+
+    // --- the run's state, for checkpoints ----------------------------------------------------------------------------
+
+    [[nodiscard]] std::uint64_t own() const { return own_; }
+    [[nodiscard]] std::uint64_t met() const { return met_count_; }
+    [[nodiscard]] OptimizerState<T>& outer() { return outer_; }
+    /// All ranks hold the same parameters, which become the common ones. Collective.
+    void restore(std::uint64_t met) {
+        own_ = 0;
+        met_count_ = met;
+        if (!common_) return;
+        barrier(*world_); // nobody reads any more
+        write();
+    }
+
+    [[nodiscard]] std::size_t bytes() const { return read_.size() * sizeof(T) + (common_ ? common_->bytes() : 0); }
+
+private:
+    static constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+
+    struct Told {
+        std::uint64_t number = 0, staleness = 0, ahead = 0;
+    };
+
+    [[nodiscard]] std::uint64_t number() const {
+        return static_cast<std::uint64_t>(common_->counter().load(std::memory_order_relaxed));
+    }
+
+    /// Rank 0's parameters, which are everybody's, become the common ones.
+    void write() {
+        each([&](std::size_t i, T& parameter) {
+            if (world_->rank() == 0) (*common_)[i].store(parameter, std::memory_order_relaxed);
+            read_[i] = parameter;
+        });
+        barrier(*world_);
+    }
+    void read() {
+        each(
+            [&](std::size_t i, T& parameter) { read_[i] = parameter = (*common_)[i].load(std::memory_order_relaxed); });
+    }
+    /// Where nobody else has changed an element it becomes what the optimizer made of it, to the bit.
+    void add() {
+        if (policy_.loses_none) {
+            each([&](std::size_t i, T& parameter) {
+                const std::atomic_ref<T> common = (*common_)[i];
+                const T was = read_[i];
+                T next = parameter;
+                T found = was;
+                if (same(was, next)) next = common.load(std::memory_order_relaxed);
+                else
+                    while (!common.compare_exchange_strong(found, next, std::memory_order_relaxed))
+                        next = found + (parameter - was);
+                read_[i] = parameter = next;
+            });
+        } else {
+            each([&](std::size_t i, T& parameter) {
+                const std::atomic_ref<T> common = (*common_)[i];
+                const T was = read_[i];
+                const T found = common.load(std::memory_order_relaxed);
+                T next = found;
+                if (!same(was, parameter)) {
+                    next = same(was, found) ? parameter : found + (parameter - was);
+                    common.store(next, std::memory_order_relaxed);
+                }
+                read_[i] = parameter = next;
+            });
+        }
+    }
+    /// To the bit: a NaN is itself, and 0 is not -0.
+    static bool same(const T& a, const T& b) { return std::memcmp(&a, &b, sizeof(T)) == 0; }
+
+    template <class Visit>
+    void each(Visit visit) {
+        flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) {
+            for (std::size_t i = 0; i < one.count; ++i) visit(one.flat + i, one.parameters[i]);
+        });
+    }
+
+    void tick() {
+        const std::int64_t clock = ++clock_;
+        common_->counter_of(world_->rank()).store(clock, std::memory_order_relaxed);
+        std::int64_t slowest = clock;
+        for (int rank = 0; rank < world_->size(); ++rank)
+            slowest = std::min(slowest, common_->counter_of(rank).load(std::memory_order_relaxed));
+        told_.ahead = static_cast<std::uint64_t>(clock - slowest);
+        mine_.most_ahead = std::max(mine_.most_ahead, told_.ahead);
+    }
+
+    World* world_;
+    const FlatModel<T>* flat_;
+    Policy policy_;
+    std::optional<CommonMemory<World, T>> common_; ///< but for a rank alone
+    std::vector<T> read_;                          ///< the common parameters, as this rank has them
+    OptimizerState<T> outer_;                      ///< none
+    std::uint64_t own_ = 0;                        ///< updates of this rank since the ranks met
+    std::uint64_t met_count_ = 0;
+    std::uint64_t version_ = 0; ///< updates of all that were begun when this rank began to read
+    std::int64_t clock_ = 0;    ///< updates of this rank since the ranks met, those that were left out, too
+    Told told_;
+    Staleness mine_, met_, known_;
+    double staleness_sum_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

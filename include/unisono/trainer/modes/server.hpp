@@ -1,0 +1,232 @@
+#pragma once
+
+/// \file
+/// A server of an update that servers make (update/served.hpp): from pushes to parameters.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/collective/point_to_point.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/modes/service_messages.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Owns what `exchange.owned()` says, in the model's memory. What a worker reads is copied out at once, so that it is of one moment.
+/// Memory: for each worker as much as this server owns; twice where the policy compensates.
+///
+/// Determinism: what is served in what order depends on what has arrived when the server looks; of several, workers take turns.
+template <class Exchange, class Policy>
+class Server {
+    using World = typename Exchange::World;
+    using T = typename Exchange::T;
+
+public:
+    Server(World& lane, Exchange& exchange, const Policy& policy, int workers)
+        : lane_(&lane), exchange_(&exchange), policy_(policy), clients_(static_cast<std::size_t>(workers)),
+          news_(clients_.size()) {
+        for (const Slice& slice : exchange.owned()) count_ += slice.count;
+        for (Client& client : clients_) {
+            client.values = lane.template allocate<T>(count_);
+            if constexpr (compensates) client.read.resize(count_);
+        }
+    }
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    /// Serves until all workers have said that they meet. `timeout`: without any news.
+    void serve(std::chrono::nanoseconds timeout) {
+        for (std::size_t w = 0; w < clients_.size(); ++w) {
+            Client& client = clients_[w];
+            client.clock = 0;
+            client.met = client.waits = client.gradient_comes = false;
+            client.version = version();
+            if constexpr (compensates) copy_parameters(client.read.data());
+            listen(w);
+        }
+        for (std::size_t left = clients_.size(), next = 0; left != 0;) {
+            const std::size_t w = Operation::wait_any(news_, next, timeout);
+            next = (w + 1) % clients_.size();
+            if (!heard(w, timeout)) continue; // its gradient follows
+            Client& client = clients_[w];
+            if (client.push.kind == PushKind::meets) {
+                client.met = true;
+                --left;
+            } else {
+                ++client.clock;
+                client.waits = true;
+                if (!policy_.together()) take(client);
+            }
+            if (!policy_.together() || (all_wait() && take_together())) answer();
+        }
+        for (Client& client : clients_) client.sent_head.wait(timeout), client.sent.wait(timeout);
+    }
+
+    [[nodiscard]] std::size_t bytes() const { return clients_.size() * count_ * sizeof(T) * (compensates ? 2 : 1); }
+
+private:
+    static constexpr bool compensates = requires { requires Policy::compensates; };
+    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache
+
+    /// A worker, as this server knows it.
+    struct Client {
+        PushHead head = {};
+        AnswerHead answer_head = {};
+        WorkerPush push = {};
+        ServerAnswer answer = {};
+        Memory<T> values = {};       ///< its gradient, then its parameters
+        std::vector<T> read = {};    ///< the parameters that it has; to compensate
+        std::uint64_t version = 0;   ///< of the parameters that it has
+        std::uint64_t clock = 0;     ///< its pushes since the ranks met
+        bool met = false;            ///< it has come to meet
+        bool waits = false;          ///< for an answer
+        bool gradient_comes = false; ///< what is awaited is a gradient, not a head
+        Operation sent_head = {}, sent = {};
+    };
+
+    [[nodiscard]] std::uint64_t version() const { return exchange_->applied(); }
+
+    void listen(std::size_t w) {
+        clients_[w].gradient_comes = false;
+        news_[w] = start_receive(*lane_, clients_[w].head, static_cast<int>(w), push_tag);
+    }
+
+    /// Something of worker w has come. True once the push is complete.
+    bool heard(std::size_t w, std::chrono::nanoseconds timeout) {
+        Client& client = clients_[w];
+        if (client.gradient_comes) return true;
+        client.push = unpack_push(client.head);
+        client.sent_head.wait(timeout); // it has what it was sent, since it goes on
+        client.sent.wait(timeout);
+        if (client.push.kind != PushKind::gradient || count_ == 0) return true;
+        client.gradient_comes = true;
+        news_[w] = start_receive(*lane_, std::span<T>(client.values.data(), count_), static_cast<int>(w), gradient_tag);
+        return false;
+    }
+
+    /// One push, by itself.
+    void take(Client& client) {
+        client.answer = {.verdict = client.push.kind == PushKind::left_out ? Verdict::skip : Verdict::empty,
+                         .number = version()};
+        if (client.push.kind != PushKind::gradient) return;
+        client.answer.staleness = version() - client.version;
+        update(client, client.push.divisor);
+        client.answer.verdict = Verdict::commit;
+        client.answer.number = version();
+    }
+
+    [[nodiscard]] bool all_wait() const {
+        return std::all_of(clients_.begin(), clients_.end(), [](const Client& one) { return one.met || one.waits; });
+    }
+    /// All workers' pushes of one clock: one update, or none if a guard has left out one. False if nobody waits.
+    bool take_together() {
+        Client* first = nullptr;
+        double divisor = 0;
+        bool left_out = false, any = false;
+        for (Client& client : clients_) {
+            if (!client.waits) continue;
+            any = true;
+            left_out = left_out || client.push.kind == PushKind::left_out;
+            if (client.push.kind != PushKind::gradient) continue;
+            divisor += client.push.divisor;
+            if (first == nullptr) first = &client;
+        }
+        if (!any) return false;
+        const Verdict verdict = left_out ? Verdict::skip : first == nullptr ? Verdict::empty : Verdict::commit;
+        if (verdict == Verdict::commit) {
+            const std::span<T> sum(first->values.data(), count_);
+            for (Client* other = first + 1; other != clients_.data() + clients_.size(); ++other)
+                if (other->waits && other->push.kind == PushKind::gradient)
+                    accumulate(sum, std::span<const T>(other->values.data(), count_));
+            update(*first, divisor);
+        }
+        for (Client& client : clients_)
+            if (client.waits) client.answer = {.verdict = verdict, .number = version()};
+        return true;
+    }
+
+    /// Answers the workers that may go on, in the order of ranks.
+    void answer() {
+        std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max();
+        for (const Client& client : clients_)
+            if (!client.met) slowest = std::min(slowest, client.clock);
+        for (std::size_t w = 0; w < clients_.size(); ++w) {
+            Client& client = clients_[w];
+            if (!client.waits || !policy_.goes_on(client.clock, slowest)) continue;
+            client.waits = false;
+            client.answer.ahead = client.clock - slowest;
+            client.answer_head = pack(client.answer);
+            client.sent_head = start_send(*lane_, client.answer_head, static_cast<int>(w), answer_tag);
+            client.version = version();
+            if (count_ != 0) {
+                copy_parameters(client.values.data());
+                if constexpr (compensates) std::copy_n(client.values.data(), count_, client.read.data());
+                client.sent = start_send(*lane_, std::span<const T>(client.values.data(), count_), static_cast<int>(w),
+                                         parameters_tag);
+            }
+            listen(w);
+        }
+    }
+
+    void copy_parameters(T* to) const {
+        visit([&](const Stretch<T>& one, std::size_t at) { std::copy_n(one.parameters, one.count, to + at); });
+    }
+    /// Calls visit(stretch, its place among what this server owns).
+    template <class Visit>
+    void visit(Visit visit) const {
+        std::size_t at = 0;
+        for (const Slice& slice : exchange_->owned())
+            exchange_->flat().visit(slice, [&](const Stretch<T>& one) {
+                visit(one, at);
+                at += one.count;
+            });
+    }
+
+    /// Applies what lies in `client.values`, divided by `divisor`.
+    void update(Client& client, double divisor) {
+        const auto& policies = exchange_->policies();
+        exchange_->restore_applied(version() + 1);
+        visit([&](const Stretch<T>& one, std::size_t at) {
+            for (std::size_t done = 0, n = 0; done < one.count; done += n) {
+                n = std::min(chunk, one.count - done);
+                const std::span<T> parameters(one.parameters + done, n);
+                const std::span<T> gradients(client.values.data() + at + done, n);
+                double scale = 1.0 / divisor;
+                if constexpr (compensates) {
+                    policy_.compensate(gradients, scale, std::span<const T>(parameters),
+                                       std::span<const T>(client.read.data() + at + done, n));
+                    scale = 1;
+                }
+                using Clipping = std::remove_cvref_t<decltype(policies.clipping)>;
+                if constexpr (Clipping::changes_elements) {
+                    policies.clipping.clip(gradients, scale);
+                    scale = 1;
+                }
+                policies.optimizer.update(exchange_->state().slice(at + done, n), parameters,
+                                          std::span<const T>(gradients), {client.push.rate, version(), scale});
+            }
+        });
+    }
+
+    World* lane_;
+    Exchange* exchange_;
+    Policy policy_;
+    std::size_t count_ = 0; ///< elements that this server owns
+    std::vector<Client> clients_;
+    std::vector<Operation> news_; ///< of each worker, what is awaited
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

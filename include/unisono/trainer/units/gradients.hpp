@@ -1,0 +1,150 @@
+#pragma once
+
+/// \file
+/// The gradients of a model in units in the course of an update: each unit's is summed over the ranks as soon as it is complete,
+/// and what this rank owns of the sum is added to what it has of earlier micro-batches.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/units/store.hpp"
+#include "unisono/trainer/units/sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class World, class T, class Sums>
+class UnitGradients {
+public:
+    using Sum = typename Sums::Sum;
+    using Kept = typename Sums::Kept;
+
+    /// `sums`: what makes them, behind the layout.
+    template <class... Made>
+    UnitGradients(World& world, const UnitSlices& slices, const Made&... sums)
+        : world_(&world), slices_(&slices), sums_(slices.layout(), sums...) {
+        own_.resize(slices.own_count());
+        has_.resize(slices.units());
+        if constexpr (!Sums::in_place) gradient_.resize(slices.largest());
+        for (Travel& one : travels_) {
+            one.values = world.template allocate<Sum>(slices.largest());
+            one.operations.reserve(static_cast<std::size_t>(world.size()));
+        }
+    }
+    UnitGradients(const UnitGradients&) = delete;
+    UnitGradients& operator=(const UnitGradients&) = delete;
+
+    /// A new update: nothing is there yet.
+    void begin() {
+        std::fill(has_.begin(), has_.end(), false);
+        sums_.begin();
+        for (Travel& one : travels_) one.unit = none;
+    }
+
+    /// Zeros, for a micro-batch's gradient of a unit.
+    std::span<T> open(std::size_t u) {
+        const std::span<T> values = opened(u);
+        zero(values.data(), values.size());
+        return values;
+    }
+    /// The same memory again, as the model left it.
+    std::span<T> opened(std::size_t u) {
+        settle(travels_[next_]);
+        T* values = nullptr;
+        if constexpr (Sums::in_place) values = travels_[next_].values.data();
+        else values = gradient_.data();
+        return {values, slices_->unit(u).count};
+    }
+
+    /// It is complete: its sum over the ranks begins. `mine`: this rank has a micro-batch; else what was opened is zeros.
+    template <class Run>
+    void start(std::size_t u, Run& run, double multiplier, bool mine) {
+        const std::span<T> values = opened(u);
+        if constexpr (std::same_as<Kept, T> && !Sums::in_place) {
+            if (world_->size() == 1) return keep_alone(u, values, multiplier);
+        }
+        Travel& travel = travels_[next_];
+        next_ = 1 - next_;
+        travel.unit = u;
+        const std::span<Sum> sums(travel.values.data(), values.size());
+        if (mine) sums_.encode(u, values, sums.data(), multiplier);
+        else if constexpr (!Sums::in_place) std::memset(static_cast<void*>(sums.data()), 0, sums.size_bytes());
+        if (world_->size() == 1) return;
+        if constexpr (sums_slices<Run, World>) {
+            travel.operations.push_back(run.sum_slices(*world_, sums, slices_->counts(u)));
+        } else {
+            for (const OwnedExtent& extent : slices_->extents().of_bucket(u))
+                travel.operations.push_back(
+                    run.sum_to(*world_, sums.subspan(extent.slice.first - slices_->unit(u).first, extent.slice.count),
+                               extent.owner));
+        }
+    }
+
+    /// All sums have arrived.
+    void finish() {
+        settle(travels_[next_]); // the older one
+        settle(travels_[1 - next_]);
+    }
+
+    /// The sum of the `count` elements that this rank owns of a unit from the `at`-th on, as numbers; in `to`, or where they are.
+    const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) {
+        return sums_.numbers(u, own_.data() + slices_->own_at(u) + at, to, count);
+    }
+
+    [[nodiscard]] Sums& sums() { return sums_; }
+    [[nodiscard]] const Sums& sums() const { return sums_; }
+    [[nodiscard]] std::size_t bytes() const { return own_.size() * sizeof(Kept); }
+    [[nodiscard]] std::size_t room_bytes() const {
+        return (travels_[0].values.size() + travels_[1].values.size()) * sizeof(Sum) + gradient_.size() * sizeof(T);
+    }
+
+private:
+    static constexpr std::size_t none = Layout::none;
+    struct Travel {
+        Memory<Sum> values = {};
+        std::size_t unit = none; ///< whose sum is under way
+        std::vector<Operation> operations = {};
+    };
+
+    /// Nothing travels, so nothing is made narrower.
+    void keep_alone(std::size_t u, std::span<T> values, double multiplier) {
+        const std::span<T> own(own_.data() + slices_->own_at(u), values.size());
+        if (has_[u]) accumulate(own, std::span<const T>(values), multiplier);
+        else accumulate_first(own, std::span<const T>(values), multiplier);
+        has_[u] = true;
+    }
+    /// Waits for a unit's sum and keeps what this rank owns of it.
+    void settle(Travel& travel) {
+        if (travel.unit == none) return;
+        const std::size_t u = travel.unit;
+        travel.unit = none;
+        for (Operation& operation : travel.operations) operation.wait();
+        travel.operations.clear();
+        const std::span<const Sum> arrived(travel.values.data() + slices_->own_in_unit(u), slices_->own(u).count);
+        const std::span<Kept> own(own_.data() + slices_->own_at(u), arrived.size());
+        if (has_[u]) sums_.add(own, arrived);
+        else sums_.set(own, arrived);
+        has_[u] = true;
+    }
+
+    World* world_;
+    const UnitSlices* slices_;
+    Sums sums_;
+    List<Kept> own_;                ///< what this rank owns of all units
+    List<bool> has_;                ///< it has a sum of this update
+    List<T> gradient_;              ///< where the model writes, if that is not what travels
+    std::array<Travel, 2> travels_; ///< by turns: one travels while the model fills the other
+    std::size_t next_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,103 @@
+#pragma once
+
+/// \file
+/// The CUDA runtime as this library uses it: its words for errors, and the few things that are owned. No other header but NCCL's
+/// (nccl/api.hpp) includes a header of NVIDIA's.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// "cudaErrorNoDevice, no CUDA-capable device is detected"
+inline std::string words_of(cudaError_t code) {
+    return concat({cudaGetErrorName(code), ", ", cudaGetErrorString(code)});
+}
+
+inline void check_cuda(cudaError_t code, const char* call) {
+    if (code == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError()); // else somebody else's next call would find it
+    throw error(ErrorCode::refused, concat({"CUDA: ", call, ": ", words_of(code)}));
+}
+
+/// How many devices this process sees; refused where there is none, or no driver.
+inline int visible_devices() {
+    int count = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        throw error(ErrorCode::refused,
+                    concat({"each rank needs a GPU, but cudaGetDeviceCount says: ", words_of(code)}));
+    }
+    if (count == 0) throw error(ErrorCode::refused, "each rank needs a GPU, but this process sees none");
+    return count;
+}
+
+/// A device is this thread's for a while; then it has the one again that it had.
+class CudaDeviceGuard {
+public:
+    explicit CudaDeviceGuard(int device) {
+        if (cudaGetDevice(&before_) != cudaSuccess) before_ = -1;
+        if (before_ == device) before_ = -1;
+        else check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    }
+    CudaDeviceGuard(const CudaDeviceGuard&) = delete;
+    CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
+    ~CudaDeviceGuard() {
+        if (before_ >= 0) static_cast<void>(cudaSetDevice(before_));
+    }
+
+private:
+    int before_ = -1; ///< -1: nothing to restore
+};
+
+/// A stream: one of its own, or the caller's, who keeps it.
+class CudaStream {
+public:
+    CudaStream() = default;
+    explicit CudaStream(cudaStream_t theirs) : stream_(theirs) {}
+    /// On the thread's device.
+    static CudaStream make() {
+        CudaStream made;
+        check_cuda(cudaStreamCreateWithFlags(&made.stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+        made.owned_ = true;
+        return made;
+    }
+    CudaStream(CudaStream&& other) noexcept
+        : stream_(std::exchange(other.stream_, nullptr)), owned_(std::exchange(other.owned_, false)) {}
+    CudaStream& operator=(CudaStream&& other) noexcept {
+        std::swap(stream_, other.stream_);
+        std::swap(owned_, other.owned_);
+        return *this;
+    }
+    ~CudaStream() {
+        if (owned_) static_cast<void>(cudaStreamDestroy(stream_));
+    }
+    [[nodiscard]] cudaStream_t get() const { return stream_; }
+
+private:
+    cudaStream_t stream_ = nullptr;
+    bool owned_ = false;
+};
+
+/// A mark in a stream.
+class CudaEvent {
+public:
+    CudaEvent() { check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+    CudaEvent(const CudaEvent&) = delete;
+    CudaEvent& operator=(const CudaEvent&) = delete;
+    ~CudaEvent() { static_cast<void>(cudaEventDestroy(event_)); }
+    [[nodiscard]] cudaEvent_t get() const { return event_; }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,157 @@
+#pragma once
+
+/// \file
+/// What the ranks of an in-process world share: the rings of descriptors between them, their boards, and the first fault.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/launch/cores.hpp"
+#include "unisono/transport/board.hpp"
+#include "unisono/transport/memory/channel.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What the ranks of an in-process world share.
+class InProcessWorld {
+public:
+    static constexpr bool stages = false; ///< peers see all of each other's memory
+
+    explicit InProcessWorld(int size)
+        : size_(size), more_ranks_than_cores_(size > available_cores()),
+          channels_(std::make_unique<std::atomic<MemoryChannel*>[]>(static_cast<std::size_t>(size) *
+                                                                    static_cast<std::size_t>(size))),
+          ranks_(std::make_unique<RankState[]>(static_cast<std::size_t>(size))) {}
+    InProcessWorld(const InProcessWorld&) = delete;
+    InProcessWorld& operator=(const InProcessWorld&) = delete;
+    ~InProcessWorld() {
+        const auto pairs = static_cast<std::size_t>(size_) * static_cast<std::size_t>(size_);
+        for (std::size_t i = 0; i < pairs; ++i) delete channels_[i].load(std::memory_order_relaxed);
+    }
+
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
+
+    MemoryChannel& channel(int from, int to) {
+        auto& place =
+            channels_[static_cast<std::size_t>(from) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(to)];
+        MemoryChannel* known = place.load(std::memory_order_acquire);
+        if (known != nullptr) return *known;
+        auto made = std::make_unique<MemoryChannel>();
+        if (place.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
+        return *known;
+    }
+
+    Announcements announcements(std::uint64_t context, int size) {
+        const std::lock_guard lock(mutex_);
+        return announcements_.find(context, size);
+    }
+    MappedBoard mapped_board(std::uint64_t context, int size) {
+        const std::lock_guard lock(mutex_);
+        return boards_.find(context, size);
+    }
+
+    /// Addresses mean the same on all ranks.
+    static constexpr std::ptrdiff_t shift(int) { return 0; }
+
+    /// A flag in a line that only receivers write, with nothing else near it.
+    std::atomic<std::uint32_t>& new_flag(int rank) {
+        List<LoneFlag*>& flags = state(rank).flags;
+        flags.reserve(flags.size() + 1); // else a flag could be lost
+        flags.push_back(new LoneFlag);
+        return flags.back()->flag;
+    }
+
+    [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
+
+    /// Records the first fault and waits until no other rank touches foreign memory: none begins after it.
+    void abort(int rank, const Fault& fault) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (fault_seen_.load(std::memory_order_relaxed) == nullptr) {
+                fault_ = fault;
+                fault_seen_.store(&fault_, std::memory_order_seq_cst);
+            }
+        }
+        fence_.pay();
+        for (int other = 0; other < size_; ++other) {
+            if (other == rank) continue;
+            while (state(other).touching.load(std::memory_order_seq_cst)) std::this_thread::yield();
+        }
+    }
+
+    /// Before a rank reads or writes another's memory; false if it must not any more.
+    bool begin_touching(int rank) {
+        fence_.store_often(state(rank).touching, true);
+        if (fault_seen_.load(std::memory_order_seq_cst) == nullptr) return true;
+        state(rank).touching.store(false, std::memory_order_release);
+        return false;
+    }
+    void end_touching(int rank) { state(rank).touching.store(false, std::memory_order_release); }
+
+    void leave(int rank) { state(rank).left.store(true, std::memory_order_release); }
+    [[nodiscard]] bool has_left(int rank) const {
+        return ranks_[static_cast<std::size_t>(rank)].left.load(std::memory_order_acquire);
+    }
+
+private:
+    struct alignas(128) LoneFlag {
+        std::atomic<std::uint32_t> flag{0};
+    };
+    struct alignas(128) RankState {
+        std::atomic<bool> touching{false};
+        std::atomic<bool> left{false};
+        alignas(128) List<LoneFlag*> flags; ///< the rank's own
+
+        ~RankState() {
+            for (const LoneFlag* one : flags) delete one;
+        }
+    };
+    RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+
+    /// The boards of all groups; they stay where they are.
+    template <class Board>
+    class Boards {
+    public:
+        Boards() = default;
+        Boards(const Boards&) = delete;
+        Boards& operator=(const Boards&) = delete;
+        ~Boards() {
+            for (const typename Board::Rank* one : made_) delete[] one;
+        }
+        Board find(std::uint64_t context, int size) {
+            std::uint32_t& number = numbers_[context];
+            if (number == 0) {
+                made_.reserve(made_.size() + 1); // else one could be lost
+                made_.push_back(new typename Board::Rank[static_cast<std::size_t>(size)]());
+                number = static_cast<std::uint32_t>(made_.size());
+            }
+            return Board(made_[number - 1]);
+        }
+
+    private:
+        CountTable numbers_; ///< of a group's board, from 1
+        List<typename Board::Rank*> made_;
+    };
+
+    int size_;
+    bool more_ranks_than_cores_;
+    AsymmetricFence fence_;
+    std::unique_ptr<std::atomic<MemoryChannel*>[]> channels_;
+    std::unique_ptr<RankState[]> ranks_;
+    alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};
+    alignas(128) std::mutex mutex_;
+    Fault fault_;
+    Boards<Announcements> announcements_;
+    Boards<MappedBoard> boards_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,382 @@
+#pragma once
+
+/// \file
+/// One rank's endpoint of libfabric: found by negotiation, opened, named in errors, closed. What libfabric calls fabric, domain,
+/// address vector and completion queue is made anew for each rank: several threads on endpoints of one domain
+/// misroute messages.
+///
+/// Asked for: reliable datagrams, tagged messages, order of sends, progress by whoever polls (no thread of the library's). All
+/// modes of memory registration are offered, and what comes back is honoured: FI_MR_LOCAL makes `register_memory` do something.
+/// Tried with net, tcp;ofi_rxm and shm; verbs and efa by this negotiation alone, as they need their hardware.
+
+#include "unisono/transport/libfabric/options.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <sys/uio.h>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#pragma push_macro("count_of") // libfabric's headers define both, for everybody
+#pragma push_macro("container_of")
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#pragma pop_macro("container_of")
+#pragma pop_macro("count_of")
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+struct FabricCloser {
+    void operator()(fi_info* info) const noexcept { fi_freeinfo(info); }
+    template <class Object>
+    void operator()(Object* object) const noexcept {
+        fi_close(&object->fid);
+    }
+};
+template <class Object>
+using FabricHandle = std::unique_ptr<Object, FabricCloser>;
+
+/// What an operation of libfabric needs to lie somewhere until it is complete: the base of what has begun it.
+struct FabricOperation {
+    enum class Kind : std::uint8_t { room, outgoing, sending, landing };
+
+    explicit FabricOperation(Kind what) : kind(what) {}
+    fi_context2 context{};
+    Kind kind;
+};
+
+/// What lives as long as memory is registered with it.
+struct FabricDomain {
+    FabricHandle<fi_info> info;
+    FabricHandle<fid_fabric> fabric; // what stands below is closed before
+    FabricHandle<fid_domain> domain;
+};
+
+/// Memory that libfabric may read and write; empty where it need not be told.
+struct FabricRegion {
+    std::shared_ptr<FabricDomain> domain = nullptr;
+    FabricHandle<fid_mr> handle = nullptr;
+};
+
+class FabricDevice {
+public:
+    FabricDevice() = default; ///< none: not open
+    /// `options` as they are meant, the environment's share included. `start`: where in the range of ports to look first.
+    /// Errors: refused, with provider, interface and ports.
+    FabricDevice(const LibfabricOptions& options, bool other_hosts, int start = 0) : options_(options) {
+        choose(other_hosts);
+        const PortRange& ports = options_.port_range;
+        const bool ranged = ports.first != 0 && has_port();
+        const int count = ranged ? ports.last - ports.first + 1 : 1;
+        for (int i = 0;; ++i) {
+            if (ranged) set_port(ports.first + (start + i) % count);
+            const char* what = "";
+            const int failed = open(what);
+            if (failed == 0) break;
+            close();
+            if (i + 1 < count && failed == -FI_EADDRINUSE) continue;
+            refuse(concat({what, ": ", error_text(failed)}));
+        }
+    }
+
+    [[nodiscard]] const std::string& provider() const { return provider_; }
+    [[nodiscard]] const std::string& interface() const { return interface_; }
+    /// "provider net, interface lo".
+    [[nodiscard]] std::string text() const {
+        return concat({"provider ", provider_.empty() ? "(any)" : provider_, ", interface ",
+                       interface_.empty() ? "(any)" : interface_});
+    }
+
+    /// How others reach this endpoint: opaque bytes.
+    [[nodiscard]] const std::vector<std::byte>& address() const { return address_; }
+    /// Of an address, of this rank or of another with the same provider.
+    [[nodiscard]] std::string text_of(const std::vector<std::byte>& address) const {
+        if (av_ == nullptr) return socket_text(address); // closed after a fault
+        if (address.empty()) return "?";
+        char text[256] = {};
+        std::size_t length = sizeof text - 1;
+        fi_av_straddr(av_.get(), address.data(), text, &length);
+        const std::string found = text;
+        const std::size_t scheme = found.find("://");
+        return scheme == std::string::npos ? found : found.substr(scheme + 3);
+    }
+    /// The same of a socket's address, without libfabric.
+    static std::string socket_text(const std::vector<std::byte>& address) {
+        SocketAddress socket;
+        if (address.size() < sizeof(sockaddr_in) || address.size() > sizeof socket.storage) return "?";
+        std::memcpy(&socket.storage, address.data(), address.size());
+        const bool known = socket.storage.ss_family == AF_INET || socket.storage.ss_family == AF_INET6;
+        return known ? concat({host_text(socket), ":", port_of(socket)}) : std::string("?");
+    }
+    /// FI_ADDR_NOTAVAIL if libfabric does not take it.
+    [[nodiscard]] fi_addr_t insert(const std::vector<std::byte>& address) {
+        fi_addr_t found = FI_ADDR_NOTAVAIL;
+        return fi_av_insert(av_.get(), address.data(), 1, &found, 0, nullptr) == 1 ? found : FI_ADDR_NOTAVAIL;
+    }
+
+    /// Sends that return at once and leave no trace, of at most `inject_bytes()`: libfabric does not check that.
+    [[nodiscard]] std::size_t inject_bytes() const { return info().tx_attr->inject_size; }
+    ssize_t inject(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
+        return fi_tinject(endpoint_.get(), data, bytes, to, tag);
+    }
+    /// 0; -FI_EAGAIN: later, as nothing has begun; else an error.
+    ssize_t send(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes, fid_mr* region,
+                 FabricOperation& operation) {
+        return fi_tsend(endpoint_.get(), data, bytes, descriptor(region), to, tag, &operation.context);
+    }
+    /// One message of two parts, each from where it lies. Only where memory needs no registration.
+    ssize_t send_both(fi_addr_t to, std::uint64_t tag, const std::byte* first, std::size_t first_bytes,
+                      const std::byte* second, std::size_t second_bytes, FabricOperation& operation) {
+        const iovec parts[2] = {{const_cast<std::byte*>(first), first_bytes},
+                                {const_cast<std::byte*>(second), second_bytes}};
+        fi_msg_tagged message{};
+        message.msg_iov = parts;
+        message.iov_count = 2;
+        message.addr = to;
+        message.tag = tag;
+        message.context = &operation.context;
+        return fi_tsendmsg(endpoint_.get(), &message, FI_COMPLETION);
+    }
+    [[nodiscard]] bool sends_both() const {
+        return is_open() && !wants_registration() && !peers_read() && info().tx_attr->iov_limit >= 2;
+    }
+    ssize_t receive(fi_addr_t from, std::uint64_t tag, std::byte* data, std::size_t bytes, fid_mr* region,
+                    FabricOperation& operation) {
+        return fi_trecv(endpoint_.get(), data, bytes, descriptor(region), from, tag, 0, &operation.context);
+    }
+
+    /// Moves everything, and calls done(operation, failed, bytes) for what is complete; `failed` is 0, or positive. The result
+    /// is not 0 where libfabric cannot go on at all.
+    template <class Done>
+    ssize_t poll(Done&& done) {
+        fi_cq_tagged_entry entries[16];
+        const ssize_t count = fi_cq_read(queue_.get(), entries, 16);
+        if (count == -FI_EAGAIN) return 0;
+        for (ssize_t i = 0; i < count; ++i) {
+            if (entries[i].op_context != nullptr) done(operation_of(entries[i].op_context), 0, entries[i].len);
+        }
+        if (count >= 0) return 0;
+        if (count != -FI_EAVAIL) return count;
+        fi_cq_err_entry failed{};
+        if (fi_cq_readerr(queue_.get(), &failed, 0) != 1) return 0;
+        const int why = failed.err < 0 ? -failed.err : failed.err; // shm's are negative
+        if (failed.op_context != nullptr) done(operation_of(failed.op_context), why == 0 ? FI_EIO : why, failed.len);
+        return 0;
+    }
+
+    /// Whether memory must be registered before it is sent from or received to.
+    [[nodiscard]] bool wants_registration() const {
+        return is_open() && (registers_ || (info().domain_attr->mr_mode & FI_MR_LOCAL) != 0);
+    }
+    /// As if the provider wanted it: so that it can be tried without the hardware that does.
+    void register_always() { registers_ = true; }
+    /// Errors: refused.
+    [[nodiscard]] FabricRegion register_memory(const void* data, std::size_t bytes) {
+        if (!wants_registration() || bytes == 0) return {};
+        fid_mr* made = nullptr;
+        int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
+        FabricRegion region{domain_, FabricHandle<fid_mr>(made)};
+        if (failed == 0 && (info().domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
+            failed = fi_mr_bind(made, &endpoint_->fid, 0);
+            if (failed == 0) failed = fi_mr_enable(made);
+        }
+        if (failed != 0) refuse(concat({"fi_mr_reg of ", bytes, " bytes: ", error_text(failed)}));
+        return region;
+    }
+    /// How often that was done.
+    [[nodiscard]] std::uint64_t registrations() const { return next_key_ - 1; }
+    /// Whether a peer reads this rank's memory by itself, at a moment of its own (shm does, by the kernel).
+    [[nodiscard]] bool peers_read() const { return provider_.find("shm") != std::string::npos; }
+
+    /// Whether there is an endpoint: after `close` nothing touches any memory.
+    [[nodiscard]] bool is_open() const { return endpoint_ != nullptr; }
+    void close() noexcept {
+        endpoint_.reset();
+        queue_.reset();
+        av_.reset();
+    }
+
+    [[nodiscard]] static std::string error_text(ssize_t failed) {
+        const int code = static_cast<int>(failed < 0 ? -failed : failed);
+        return concat({fi_strerror(code), " (", code, ")"});
+    }
+    [[noreturn, gnu::cold]] void refuse(const std::string& why) const {
+        throw error(
+            ErrorCode::refused,
+            concat({"libfabric (", text(),
+                    options_.port_range == PortRange{} ? "" : concat({", ", detail::text_of(options_.port_range)}),
+                    "): ", why}));
+    }
+
+private:
+    static constexpr std::uint32_t version = FI_VERSION(1, 17);
+
+    static FabricOperation& operation_of(void* context) {
+        return *reinterpret_cast<FabricOperation*>(context); // of standard layout, the context first
+    }
+    static_assert(std::is_standard_layout_v<FabricOperation>);
+    [[nodiscard]] fi_info& info() const { return *domain_->info; }
+    [[nodiscard]] fid_domain* domain() const { return domain_->domain.get(); }
+    static void* descriptor(fid_mr* region) { return region == nullptr ? nullptr : fi_mr_desc(region); }
+
+    /// The best of what there is, in `info_`.
+    void choose(bool other_hosts) {
+        provider_ = options_.provider;
+        interface_ = options_.interface;
+        const bool has_interfaces = provider_.find("shm") == std::string::npos;
+        if (!has_interfaces) interface_.clear();
+        NetworkInterface found;
+        std::string address, missing;
+        if (!interface_.empty() || (!other_hosts && has_interfaces)) {
+            try {
+                found = find_interface(interface_, false);
+                address = host_text(found.address);
+            } catch (const error& failed) { // it may be a domain's name, and a host without a loopback has other ways
+                missing = failed.why().message;
+            }
+        }
+        const bool by_domain = !interface_.empty() && address.empty();
+        fi_info* list = nullptr;
+        int failed = ask(address, by_domain ? interface_ : "", list);
+        if (failed != 0 && interface_.empty() && !address.empty()) { // the provider has no loopback
+            found = {};
+            failed = ask("", "", list);
+        }
+        const FabricHandle<fi_info> all(list);
+        const fi_info* best = nullptr;
+        for (const fi_info* one = list; one != nullptr; one = one->next) {
+            const char* const domain = one->domain_attr->name;
+            if (by_domain && (domain == nullptr || interface_ != domain)) continue; // socket providers ignore the wish
+            if (best == nullptr || is_better(*one, *best)) best = one;
+        }
+        if (best == nullptr)
+            refuse(by_domain ? concat({missing, "; and the provider has no domain of that name"})
+                             : concat({"no reliable datagrams with tags there: ", error_text(failed)}));
+        if (provider_.empty() && place(*best) < 0)
+            refuse(concat({"none that is fit by itself; there is ", best->fabric_attr->prov_name}));
+        provider_ = best->fabric_attr->prov_name;
+        if (!found.name.empty()) interface_ = found.name;
+        else if (interface_.empty() && best->domain_attr->name != nullptr) interface_ = best->domain_attr->name;
+        domain_->info.reset(fi_dupinfo(best));
+    }
+
+    int ask(const std::string& node, const std::string& domain, fi_info*& list) const {
+        const FabricHandle<fi_info> hints(fi_allocinfo());
+        if (hints == nullptr) return -FI_ENOMEM;
+        hints->ep_attr->type = FI_EP_RDM;
+        hints->caps = FI_MSG | FI_TAGGED;
+        hints->mode = FI_CONTEXT | FI_CONTEXT2;
+        hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+        hints->domain_attr->threading = FI_THREAD_SAFE;
+        hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+        hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+        hints->domain_attr->av_type = FI_AV_TABLE;
+        hints->tx_attr->msg_order = FI_ORDER_SAS;
+        hints->rx_attr->msg_order = FI_ORDER_SAS;
+        if (!provider_.empty()) hints->fabric_attr->prov_name = ::strdup(provider_.c_str());
+        if (!domain.empty()) hints->domain_attr->name = ::strdup(domain.c_str());
+        const bool named = !node.empty();
+        return fi_getinfo(version, named ? node.c_str() : nullptr, named ? "0" : nullptr, named ? FI_SOURCE : 0,
+                          hints.get(), &list);
+    }
+
+    /// How much a provider is wanted that nobody named; -1: not at all (slow, or for one host alone).
+    static int place(const fi_info& info) {
+        constexpr std::string_view wanted[] = {"tcp;ofi_rxm", "tcp",           "net", "opx", "psm2",
+                                               "psm3",        "verbs;ofi_rxm", "cxi", "efa"};
+        for (int i = 0; i < static_cast<int>(std::size(wanted)); ++i) {
+            if (info.fabric_attr->prov_name == wanted[i]) return i;
+        }
+        return -1;
+    }
+    /// Of interfaces that nobody named: not the loopback, nor an address that is good on one link alone.
+    static int reach(const fi_info& info) {
+        if (info.src_addr == nullptr) return 1;
+        if (info.addr_format == FI_SOCKADDR_IN)
+            return ntohl(static_cast<const sockaddr_in*>(info.src_addr)->sin_addr.s_addr) >> 24 == 127 ? 0 : 3;
+        if (info.addr_format == FI_SOCKADDR_IN6) {
+            const in6_addr& address = static_cast<const sockaddr_in6*>(info.src_addr)->sin6_addr;
+            return IN6_IS_ADDR_LOOPBACK(&address) || IN6_IS_ADDR_LINKLOCAL(&address) ? 0 : 2;
+        }
+        return 1;
+    }
+    static bool is_better(const fi_info& one, const fi_info& than) {
+        return place(one) != place(than) ? place(one) > place(than) : reach(one) > reach(than);
+    }
+
+    [[nodiscard]] bool has_port() const {
+        return info().src_addr != nullptr &&
+               (info().addr_format == FI_SOCKADDR_IN || info().addr_format == FI_SOCKADDR_IN6);
+    }
+    void set_port(int port) {
+        const in_port_t number = htons(static_cast<std::uint16_t>(port));
+        if (info().addr_format == FI_SOCKADDR_IN) static_cast<sockaddr_in*>(info().src_addr)->sin_port = number;
+        else static_cast<sockaddr_in6*>(info().src_addr)->sin6_port = number;
+    }
+
+    /// 0, or what failed.
+    int open(const char*& what) {
+        const auto own = [&](auto& handle, const char* call, auto make) {
+            what = call;
+            typename std::remove_reference_t<decltype(handle)>::pointer made = nullptr;
+            const int failed = make(&made);
+            if (failed == 0) handle.reset(made);
+            return failed;
+        };
+        int failed = 0;
+        if (domain_->domain == nullptr) {
+            failed = own(domain_->fabric, "fi_fabric",
+                         [&](fid_fabric** made) { return fi_fabric(info().fabric_attr, made, nullptr); });
+            if (failed == 0)
+                failed = own(domain_->domain, "fi_domain", [&](fid_domain** made) {
+                    return fi_domain(domain_->fabric.get(), domain_->info.get(), made, nullptr);
+                });
+        }
+        fi_av_attr vector{};
+        vector.type = FI_AV_TABLE;
+        if (failed == 0)
+            failed =
+                own(av_, "fi_av_open", [&](fid_av** made) { return fi_av_open(domain(), &vector, made, nullptr); });
+        fi_cq_attr queue{};
+        queue.format = FI_CQ_FORMAT_TAGGED;
+        queue.wait_obj = FI_WAIT_NONE;
+        if (failed == 0)
+            failed =
+                own(queue_, "fi_cq_open", [&](fid_cq** made) { return fi_cq_open(domain(), &queue, made, nullptr); });
+        if (failed == 0)
+            failed = own(endpoint_, "fi_endpoint",
+                         [&](fid_ep** made) { return fi_endpoint(domain(), domain_->info.get(), made, nullptr); });
+        if (failed != 0) return failed;
+        what = "fi_enable";
+        failed = fi_ep_bind(endpoint_.get(), &av_->fid, 0);
+        if (failed == 0) failed = fi_ep_bind(endpoint_.get(), &queue_->fid, FI_TRANSMIT | FI_RECV);
+        if (failed == 0) failed = fi_enable(endpoint_.get());
+        if (failed != 0) return failed;
+        what = "fi_getname";
+        std::size_t length = 0;
+        fi_getname(&endpoint_->fid, nullptr, &length);
+        address_.resize(length);
+        return fi_getname(&endpoint_->fid, address_.data(), &length);
+    }
+
+    LibfabricOptions options_;
+    std::string provider_, interface_;
+    std::shared_ptr<FabricDomain> domain_ = std::make_shared<FabricDomain>();
+    FabricHandle<fid_av> av_; // what stands below is closed before
+    FabricHandle<fid_cq> queue_;
+    FabricHandle<fid_ep> endpoint_;
+    std::vector<std::byte> address_;
+    std::uint64_t next_key_ = 1;
+    bool registers_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,165 @@
+#pragma once
+
+/// \file
+/// What ranks over libfabric tell each other: the frames before their messages, and the card by which one reaches another.
+
+#include "unisono/launch/token.hpp"
+#include "unisono/transport/libfabric/device.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Before each message, and alone. Machines of a world have one order of bytes.
+struct alignas(16) FabricFrame {
+    enum Kind : std::uint32_t {
+        message,     ///< the payload follows
+        request,     ///< a large message waits as `number`
+        ready,       ///< `number` may come under the tag `landing`
+        goodbye,     ///< this was the last, but for answers
+        goodbye_seen ///< and all before it
+    };
+
+    std::uint64_t key = 0; ///< of the world: what comes without it is dropped
+    std::int32_t from = -1;
+    Kind kind = message;
+    std::uint64_t number = 0;
+    std::uint64_t landing = 0;
+    Envelope envelope = {};
+};
+static_assert(std::is_trivially_copyable_v<FabricFrame> && sizeof(FabricFrame) == 80);
+
+/// Tags of libfabric: frames have none, and those of large messages have the highest bit.
+constexpr std::uint64_t fabric_frame_tag = 0;
+constexpr std::uint64_t fabric_bulk_bit = std::uint64_t{1} << 63;
+
+/// The world's key as a number.
+inline std::uint64_t fabric_key(const JobToken& token) {
+    std::uint64_t halves[2];
+    static_assert(sizeof halves == JobToken::bytes);
+    std::memcpy(halves, token.value().data(), sizeof halves);
+    return halves[0] ^ halves[1];
+}
+
+/// Up to how many bytes a message is eager: measured where there was a machine to measure on (docs/libfabric.md); 16 KiB elsewhere.
+inline std::size_t eager_bytes_of(std::string_view provider) {
+    if (provider == "net" || provider == "tcp") return std::size_t{512} << 10;
+    if (provider == "tcp;ofi_rxm") return (std::size_t{16} << 10) - 256; // its own buffers have 16 KiB
+    if (provider == "shm") return std::size_t{8} << 10;
+    return std::size_t{16} << 10;
+}
+
+/// How a rank is reached, as a text of bytes.
+struct FabricCard {
+    std::uint32_t eager_bytes = 0;
+    std::string provider = {};
+    std::vector<std::byte> address = {};
+
+    [[nodiscard]] std::string text() const {
+        std::string all(reinterpret_cast<const char*>(&eager_bytes), sizeof eager_bytes);
+        all += static_cast<char>(provider.size());
+        all += provider;
+        all.append(reinterpret_cast<const char*>(address.data()), address.size());
+        return all;
+    }
+    /// Empty if the text is none.
+    static FabricCard read(std::string_view text) {
+        FabricCard card;
+        if (text.size() <= sizeof card.eager_bytes) return card;
+        const std::size_t length = static_cast<unsigned char>(text[sizeof card.eager_bytes]);
+        const std::size_t begin = sizeof card.eager_bytes + 1;
+        if (text.size() < begin + length) return card;
+        std::memcpy(&card.eager_bytes, text.data(), sizeof card.eager_bytes);
+        card.provider = text.substr(begin, length);
+        const auto* const bytes = reinterpret_cast<const std::byte*>(text.data());
+        card.address.assign(bytes + begin + length, bytes + text.size());
+        return card;
+    }
+};
+
+inline FabricCard card_of(const FabricDevice& device, const LibfabricOptions& options) {
+    const std::size_t eager = options.eager_bytes != 0 ? options.eager_bytes : eager_bytes_of(device.provider());
+    return {static_cast<std::uint32_t>(std::min<std::size_t>(eager, std::size_t{1} << 30)), device.provider(),
+            device.address()};
+}
+
+/// Memory that libfabric may use.
+struct FabricMemory {
+    FabricMemory(FabricDevice& device, std::size_t size) : FabricMemory(device, made(size), size) {}
+    /// Somebody else's, which is kept.
+    FabricMemory(FabricDevice& device, std::shared_ptr<std::byte> memory, std::size_t size)
+        : data(std::move(memory)), bytes(size), region(device.register_memory(data.get(), size)) {}
+    [[nodiscard]] bool holds(const std::byte* begin, std::size_t count) const {
+        const std::size_t at = reinterpret_cast<std::uintptr_t>(begin) - reinterpret_cast<std::uintptr_t>(data.get());
+        return at < bytes && count <= bytes - at;
+    }
+
+    std::shared_ptr<std::byte> data;
+    std::size_t bytes;
+    FabricRegion region; ///< ends before the memory
+
+private:
+    static std::shared_ptr<std::byte> made(std::size_t size) {
+        constexpr std::align_val_t line{64};
+        return {static_cast<std::byte*>(::operator new(size, line)),
+                [](std::byte* memory) { ::operator delete(memory, line); }};
+    }
+};
+
+/// Room for a frame and the payload behind it.
+struct FabricRoom : FabricOperation {
+    FabricRoom(Kind what, FabricDevice& device, std::size_t bytes) : FabricOperation(what), memory(device, bytes) {}
+
+    FabricMemory memory;
+    int peer = -1;
+    bool straight = false; ///< the payload goes from the program's memory, which is free again when it is out
+    Token token = 0;       ///< of that
+};
+
+/// Records that stay where they are while libfabric or a peer knows them by their `number`, which is not used again soon.
+template <class T>
+class FabricRecords {
+public:
+    T& take() {
+        if (free_.empty()) {
+            free_.push_back(static_cast<std::uint32_t>(records_.size()));
+            records_.push_back(std::make_unique<T>());
+        }
+        T& record = *records_[free_.back()];
+        record.number = (std::uint64_t{uses_++ & 0x7fffffffu} << 32) | free_.back();
+        free_.pop_back();
+        return record;
+    }
+    /// nullptr if there is none of this number now.
+    [[nodiscard]] T* find(std::uint64_t number) {
+        const auto at = static_cast<std::uint32_t>(number);
+        return at < records_.size() && records_[at]->number == number ? records_[at].get() : nullptr;
+    }
+    void release(T& record) {
+        free_.push_back(static_cast<std::uint32_t>(record.number));
+        record.number = none;
+    }
+    [[nodiscard]] bool empty() const { return free_.size() == records_.size(); }
+
+    static constexpr std::uint64_t none = ~std::uint64_t{0};
+
+private:
+    std::vector<std::unique_ptr<T>> records_;
+    std::vector<std::uint32_t> free_;
+    std::uint32_t uses_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,240 @@
+#pragma once
+
+/// \file
+/// Messages over an endpoint of libfabric, as a wire (frame_wire.hpp).
+///
+/// Small ones are eager: frame and payload in one tagged message, into buffers that every rank has posted. Of large ones the
+/// frame goes first; the receiver chooses memory, posts a receive of exactly that length under a tag of its own, and
+/// answers; then the bytes go from the sender's memory to the receiver's. So no message exceeds the receive posted for it. Which
+/// ones are large depends on the provider (`eager_bytes_of`).
+///
+/// libfabric tells nothing about peers that are gone, and says "later" for ever: then the deadline of the caller and the control
+/// plane decide. What it refuses for now is tried again at the next poll; a peer that takes nothing holds up no other.
+
+#include "unisono/core/list.hpp"
+#include "unisono/transport/libfabric/traffic.hpp"
+#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/network/frame_wire.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class LibfabricWire : public FabricTraffic {
+public:
+    /// A rank that is alone.
+    LibfabricWire(std::shared_ptr<NetworkWorld> world, int rank) : FabricTraffic(std::move(world), rank, {}, 0) {}
+    using FabricTraffic::FabricTraffic;
+
+    // --- sending -------------------------------------------------------------------------------------------------------
+
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        FabricFrame frame = frame_of(FabricFrame::message);
+        frame.envelope = envelope;
+        Peer& to = at(peer);
+        if (to.queued == 0) {
+            const Begun begun = begin(peer, frame, data, token);
+            if (begun != Begun::later) return begun == Begun::done;
+        }
+        ++to.queued;
+        queued_.push_back({peer, frame, data, token});
+        return false;
+    }
+
+    template <class Handler>
+    void poll(Handler& handler) {
+        if (!device_.is_open()) return;
+        if (!again_.empty()) retry();
+        if (!queued_.empty()) send_queued(handler);
+        for (int turns = 0; turns < 8; ++turns) {
+            bool moved = false;
+            const ssize_t failed = device_.poll([&](FabricOperation& operation, int why, std::size_t bytes) {
+                moved = true;
+                complete(operation, why, bytes, handler);
+            });
+            if (failed != 0) broken_ = FabricDevice::error_text(failed);
+            if (!moved) break;
+        }
+    }
+
+    /// Sleeping pays where ranks outnumber cores; else a hop would cost 50 us more. Of a large message nothing is seen before it is whole:
+    /// then a rank is patient.
+    void idle(std::uint32_t attempt, nanoseconds until) {
+        const std::uint32_t patience = large_under_way() ? 16 : 1;
+        if (!world_->more_ranks_than_cores()) return idle_on_host(false, attempt / patience, until);
+        if (attempt < 256) return std::this_thread::yield();
+        const nanoseconds wished = std::min<nanoseconds>(1'000'000, nanoseconds{20'000} << std::min(attempt / 256, 6u));
+        const nanoseconds left = until == never ? wished : until - steady_now();
+        if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, wished)));
+    }
+
+    // --- the end -------------------------------------------------------------------------------------------------------
+
+    /// Without an endpoint libfabric touches nothing. Where a peer reads for itself it reads a copy, which stays. Other threads' shm
+    /// endpoints write into this one's memory, at any time, so there it stays until all are gone.
+    void forget() {
+        if (device_.is_open() && device_.peers_read()) world_->keep(std::make_shared<FabricDevice>(std::move(device_)));
+        else device_.close();
+        queued_.clear();
+        again_.clear();
+    }
+
+    /// Waits for what is on its way, and for an answer of each peer that was used, since what libfabric calls sent may still be
+    /// here, and closing a socket drops it.
+    void goodbye(nanoseconds until) {
+        leaving_ = true;
+        AnyFrameHandler deaf;
+        for (std::uint32_t attempt = 0; device_.is_open() && steady_now() < until; ++attempt) {
+            poll(deaf);
+            bool over = true;
+            for (int peer = 0; peer < world_->size(); ++peer) {
+                Peer& other = at(peer);
+                if (!other.used || is_gone(peer)) continue;
+                if (!std::exchange(other.told, other.told || !sending(peer)) && other.told)
+                    emit(peer, frame_of(FabricFrame::goodbye));
+                over = over && other.told && other.answered && !sending(peer);
+            }
+            if (over || world_->first_fault() != nullptr) break;
+            idle(attempt, until);
+        }
+        forget();
+    }
+
+    [[nodiscard]] bool said_goodbye(int peer) const { return at(peer).goodbye && at(peer).landings == 0; }
+    /// A peer that left without a word, since it has waited long enough for an answer: what it sent would be here by now.
+    [[nodiscard]] bool quiet(int peer) {
+        Peer& other = at(peer);
+        if (other.landings != 0) return false;
+        const nanoseconds now = steady_now();
+        if (other.asked == 0) other.asked = now;
+        return now - other.asked > 100'000'000;
+    }
+    /// "127.0.0.1:40111 (provider net, interface lo), from which nothing has come".
+    [[nodiscard]] std::string describe(int peer) const {
+        const FabricCard card = FabricCard::read(world_->address(peer));
+        const Peer& other = at(peer);
+        const char* const state = other.goodbye                  ? ", which said goodbye"
+                                  : !other.why.empty()           ? ", which failed: "
+                                  : card.address.empty()         ? ", which has not begun"
+                                  : other.heard                  ? ""
+                                  : other.to == FI_ADDR_NOTAVAIL ? ", which was not used"
+                                                                 : ", from which nothing has come";
+        return concat({device_.text_of(card.address), " (", device_.text(), ")", state, other.goodbye ? "" : other.why,
+                       broken_.empty() ? "" : "; libfabric cannot go on: ", broken_});
+    }
+
+private:
+    [[nodiscard]] bool is_gone(int peer) const { return lost(peer) || world_->has_left(peer); }
+
+    /// What a peer does not take holds up only what goes to the same one.
+    template <class Handler>
+    void send_queued(Handler& handler) {
+        ++pass_;
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < queued_.size(); ++i) {
+            const Queued one = queued_[i];
+            Peer& to = at(one.peer);
+            Begun begun = Begun::later;
+            if (to.blocked_in != pass_ && to.why.empty()) begun = begin(one.peer, one.frame, one.data, one.token);
+            if (begun == Begun::later) {
+                to.blocked_in = pass_;
+                queued_[kept++] = one;
+                continue;
+            }
+            --to.queued;
+            if (begun == Begun::done && one.frame.kind == FabricFrame::message) handler.sent(one.token);
+        }
+        queued_.resize(kept);
+    }
+
+    // --- what libfabric has done ---------------------------------------------------------------------------------------
+
+    template <class Handler>
+    void complete(FabricOperation& operation, int why, std::size_t bytes, Handler& handler) {
+        switch (operation.kind) {
+        case FabricOperation::Kind::room: {
+            auto& room = static_cast<FabricRoom&>(operation);
+            if (why == 0 && bytes >= sizeof(FabricFrame)) arrive(room.memory.data.get(), bytes, handler);
+            return post(room);
+        }
+        case FabricOperation::Kind::outgoing: {
+            auto& room = static_cast<FabricRoom&>(operation);
+            --at(room.peer).outgoing;
+            if (why != 0) lose(room.peer, why);
+            else if (room.straight) handler.sent(room.token);
+            return idle_rooms_.push_back(&room);
+        }
+        case FabricOperation::Kind::sending: {
+            auto& sending = static_cast<Sending&>(operation);
+            if (why != 0) return lose(sending.peer, why); // its memory stays with libfabric until `forget`
+            --at(sending.peer).sendings;
+            handler.sent(sending.token);
+            sending.region = {};
+            sending.copy.reset();
+            return sendings_.release(sending);
+        }
+        case FabricOperation::Kind::landing: {
+            auto& landing = static_cast<Landing&>(operation);
+            if (why == 0 && bytes != landing.bytes) why = FI_ETRUNC;
+            if (why != 0) return lose(landing.peer, why);
+            --at(landing.peer).landings;
+            landing.region = {};
+            const std::uint32_t arrival = landing.arrival;
+            landings_.release(landing);
+            return handler.complete(arrival);
+        }
+        }
+    }
+
+    template <class Handler>
+    void arrive(const std::byte* data, std::size_t bytes, Handler& handler) {
+        FabricFrame frame;
+        std::memcpy(&frame, data, sizeof frame);
+        if (frame.key != key_ || frame.from < 0 || frame.from >= world_->size()) return; // a stranger's
+        const int peer = frame.from;
+        Peer& other = at(peer);
+        other.heard = other.used = true;
+        switch (frame.kind) {
+        case FabricFrame::message:
+            if (bytes == sizeof frame + frame.envelope.bytes)
+                handler.message(peer, frame.envelope, data + sizeof frame);
+            return;
+        case FabricFrame::request: {
+            if (leaving_) return; // nobody here wants it, and the goodbye says so
+            Landing& landing = landings_.take();
+            landing.peer = peer;
+            landing.sending = frame.number;
+            landing.bytes = frame.envelope.bytes;
+            landing.arrival = handler.begin(peer, frame.envelope, landing.bytes);
+            landing.memory = handler.memory(landing.arrival);
+            landing.region = device_.register_memory(landing.memory, landing.bytes);
+            ++other.landings;
+            return post(landing);
+        }
+        case FabricFrame::ready: {
+            Sending* const sending = sendings_.find(frame.number);
+            if (sending == nullptr || sending->peer != peer || sending->landing != 0) return;
+            sending->landing = frame.landing;
+            return post(*sending);
+        }
+        case FabricFrame::goodbye: other.goodbye = true; return emit(peer, frame_of(FabricFrame::goodbye_seen));
+        case FabricFrame::goodbye_seen: other.answered = true; return;
+        }
+    }
+
+    std::uint32_t pass_ = 0;
+    bool leaving_ = false;
+};
+
+static_assert(frame_wire<LibfabricWire>);
+
+} // namespace detail
+UNISONO_NAMESPACE_END

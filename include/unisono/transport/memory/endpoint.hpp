@@ -1,0 +1,342 @@
+#pragma once
+
+/// \file
+/// The transport of one rank whose peers' memory can be reached, whether they are threads or processes: what in_process and
+/// shared_memory have in common, which is all but who the ranks are and where memory lies.
+///
+/// A message is a descriptor in a bounded ring between two ranks. Up to `eager_bytes` travel beside the descriptor; of larger
+/// ones the receiver reads the sender's memory and acknowledges. So a large send completes when its receiver has
+/// consumed it: no copy, no staging memory, unless the world says that the peers cannot see that memory.
+
+#include "unisono/core/list.hpp"
+#include "unisono/transport/board.hpp"
+#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// `World` is what the ranks share: channels, boards, the first fault, and how addresses of peers are to be read.
+template <class World>
+class MemoryEndpoint {
+public:
+    static constexpr bool maps_peers = true;
+
+    MemoryEndpoint(std::shared_ptr<World> world, int rank)
+        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())) {
+        posted_.reserve(usual_in_flight);
+        sent_.reserve(usual_in_flight);
+        waiting_.reserve(usual_in_flight);
+        free_.reserve(usual_in_flight);
+        backlog_.reserve(usual_in_flight);
+    }
+    MemoryEndpoint(MemoryEndpoint&&) noexcept = default;
+    MemoryEndpoint& operator=(MemoryEndpoint&&) = delete;
+    ~MemoryEndpoint() {
+        if (world_ != nullptr) world_->leave(rank_);
+    }
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return world_->size(); }
+    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+
+    /// True if the message was copied and is sent; then no token is reported.
+    [[gnu::always_inline]] inline bool post_send(int peer, const Envelope& envelope, const std::byte* data,
+                                                 Token token) {
+        if (backlog_.empty() || !is_backlogged(peer)) {
+            if (try_send(peer, envelope, data, token)) return envelope.bytes <= MemoryChannel::eager_bytes;
+        }
+        backlog_.push_back({peer, envelope, data, token});
+        return false;
+    }
+
+    void post_receive(int peer, const Tag& tag, Token token) { posted_.push_back({peer, tag, token}); }
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        if (!backlog_.empty()) retry_backlog();
+        if (!sent_.empty()) {
+            for (const Token token : sent_) sink.sent(token);
+            sent_.clear();
+        }
+        for (std::size_t i = 0; i < posted_.size();) {
+            if (receive(posted_[i], sink)) {
+                if (i + 1 == posted_.size()) posted_.pop_back();
+                else posted_.erase(i);
+            } else {
+                ++i;
+            }
+        }
+        if (!posted_.empty() && ++polls_ % 8 != 0) return;
+        for (std::size_t i = 0; i < waiting_.size();) {
+            const Waiting done = waiting_[i];
+            if (done.flag.consumed->load(std::memory_order_acquire) != done.flag.use) {
+                ++i;
+                continue;
+            }
+            done.channel->known_taken = std::max(done.channel->known_taken, done.number); // all before it were taken
+            const Token token = done.token;
+            free_.push_back(done.flag);
+            if constexpr (World::stages) {
+                if (done.staged != nullptr) world_->release(rank_, done.staged);
+            }
+            waiting_[i] = waiting_.back();
+            waiting_.pop_back();
+            sink.sent(token);
+        }
+    }
+
+    void idle(std::uint32_t attempt, nanoseconds until) {
+        idle_on_host(world_->more_ranks_than_cores(), attempt, until);
+    }
+
+    void abort(const Fault& fault) { world_->abort(rank_, fault); }
+    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
+    [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }
+
+    /// What to add to an address as `peer` sees its memory, to reach the same memory from here.
+    [[nodiscard]] std::ptrdiff_t shift(int peer) const { return world_->shift(peer); }
+
+    Announcements announcements(std::uint64_t context, int size) { return world_->announcements(context, size); }
+    MappedBoard mapped_board(std::uint64_t context, int size) { return world_->mapped_board(context, size); }
+    bool begin_touching() { return world_->begin_touching(rank_); }
+    void end_touching() { world_->end_touching(rank_); }
+
+    // --- for transports that have this one within a host: it has boards elsewhere, which say more -----------------------
+
+    /// Whether this rank has a message under way from or to it.
+    [[nodiscard]] bool has_under_way(int peer) const {
+        const MemoryChannel* const out = peers_[static_cast<std::size_t>(peer)].out;
+        return is_backlogged(peer) ||
+               std::any_of(posted_.begin(), posted_.end(), [&](const Posted& one) { return one.peer == peer; }) ||
+               std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& one) { return one.channel == out; });
+    }
+    /// The signature of a message that came of a peer's operation and that nobody waits for; nullptr if there is none.
+    [[nodiscard]] const Signature* unasked_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
+        Peer& from = incoming(peer);
+        while (const Slot* const slot = arrived(*from.in)) {
+            keep(from, *slot);
+            from.in->taken.store(++from.in->received, std::memory_order_release);
+        }
+        for (const Early& early : from.early) {
+            if (early.envelope.tag.context == context && early.envelope.tag.position >> 32 == sequence)
+                return &early.envelope.signature;
+        }
+        return nullptr;
+    }
+
+protected:
+    [[nodiscard]] World& world() const { return *world_; }
+    [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
+
+private:
+    using Channel = MemoryChannel;
+    using Slot = MemoryChannel::Slot;
+
+    /// Room from the beginning, so that a training step does not allocate when messages first come in an unusual order.
+    static constexpr std::size_t usual_in_flight = 64;
+    static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank
+
+    struct Outgoing {
+        int peer = 0;
+        Envelope envelope;
+        const std::byte* data = nullptr;
+        Token token = 0;
+    };
+    struct Posted {
+        int peer = 0;
+        Tag tag;
+        Token token = 0;
+    };
+    /// Where a receiver says that it has consumed a large message: it writes the number of the flag's use, since to clear
+    /// it for the next use would cost a trip between the cores.
+    struct Flag {
+        std::atomic<std::uint32_t>* consumed = nullptr;
+        std::uint32_t use = MemoryChannel::outside;
+    };
+    /// A large message on its way.
+    struct Waiting {
+        Flag flag;
+        Token token = 0;
+        MemoryChannel* channel = nullptr;
+        std::uint64_t number = 0;    ///< in the channel
+        std::byte* staged = nullptr; ///< the copy that the peer reads, where it cannot see the sender's memory
+    };
+    /// A message that came before its receive: only the descriptor is kept, and small payloads.
+    struct Early {
+        Envelope envelope;
+        const std::byte* data = nullptr;
+        std::atomic<std::uint32_t>* consumed = nullptr;
+        std::uint32_t use = 0;
+        std::byte eager[MemoryChannel::eager_bytes];
+    };
+    struct Peer {
+        MemoryChannel* out = nullptr; ///< once it is needed
+        MemoryChannel* in = nullptr;
+        std::vector<Early> early; ///< from it
+    };
+
+    [[nodiscard]] bool is_backlogged(int peer) const {
+        return std::any_of(backlog_.begin(), backlog_.end(), [&](const Outgoing& out) { return out.peer == peer; });
+    }
+
+    /// In order for each peer; a peer whose ring is full does not hold up the others.
+    void retry_backlog() {
+        std::size_t kept = 0;
+        for (std::size_t i = 0; i < backlog_.size(); ++i) {
+            const Outgoing out = backlog_[i];
+            const auto end = backlog_.begin() + static_cast<std::ptrdiff_t>(kept);
+            const bool behind =
+                std::any_of(backlog_.begin(), end, [&](const Outgoing& before) { return before.peer == out.peer; });
+            if (behind || !try_send(out.peer, out.envelope, out.data, out.token)) backlog_[kept++] = out;
+            else if (out.envelope.bytes <= MemoryChannel::eager_bytes) sent_.push_back(out.token);
+        }
+        backlog_.resize(kept);
+    }
+
+    [[gnu::always_inline]] inline bool try_send(int peer, const Envelope& envelope, const std::byte* data,
+                                                Token token) {
+        MemoryChannel*& known = peers_[static_cast<std::size_t>(peer)].out;
+        if (known == nullptr) known = &world_->channel(rank_, peer);
+        MemoryChannel& channel = *known;
+        const std::uint64_t in_flight = channel.sent - channel.known_taken;
+        if (in_flight >= Channel::depth - 2) { // before the ring is full, so that nothing waits for the line
+            channel.known_taken = channel.taken.load(std::memory_order_acquire);
+            if (in_flight == Channel::depth && channel.sent - channel.known_taken == Channel::depth) return false;
+        }
+        auto& slot = channel.slots[channel.sent % Channel::depth];
+        if (envelope.bytes <= Channel::eager_bytes) {
+            if (envelope.bytes <= Channel::tiny_bytes) copy_small(slot.tiny, data, envelope.bytes);
+            else std::memcpy(slot.eager, data, envelope.bytes);
+            slot.inside = static_cast<std::uint32_t>(envelope.bytes);
+        } else {
+            std::byte* staged = nullptr;
+            if constexpr (World::stages) {
+                if (!world_->reaches(data, envelope.bytes)) data = staged = copied(data, envelope.bytes);
+            }
+            const Flag flag = take_flag();
+            waiting_.push_back({flag, token, &channel, channel.sent, staged});
+            const Channel::Outside outside{envelope.bytes, data, flag.consumed};
+            std::memcpy(slot.tiny, &outside, sizeof outside);
+            slot.inside = flag.use;
+        }
+        slot.tag = envelope.tag;
+        slot.signature = envelope.signature;
+        slot.turn.store(static_cast<std::uint32_t>(++channel.sent), std::memory_order_release);
+        return true;
+    }
+
+    Flag take_flag() {
+        if (free_.empty()) free_.push_back({.consumed = &world_->new_flag(rank_)});
+        Flag flag = free_.back();
+        free_.pop_back();
+        flag.use = (flag.use + 1) | MemoryChannel::outside;
+        return flag;
+    }
+
+    std::byte* copied(const std::byte* data, std::size_t bytes) {
+        std::byte* const copy = world_->allocate(rank_, bytes);
+        std::memcpy(copy, data, bytes);
+        return copy;
+    }
+
+    template <class Sink>
+    bool receive(const Posted& posted, Sink& sink) {
+        Peer& from = peers_[static_cast<std::size_t>(posted.peer)];
+        for (auto early = from.early.begin(); early != from.early.end(); ++early) {
+            if (early->envelope.tag == posted.tag) {
+                deliver(posted, early->envelope, early->data, early->eager, early->consumed, early->use, sink);
+                from.early.erase(early);
+                return true;
+            }
+        }
+        incoming(posted.peer);
+        auto& channel = *from.in;
+        while (const Slot* const slot = arrived(channel)) {
+            const bool match = slot->tag == posted.tag;
+            if (match) {
+                Channel::Outside outside;
+                const Envelope envelope = read(*slot, outside);
+                deliver(posted, envelope, outside.data, inside_of(*slot), outside.consumed, slot->inside, sink);
+            } else {
+                keep(from, *slot);
+            }
+            channel.taken.store(++channel.received, std::memory_order_release);
+            if (match) return true;
+        }
+        return false;
+    }
+
+    /// What a peer's messages come by.
+    Peer& incoming(int peer) {
+        Peer& from = peers_[static_cast<std::size_t>(peer)];
+        if (from.in == nullptr) {
+            from.in = &world_->channel(peer, rank_);
+            from.early.reserve(usual_early);
+        }
+        return from;
+    }
+    /// The next message, nullptr if there is none.
+    static const Slot* arrived(const Channel& channel) {
+        const Slot& slot = channel.slots[channel.received % Channel::depth];
+        __builtin_prefetch(slot.eager); // on its way together with the line of the turn
+        const bool came = slot.turn.load(std::memory_order_acquire) == static_cast<std::uint32_t>(channel.received + 1);
+        return came ? &slot : nullptr;
+    }
+    static const std::byte* inside_of(const Slot& slot) {
+        return slot.inside <= Channel::tiny_bytes ? slot.tiny : slot.eager;
+    }
+    static Envelope read(const Slot& slot, Channel::Outside& outside) {
+        if (slot.inside >= Channel::outside) std::memcpy(&outside, slot.tiny, sizeof outside);
+        else outside.bytes = slot.inside;
+        return {slot.tag, slot.signature, outside.bytes};
+    }
+    /// For whom asks for it later.
+    static void keep(Peer& from, const Slot& slot) {
+        Channel::Outside outside;
+        Early& early = from.early.emplace_back();
+        early.envelope = read(slot, outside);
+        early.data = outside.data;
+        early.consumed = outside.consumed;
+        early.use = slot.inside;
+        if (outside.consumed == nullptr) std::memcpy(early.eager, inside_of(slot), early.envelope.bytes);
+    }
+
+    template <class Sink>
+    void deliver(const Posted& posted, const Envelope& envelope, const std::byte* data, const std::byte* eager,
+                 std::atomic<std::uint32_t>* consumed, std::uint32_t use, Sink& sink) {
+        if (consumed == nullptr) return sink.received(posted.token, envelope, eager);
+        if (!begin_touching()) return; // a fault: the sender may have withdrawn its memory
+        const std::ptrdiff_t here = world_->shift(posted.peer);
+        sink.received(posted.token, envelope, data + here);
+        shifted(consumed, here)
+            ->store(use, std::memory_order_release); // still touching: the flag is the sender's memory
+        end_touching();
+    }
+
+    static std::atomic<std::uint32_t>* shifted(std::atomic<std::uint32_t>* flag, std::ptrdiff_t bytes) {
+        return reinterpret_cast<std::atomic<std::uint32_t>*>(reinterpret_cast<std::byte*>(flag) + bytes);
+    }
+
+    std::shared_ptr<World> world_;
+    int rank_;
+    std::vector<Peer> peers_;
+    List<Posted> posted_;
+    List<Token> sent_;
+    List<Waiting> waiting_;
+    List<Flag> free_;
+    List<Outgoing> backlog_;
+    std::uint32_t polls_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

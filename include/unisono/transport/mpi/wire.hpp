@@ -1,0 +1,371 @@
+#pragma once
+
+/// \file
+/// Frames over MPI's point-to-point messages, on a communicator of their own.
+///
+/// A frame up to `eager_bytes` is one message; of a larger one the header goes first and names a tag, with which the payload
+/// follows straight from and to memory that it stays in. Headers come into buffers posted beforehand, from any rank.
+
+#include "unisono/core/list.hpp"
+#include "unisono/launch/root_cause.hpp"
+#include "unisono/launch/wire.hpp"
+#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/mpi/overseer.hpp"
+#include "unisono/transport/mpi/own.hpp"
+#include "unisono/transport/network/frame_wire.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Throws `refused` with MPI's own words.
+inline void check_mpi(int code, const char* call) {
+    if (code == MPI_SUCCESS) return;
+    char text[MPI_MAX_ERROR_STRING] = {};
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    throw error(ErrorCode::refused, concat({call, ": ", std::string(text, static_cast<std::size_t>(length))}));
+}
+
+class MpiWire {
+public:
+    static constexpr std::size_t eager_bytes = 8192;
+
+    /// Ranks of `communicator` are those of the world, and those of `collectives`. Both must be used by nobody else.
+    MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores)
+        : communicator_(communicator), overseer_(&overseer), more_ranks_than_cores_(more_ranks_than_cores),
+          own_(collectives) {
+        int size = 0;
+        MPI_Comm_rank(communicator_, &rank_);
+        MPI_Comm_size(communicator_, &size);
+        peers_.resize(static_cast<std::size_t>(size));
+        if (size == 1) return;
+        inbox_ = std::make_unique<Frame[]>(posted);
+        for (int slot = 0; slot < posted; ++slot) {
+            arriving_.push_back(MPI_REQUEST_NULL);
+            post(slot);
+        }
+        finished_.resize(posted);
+    }
+    MpiWire(MpiWire&& other) noexcept
+        : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), rank_(other.rank_),
+          overseer_(other.overseer_), more_ranks_than_cores_(other.more_ranks_than_cores_),
+          peers_(std::move(other.peers_)), inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)),
+          outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
+          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)), own_(std::move(other.own_)) {}
+    MpiWire& operator=(MpiWire&&) = delete;
+    ~MpiWire() {
+        if (communicator_ == MPI_COMM_NULL || is_finalized()) return;
+        for (MPI_Request& one : arriving_) cancel(one);
+    }
+
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        Peer& to = peers_[static_cast<std::size_t>(peer)];
+        to.used = true;
+        if (envelope.bytes <= eager_bytes) {
+            post_frame(peer, Kind::whole, envelope, data, envelope.bytes, 0);
+            return true;
+        }
+        const int tag = first_payload_tag + to.next_tag;
+        to.next_tag = (to.next_tag + 1) % payload_tags;
+        post_frame(peer, Kind::announced, envelope, nullptr, 0, tag);
+        Transfer transfer{.peer = peer, .token = token, .arrival = 0, .requests = {}};
+        for_each_piece(envelope.bytes, [&](std::size_t at, int bytes) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_Isend(data + at, bytes, MPI_BYTE, peer, tag, communicator_, &request);
+            transfer.requests.push_back(request);
+        });
+        ++to.sending;
+        outgoing_.push_back(std::move(transfer));
+        return false;
+    }
+
+    template <class Handler>
+    void poll(Handler& handler) {
+        if (peers_.size() == 1) return;
+        for_each_frame([&](const Frame& frame) { take(frame, handler); });
+        settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
+        settle(outgoing_, [&](const Transfer& done) {
+            --peers_[static_cast<std::size_t>(done.peer)].sending;
+            if (done.frame != nullptr) spare_.push_back(done.frame);
+            else handler.sent(done.token);
+        });
+    }
+
+    /// MPI cannot be waited for with a deadline: it is asked again, more rarely as time goes on.
+    void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(more_ranks_than_cores_, attempt, until); }
+
+    /// A timeout of this rank's, with who is at its root: all ranks are asked what they wait for, and whoever does not look at its
+    /// messages does not answer. Takes as long as answers are missing, `answers_within` at the most. What else comes meanwhile is dropped: the
+    /// world is about to end. Another rank's fault ends it, too, and then that one counts.
+    Fault looked_into(const Fault& fault) {
+        std::vector<Answer> answers(peers_.size());
+        Answer& own = answers[static_cast<std::size_t>(rank_)];
+        own = {.standing = Standing::waits, .wait = overseer_->wait()};
+        if (own.wait.operation.empty()) own.wait.operation = fault.operation, own.wait.sequence = fault.sequence;
+        for (int peer = 0; own.wait.peers.empty() && peer < static_cast<int>(peers_.size()); ++peer) {
+            if (fault.peer == peer || (fault.peer < 0 && peer != rank_)) own.wait.peers.push_back(peer);
+        }
+        std::vector<std::uint8_t> asked(peers_.size());
+        std::size_t missing = 0;
+        const auto note = [&](int peer, Answer answer) {
+            if (std::exchange(asked[static_cast<std::size_t>(peer)], std::uint8_t{0}) == 0) return;
+            answers[static_cast<std::size_t>(peer)] = std::move(answer);
+            --missing;
+        };
+        for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+            if (peer == rank_) continue;
+            asked[static_cast<std::size_t>(peer)] = 1;
+            ++missing;
+            if (said_goodbye(peer)) note(peer, {.standing = Standing::left});
+            else post_frame(peer, Kind::inquiry, {}, nullptr, 0, 0);
+        }
+        const nanoseconds until = steady_now() + answers_within;
+        while (missing != 0 && overseer_->first_fault() == nullptr && steady_now() < until) {
+            const bool came = for_each_frame([&](const Frame& frame) {
+                take_notice(frame);
+                if (frame.kind == Kind::goodbye) note(frame.from, {.standing = Standing::left});
+                if (frame.kind == Kind::answer) note(frame.from, answer_in(frame));
+            });
+            if (!came) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+        const Culprit culprit = find_root_cause(rank_, answers);
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
+    }
+
+    /// What is being received is cancelled. MPI cannot take back what is being sent: that is waited for, a second at the most;
+    /// what even then is not gone may still be read by MPI, until the memory's owner frees it.
+    void forget() {
+        if (peers_.size() == 1 || std::exchange(forgotten_, true)) return;
+        if (overseer_->take_untold() && overseer_->first_fault() != nullptr) tell(*overseer_->first_fault());
+        for (Transfer& one : incoming_)
+            for (MPI_Request& request : one.requests) cancel(request);
+        incoming_.clear();
+        const nanoseconds until = steady_now() + 1'000'000'000;
+        finish_sending(until);
+        own_.forget(until);
+    }
+
+    void goodbye(nanoseconds until) {
+        if (peers_.size() == 1) return;
+        for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
+            if (peers_[peer].used) post_frame(static_cast<int>(peer), Kind::goodbye, {}, nullptr, 0, 0);
+        }
+        finish_sending(until);
+    }
+
+    [[nodiscard]] bool lost(int) const { return false; } // MPI ends the job when a rank dies
+    [[nodiscard]] bool said_goodbye(int peer) const { return peers_[static_cast<std::size_t>(peer)].left; }
+    [[nodiscard]] bool quiet(int peer) { return said_goodbye(peer); }
+    [[nodiscard]] bool sending(int peer) const { return peers_[static_cast<std::size_t>(peer)].sending != 0; }
+    [[nodiscard]] std::string describe(int peer) const { return concat({"MPI rank ", peer}); }
+    [[nodiscard]] MpiOwn& own() { return own_; }
+    [[nodiscard]] const MpiOwn& own() const { return own_; }
+
+private:
+    static constexpr int posted = 16; ///< buffers for headers
+    static constexpr int frame_tag = 1, first_payload_tag = 2;
+    static constexpr int payload_tags = 32765; ///< MPI offers 32,767 tags at the least
+
+    static constexpr nanoseconds answers_within = 2'000'000'000;
+
+    enum class Kind : std::uint32_t { whole, announced, goodbye, fault, inquiry, answer };
+    struct Frame {
+        Envelope envelope;
+        Kind kind = Kind::whole;
+        std::int32_t from = 0;
+        std::int32_t tag = 0;
+        std::uint32_t bytes = 0;
+        alignas(64) std::byte payload[eager_bytes];
+    };
+    struct Peer {
+        bool used = false;
+        bool left = false;
+        int next_tag = 0;
+        int sending = 0; ///< frames and payloads that are not out
+    };
+    struct Transfer {
+        int peer = 0;
+        Token token = 0;
+        std::uint32_t arrival = 0;
+        std::vector<MPI_Request> requests = {};
+        Frame* frame = nullptr; ///< the transfer is that of a frame
+    };
+
+    /// MPI counts by int.
+    template <class Visit>
+    static void for_each_piece(std::size_t bytes, Visit visit) {
+        constexpr std::size_t most = std::size_t{1} << 30;
+        for (std::size_t at = 0; at < bytes; at += most) visit(at, static_cast<int>(std::min(most, bytes - at)));
+    }
+    static bool is_finalized() {
+        int finalized = 0;
+        MPI_Finalized(&finalized);
+        return finalized != 0;
+    }
+    static void cancel(MPI_Request& request) {
+        if (request == MPI_REQUEST_NULL) return;
+        MPI_Cancel(&request);
+        const nanoseconds until = steady_now() + 1'000'000'000;
+        for (int done = 0; done == 0 && steady_now() < until;) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    }
+
+    void post(int slot) {
+        MPI_Irecv(&inbox_[static_cast<std::size_t>(slot)], sizeof(Frame), MPI_BYTE, MPI_ANY_SOURCE, frame_tag,
+                  communicator_, &arriving_[static_cast<std::size_t>(slot)]);
+    }
+
+    void post_frame(int peer, Kind kind, const Envelope& envelope, const std::byte* data, std::size_t bytes, int tag) {
+        Frame* const frame = spare_frame();
+        frame->envelope = envelope;
+        frame->kind = kind;
+        frame->from = rank_;
+        frame->tag = tag;
+        frame->bytes = static_cast<std::uint32_t>(bytes);
+        if (bytes != 0) std::memcpy(frame->payload, data, bytes);
+        MPI_Request request = MPI_REQUEST_NULL;
+        MPI_Isend(frame, static_cast<int>(offsetof(Frame, payload) + bytes), MPI_BYTE, peer, frame_tag, communicator_,
+                  &request);
+        int done = 0;
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done != 0) return spare_.push_back(frame);
+        ++peers_[static_cast<std::size_t>(peer)].sending;
+        outgoing_.push_back({.peer = peer, .requests = {request}, .frame = frame});
+    }
+    Frame* spare_frame() {
+        if (spare_.empty()) {
+            frames_.push_back(std::make_unique<Frame>());
+            return frames_.back().get();
+        }
+        Frame* const one = spare_.back();
+        spare_.pop_back();
+        return one;
+    }
+
+    /// True if there was one.
+    template <class Take>
+    bool for_each_frame(Take take) {
+        int count = 0;
+        MPI_Testsome(posted, arriving_.data(), &count, finished_.data(), MPI_STATUSES_IGNORE);
+        for (int i = 0; i < count; ++i) {
+            const int slot = finished_[static_cast<std::size_t>(i)];
+            take(std::as_const(inbox_[static_cast<std::size_t>(slot)]));
+            post(slot);
+        }
+        return count > 0;
+    }
+
+    template <class Handler>
+    void take(const Frame& frame, Handler& handler) {
+        if (frame.kind == Kind::whole) {
+            handler.message(frame.from, frame.envelope, frame.payload);
+        } else if (frame.kind == Kind::announced) {
+            Transfer transfer{.peer = frame.from,
+                              .arrival = handler.begin(frame.from, frame.envelope, frame.envelope.bytes)};
+            std::byte* const memory = handler.memory(transfer.arrival);
+            for_each_piece(frame.envelope.bytes, [&](std::size_t at, int bytes) {
+                MPI_Request request = MPI_REQUEST_NULL;
+                MPI_Irecv(memory + at, bytes, MPI_BYTE, frame.from, frame.tag, communicator_, &request);
+                transfer.requests.push_back(request);
+            });
+            incoming_.push_back(std::move(transfer));
+        } else {
+            take_notice(frame);
+        }
+    }
+
+    /// What is no message. Answers nobody waits for any more are dropped.
+    void take_notice(const Frame& frame) {
+        if (frame.kind == Kind::goodbye) {
+            peers_[static_cast<std::size_t>(frame.from)].left = true;
+        } else if (frame.kind == Kind::fault) {
+            WireReader in({frame.payload, frame.bytes});
+            if (Fault fault; read(in, static_cast<int>(peers_.size()), fault)) overseer_->hear(fault);
+        } else if (frame.kind == Kind::inquiry) {
+            WireWriter out;
+            write(out, overseer_->wait());
+            const Blob text = out.take();
+            const bool fits =
+                text.size() <= eager_bytes; // of thousands of ranks not: then it only says that it is there
+            post_frame(frame.from, Kind::answer, {}, text.data(), fits ? text.size() : 0, 0);
+        }
+    }
+    [[nodiscard]] Answer answer_in(const Frame& frame) const {
+        Answer answer{.standing = Standing::works};
+        WireReader in({frame.payload, frame.bytes});
+        if (!read(in, static_cast<int>(peers_.size()), answer.wait) || !answer.wait.operation.empty())
+            answer.standing = Standing::waits;
+        return answer;
+    }
+
+    /// Reports transfers that are done, and drops them.
+    template <class Report>
+    void settle(std::vector<Transfer>& transfers, Report report) {
+        for (std::size_t i = 0; i < transfers.size();) {
+            int done = 0;
+            MPI_Testall(static_cast<int>(transfers[i].requests.size()), transfers[i].requests.data(), &done,
+                        MPI_STATUSES_IGNORE);
+            if (done == 0) {
+                ++i;
+                continue;
+            }
+            const Transfer one = std::move(transfers[i]);
+            transfers.erase(transfers.begin() + static_cast<std::ptrdiff_t>(i));
+            report(one);
+        }
+    }
+
+    void finish_sending(nanoseconds until) {
+        while (!outgoing_.empty() && steady_now() < until) {
+            settle(outgoing_, [&](const Transfer& done) {
+                if (done.frame != nullptr) spare_.push_back(done.frame);
+            });
+            std::this_thread::yield();
+        }
+    }
+
+    void tell(const Fault& fault) {
+        WireWriter out;
+        Fault shorter = fault;
+        if (shorter.message.size() > eager_bytes / 2) shorter.message.resize(eager_bytes / 2);
+        write(out, shorter);
+        const Blob text = out.take();
+        for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
+            if (peer != rank_) post_frame(peer, Kind::fault, {}, text.data(), std::min(text.size(), eager_bytes), 0);
+        }
+    }
+
+    MPI_Comm communicator_;
+    int rank_ = 0;
+    MpiOverseer* overseer_; ///< the world's
+    bool more_ranks_than_cores_;
+    std::vector<Peer> peers_;
+    std::unique_ptr<Frame[]> inbox_;
+    std::vector<MPI_Request> arriving_; ///< of each buffer of the inbox
+    std::vector<Transfer> outgoing_;
+    std::vector<Transfer> incoming_;
+    std::vector<int> finished_;
+    std::vector<Frame*> spare_;
+    std::vector<std::unique_ptr<Frame>> frames_;
+    MpiOwn own_;
+    bool forgotten_ = false;
+};
+static_assert(frame_wire<MpiWire>);
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,224 @@
+#pragma once
+
+/// \file
+/// One communicator of NCCL's: it never blocks, is looked at until it is ready, and ends in order: what is registered with it first,
+/// then finalised, then destroyed; or aborted.
+
+#include "unisono/core/time.hpp"
+#include "unisono/transport/nccl/api.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class NcclCommunicator {
+public:
+    enum class State { ready, busy, failed };
+
+    NcclCommunicator() = default;
+    /// Begins one for rank `rank` of `ranks`, on the thread's device. Errors: refused.
+    static NcclCommunicator begin(int ranks, const ncclUniqueId& id, int rank) {
+        NcclCommunicator made;
+        ncclConfig_t config = configuration(false);
+        made.note(ncclCommInitRankConfig(&made.handle_, ranks, id, rank, &config), "ncclCommInitRankConfig");
+        return made;
+    }
+    /// Begins one for those ranks of another that have the same colour (NCCL_SPLIT_NOCOLOR: none), in the order of their keys.
+    /// `share`: it lives on the other's resources, which must outlive it. Collective. Errors: refused.
+    static NcclCommunicator split(ncclComm_t from, int colour, int key, bool share) {
+        NcclCommunicator made;
+        ncclConfig_t config = configuration(share);
+        made.from_ = from;
+        made.note(ncclCommSplit(from, colour, key, &made.handle_, &config), "ncclCommSplit");
+        made.busy_ = true;
+        return made;
+    }
+    NcclCommunicator(NcclCommunicator&& other) noexcept { swap(other); }
+    NcclCommunicator& operator=(NcclCommunicator&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~NcclCommunicator() = default; // whoever has it closes or aborts it: both take time
+
+    [[nodiscard]] ncclComm_t get() const { return handle_; }
+    [[nodiscard]] bool exists() const { return handle_ != nullptr; }
+    [[nodiscard]] bool is_aborted() const { return aborted_; }
+    /// NCCL's words for why it failed.
+    [[nodiscard]] const std::string& why() const { return why_; }
+    [[nodiscard]] ncclResult_t code() const { return code_; }
+
+    /// What a call on it has answered: it may be at it for a while.
+    bool note(ncclResult_t answer, const char* call) {
+        if (answer == ncclSuccess) return true;
+        if (answer == ncclInProgress) return busy_ = true;
+        code_ = answer;
+        why_ = concat({call, ": ", words_of(answer)});
+        return false;
+    }
+
+    /// Whether it takes calls. Asks NCCL only while it is busy.
+    [[nodiscard]] State state() {
+        if (code_ != ncclSuccess || aborted_) return State::failed;
+        if (!busy_) return State::ready;
+        return look();
+    }
+
+    /// Asks NCCL in any case: errors come to light that way, too.
+    [[nodiscard]] State look() {
+        if (code_ != ncclSuccess || aborted_) return State::failed;
+        if (from_ != nullptr) { // the new one is good for questions once the old one has answered
+            const State old = ask(from_);
+            if (old != State::ready) return old;
+        }
+        const State now = handle_ == nullptr ? State::ready : ask(handle_);
+        if (now == State::ready) {
+            busy_ = false;
+            from_ = nullptr;
+        }
+        return now;
+    }
+
+    /// Memory that NCCL may use without copying. Nothing where NCCL would not have it: that is slower, and no error.
+    void* register_memory(void* data, std::size_t bytes) {
+        void* made = nullptr;
+        if (state() != State::ready || ncclCommRegister(handle_, data, bytes, &made) != ncclSuccess) return nullptr;
+        registered_.push_back(made);
+        return made;
+    }
+    void deregister(void* registration) {
+        const auto known = std::find(registered_.begin(), registered_.end(), registration);
+        if (known == registered_.end()) return; // went with the communicator
+        registered_.erase(known);
+        static_cast<void>(ncclCommDeregister(handle_, registration));
+    }
+
+    /// Begins to register memory together with all ranks of the communicator, by windows where the version has them; `has_windows` tells
+    /// once it is ready again. The memory stays until the communicator has ended, whoever lets go of it.
+    bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
+#if UNISONO_NCCL_WINDOWS
+        windows_.push_back(std::make_unique<Window>(Window{memory}));
+        return note(
+            ncclCommWindowRegister(handle_, memory.get(), bytes, &windows_.back()->handle, NCCL_WIN_COLL_SYMMETRIC),
+            "ncclCommWindowRegister");
+#else
+        windows_.push_back(std::make_unique<Window>(Window{memory}));
+        static_cast<void>(register_memory(memory.get(), bytes));
+        return true;
+#endif
+    }
+    /// Whether the last one became a window: NCCL may have none between these devices, and then works as without.
+    [[nodiscard]] bool has_window() const { return !windows_.empty() && windows_.back()->handle != nullptr; }
+
+    /// Begins the end: its work is done. `ended` follows.
+    void finalise() {
+        if (handle_ == nullptr || aborted_ || finalised_) return;
+        while (!registered_.empty()) deregister(registered_.back());
+#if UNISONO_NCCL_WINDOWS
+        for (const auto& one : windows_)
+            if (one->handle != nullptr) static_cast<void>(ncclCommWindowDeregister(handle_, one->handle));
+#endif
+        finalised_ = true;
+        note(ncclCommFinalize(handle_), "ncclCommFinalize");
+    }
+    /// True when nothing of it is left. One that failed on the way is to be aborted.
+    [[nodiscard]] bool ended() {
+        if (handle_ == nullptr || aborted_) return true;
+        if (!finalised_ || look() != State::ready) return false;
+        static_cast<void>(ncclCommDestroy(std::exchange(handle_, nullptr)));
+        return true;
+    }
+
+    /// Aborts these, in this order. NCCL's own abort has been seen to hang: then, after `within`, it is left to itself, on a
+    /// thread of its own, and this says false.
+    static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within) {
+        struct Done {
+            std::mutex mutex;
+            std::condition_variable told;
+            bool yes = false;
+        };
+        std::vector<ncclComm_t> handles;
+        for (NcclCommunicator* const one : these) {
+            if (one->handle_ == nullptr || std::exchange(one->aborted_, true)) continue;
+            one->registered_.clear();
+            handles.push_back(one->handle_);
+        }
+        if (handles.empty()) return true;
+        const auto done = std::make_shared<Done>();
+        std::thread worker([done, handles] {
+            for (const ncclComm_t handle : handles) static_cast<void>(ncclCommAbort(handle));
+            const std::lock_guard lock(done->mutex);
+            done->yes = true;
+            done->told.notify_all();
+        });
+        bool ended = false;
+        {
+            std::unique_lock lock(done->mutex);
+            ended = done->told.wait_until(lock, std::chrono::steady_clock::now() + within, [&] { return done->yes; });
+        }
+        if (ended) worker.join();
+        else worker.detach();
+        return ended;
+    }
+
+private:
+    struct Window {
+        std::shared_ptr<std::byte> memory;
+#if UNISONO_NCCL_WINDOWS
+        ncclWindow_t handle = nullptr; ///< written by NCCL when it is ready again
+#else
+        void* handle = nullptr;
+#endif
+    };
+
+    static ncclConfig_t configuration(bool share) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = 0;
+        config.splitShare = share ? 1 : 0;
+        return config;
+    }
+
+    State ask(ncclComm_t whom) {
+        ncclResult_t found = ncclSuccess;
+        const ncclResult_t answer = ncclCommGetAsyncError(whom, &found);
+        if (answer != ncclSuccess) found = answer;
+        if (found == ncclSuccess) return State::ready;
+        if (found == ncclInProgress) return State::busy;
+        code_ = found;
+        why_ = words_of(found);
+        return State::failed;
+    }
+
+    void swap(NcclCommunicator& other) noexcept {
+        std::swap(handle_, other.handle_);
+        std::swap(from_, other.from_);
+        std::swap(busy_, other.busy_);
+        std::swap(finalised_, other.finalised_);
+        std::swap(aborted_, other.aborted_);
+        std::swap(code_, other.code_);
+        std::swap(why_, other.why_);
+        std::swap(registered_, other.registered_);
+        std::swap(windows_, other.windows_);
+    }
+
+    ncclComm_t handle_ = nullptr;
+    ncclComm_t from_ = nullptr; ///< being split from it
+    bool busy_ = false;
+    bool finalised_ = false;
+    bool aborted_ = false;
+    ncclResult_t code_ = ncclSuccess;
+    std::string why_;
+    std::vector<void*> registered_;
+    std::vector<std::unique_ptr<Window>> windows_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

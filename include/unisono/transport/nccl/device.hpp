@@ -1,0 +1,397 @@
+#pragma once
+
+/// \file
+/// One rank's device: its stream, its communicators, and the programs on their way through them. Nothing here waits but `close` and
+/// `abort`, which do so for a limited time.
+
+#include "unisono/core/list.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/transport/cuda/memory.hpp"
+#include "unisono/transport/nccl/calls.hpp"
+#include "unisono/transport/nccl/communicator.hpp"
+#include "unisono/transport/nccl/graph.hpp"
+#include "unisono/transport/stream_call.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class NcclDevice {
+public:
+    static constexpr std::uint64_t world_group = 1; ///< the number of every world
+
+    /// `stream`: of its own, or the caller's.
+    NcclDevice(int ordinal, CudaStream stream) : ordinal_(ordinal), stream_(std::move(stream)) {}
+    NcclDevice(const NcclDevice&) = delete;
+    NcclDevice& operator=(const NcclDevice&) = delete;
+    ~NcclDevice() { close(std::chrono::nanoseconds(0)); }
+
+    [[nodiscard]] int ordinal() const { return ordinal_; }
+    [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+    [[nodiscard]] DevicePool& pool() { return pool_; }
+    [[nodiscard]] PinnedRanges& pinned() { return *pinned_; }
+    [[nodiscard]] const std::shared_ptr<PinnedRanges>& shared_pinned() const { return pinned_; }
+
+    /// What went wrong, in NCCL's or CUDA's words; empty: nothing. It stays.
+    [[nodiscard]] const std::string& failure() const { return failure_; }
+    /// Whether that was said to come from another rank.
+    [[nodiscard]] bool failed_remotely() const { return failed_remotely_; }
+
+    // --- communicators ------------------------------------------------------------------------------------------------
+
+    void begin_world(NcclCommunicator world) { communicators_.push_back({world_group, std::move(world)}); }
+    [[nodiscard]] bool world_is_ready() { return ready(communicators_.front().communicator); }
+
+    /// Begins a group of those ranks of `parent` that give the same colour. `group_is_open` says when it is there.
+    void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
+        opening_ = {.parent = parent, .id = id, .colour = colour, .key = key, .begun = false};
+    }
+    [[nodiscard]] bool group_is_open() {
+        pump();
+        if (!failure_.empty()) return false;
+        if (!opening_.begun) {
+            if (!is_quiet()) return false; // NCCL wants nothing else to go on meanwhile
+            const CudaDeviceGuard here(ordinal_);
+            NcclCommunicator& parent = of(opening_.parent);
+            const bool share = opening_.parent == world_group;
+            communicators_.push_back(
+                {opening_.id, NcclCommunicator::split(parent.get(), opening_.colour, opening_.key, share)});
+            opening_.begun = true;
+        }
+        if (!ready(communicators_.back().communicator)) return false;
+        if (!communicators_.back().communicator.exists()) communicators_.pop_back(); // without a colour
+        return true;
+    }
+    /// Its last operation was started: it ends once that is done, without anybody waiting.
+    void close_group(std::uint64_t id) {
+        for (std::size_t i = 0; i < communicators_.size(); ++i) {
+            if (communicators_[i].group != id) continue;
+            closing_.push_back(std::move(communicators_[i]));
+            communicators_.erase(communicators_.begin() + static_cast<std::ptrdiff_t>(i));
+            return;
+        }
+    }
+
+    // --- programs: see stream_call.hpp --------------------------------------------------------------------------------
+
+    std::uint32_t begin_program(std::uint64_t group) {
+        if (free_.empty()) {
+            const CudaDeviceGuard here(ordinal_);
+            slots_.push_back(std::make_unique<Slot>());
+            free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
+        }
+        const std::uint32_t number = free_.back();
+        free_.pop_back();
+        Slot& slot = *slots_[number];
+        slot.program.clear();
+        slot.program.group = group;
+        slot.cursor = 0;
+        slot.stage = Stage::made;
+        slot.awaits.swap(awaited_);
+        return number;
+    }
+    [[nodiscard]] StreamProgram& program(std::uint32_t number) { return slots_[number]->program; }
+    void submit(std::uint32_t number) {
+        slots_[number]->stage = Stage::waits;
+        waiting_.push_back(number);
+        pump();
+    }
+    [[nodiscard]] bool program_done(std::uint32_t number) {
+        Slot& slot = *slots_[number];
+        if (slot.stage == Stage::done) return true;
+        if (slot.stage != Stage::enqueued || !failure_.empty()) return false;
+        const cudaError_t answer = cudaEventQuery(slot.event.get());
+        if (answer == cudaErrorNotReady) return false;
+        if (answer != cudaSuccess) {
+            fail(concat({"cudaEventQuery: ", words_of(answer)}), false);
+            return false;
+        }
+        slot.stage = Stage::done;
+        --enqueued_;
+        return true;
+    }
+    void release_program(std::uint32_t number) {
+        if (slots_[number]->stage == Stage::enqueued) --enqueued_;
+        free_.push_back(number);
+    }
+
+    /// Programs that begin from now on wait for what is on this stream. Errors: refused.
+    void wait_for(cudaStream_t stream) {
+        const CudaDeviceGuard here(ordinal_);
+        if (events_.empty()) events_.push_back(std::make_unique<CudaEvent>());
+        check_cuda(cudaEventRecord(events_.back()->get(), stream), "cudaEventRecord");
+        awaited_.push_back(std::move(events_.back()));
+        events_.pop_back();
+    }
+    /// What comes on this stream from now on waits for the program; false while that is not enqueued.
+    [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
+        Slot& slot = *slots_[number];
+        if (slot.stage == Stage::waits) pump();
+        if (slot.stage != Stage::enqueued && slot.stage != Stage::done) return false;
+        const CudaDeviceGuard here(ordinal_);
+        return expect(cudaStreamWaitEvent(stream, slot.event.get(), 0), "cudaStreamWaitEvent");
+    }
+
+    void begin_capture() {
+        const CudaDeviceGuard here(ordinal_);
+        graphs_.begin(stream_.get());
+    }
+    [[nodiscard]] std::shared_ptr<CudaGraph> end_capture() {
+        const CudaDeviceGuard here(ordinal_);
+        return graphs_.end();
+    }
+    /// NCCL's own threads enqueue what it has been asked for: not into a capture that has ended.
+    void drop_capture() {
+        if (!graphs_.capturing()) return;
+        const nanoseconds until = deadline_after(steady_now(), std::chrono::seconds(1));
+        for (Member& one : communicators_) {
+            while (one.communicator.state() == NcclCommunicator::State::busy && steady_now() < until)
+                std::this_thread::yield();
+        }
+        graphs_.stop();
+    }
+    [[nodiscard]] bool is_capturing() const { return graphs_.capturing(); }
+
+    /// Programs that were submitted and are not known to be done.
+    [[nodiscard]] bool is_quiet() const { return waiting_.empty() && enqueued_ == 0; }
+
+    /// Enqueues what can be, and looks after errors and groups that end.
+    void pump() {
+        if (!failure_.empty() || communicators_.empty()) return;
+        if (!waiting_.empty()) {
+            try {
+                const CudaDeviceGuard here(ordinal_);
+                while (!waiting_.empty() && enqueue_some(*slots_[waiting_.front()])) {
+                }
+            } catch (const std::exception& thrown) { // by a kernel
+                fail(thrown.what(), false);
+            }
+        }
+        if (is_quiet() && closing_.empty()) return;
+        if (const nanoseconds now = steady_now(); now >= next_look_) {
+            next_look_ = now + look_every;
+            look_around();
+        }
+    }
+
+    // --- memory -------------------------------------------------------------------------------------------------------
+
+    /// Memory of the device, registered with the world's communicator.
+    [[nodiscard]] void* register_memory(void* data, std::size_t bytes) {
+        return communicators_.front().communicator.register_memory(data, bytes);
+    }
+    /// Begins to register memory together with all ranks of a group. `window_is_open` says when that is done; `has_window` whether
+    /// NCCL made a window of it.
+    void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
+        window_ = {.group = group, .memory = std::move(memory), .bytes = bytes};
+    }
+    [[nodiscard]] bool window_is_open() {
+        pump();
+        if (!failure_.empty()) return false;
+        NcclCommunicator& communicator = of(window_.group);
+        if (window_.memory != nullptr) {
+            if (!is_quiet() || !ready(communicator)) return false;
+            const CudaDeviceGuard here(ordinal_);
+            if (!communicator.begin_window(std::exchange(window_.memory, nullptr), window_.bytes)) {
+                fail(concat({"NCCL: ", communicator.why()}), communicator.code() == ncclRemoteError);
+                return false;
+            }
+        }
+        return ready(communicator);
+    }
+    [[nodiscard]] bool has_window(std::uint64_t group) { return of(group).has_window(); }
+    void deregister(void* registration) {
+        if (!communicators_.empty()) communicators_.front().communicator.deregister(registration);
+    }
+
+    // --- the end ------------------------------------------------------------------------------------------------------
+
+    /// Everything that was enqueued ends now, and nothing of it touches memory afterwards: false where CUDA did not confirm that
+    /// within the time.
+    bool abort(std::chrono::nanoseconds within) {
+        if (aborted_) return calm_;
+        aborted_ = true;
+        const nanoseconds until = deadline_after(steady_now(), within);
+        if (failure_.empty()) failure_ = "aborted";
+        waiting_.clear();
+        drop_capture();
+        graphs_.drop_all();
+        std::vector<NcclCommunicator*> all;
+        for (Member& one : closing_) all.push_back(&one.communicator);
+        for (std::size_t i = communicators_.size(); i-- != 0;) all.push_back(&communicators_[i].communicator);
+        calm_ = NcclCommunicator::abort(all, within);
+        while (calm_ && enqueued_ != 0 && cudaStreamQuery(stream_.get()) == cudaErrorNotReady) {
+            if (steady_now() >= until) calm_ = false;
+            else std::this_thread::yield();
+        }
+        return calm_;
+    }
+
+    /// Ends in order, if all is well and the others do so, too, within the time; else by an abort.
+    void close(std::chrono::nanoseconds within) {
+        if (closed_) return;
+        closed_ = true;
+        const nanoseconds until = deadline_after(steady_now(), within);
+        for (std::size_t i = communicators_.size(); i-- > 1;) closing_.push_back(std::move(communicators_[i]));
+        if (communicators_.size() > 1) communicators_.resize(1);
+        bool good = failure_.empty() && settle(until);
+        graphs_.drop_all();
+        good = good && end_all(closing_, until) && end_all(communicators_, until);
+        if (!good) abort(std::max<std::chrono::nanoseconds>(within, std::chrono::seconds(1)));
+        slots_.clear();
+        events_.clear();
+        awaited_.clear();
+        if (calm_) pool_.free_all(); // else it may still touch them: rather lost than wrong
+    }
+
+private:
+    static constexpr nanoseconds look_every = 1'000'000;
+
+    using Events = std::vector<std::unique_ptr<CudaEvent>>;
+    enum class Stage : std::uint8_t { made, waits, enqueued, done };
+    struct Slot {
+        StreamProgram program;
+        CudaEvent event;
+        Events awaits; ///< before its first call
+        std::size_t cursor = 0;
+        Stage stage = Stage::made;
+    };
+    struct Member {
+        std::uint64_t group = 0;
+        NcclCommunicator communicator;
+    };
+    struct Window {
+        std::uint64_t group = 0;
+        std::shared_ptr<std::byte> memory = nullptr; ///< to be registered
+        std::size_t bytes = 0;
+    };
+    struct Opening {
+        std::uint64_t parent = 0;
+        std::uint64_t id = 0;
+        int colour = 0;
+        int key = 0;
+        bool begun = false;
+    };
+
+    NcclCommunicator& of(std::uint64_t group) {
+        for (Member& one : communicators_)
+            if (one.group == group) return one.communicator;
+        for (Member& one : closing_)
+            if (one.group == group) return one.communicator;
+        return communicators_.front().communicator;
+    }
+
+    void fail(const std::string& why, bool remotely) {
+        if (!failure_.empty()) return;
+        failure_ = why;
+        failed_remotely_ = remotely;
+    }
+    bool expect(cudaError_t answer, const char* call) {
+        if (answer != cudaSuccess) fail(concat({call, ": ", words_of(answer)}), false);
+        return answer == cudaSuccess;
+    }
+    bool ready(NcclCommunicator& one) {
+        const auto state = one.state();
+        if (state == NcclCommunicator::State::failed)
+            fail(concat({"NCCL: ", one.why()}), one.code() == ncclRemoteError);
+        return state == NcclCommunicator::State::ready;
+    }
+
+    /// One communication, or one call on the stream alone; false where it has to wait, or failed.
+    bool enqueue_some(Slot& slot) {
+        NcclCommunicator& communicator = of(slot.program.group);
+        if (!ready(communicator)) return false;
+        weighted_.drop(communicator.get());
+        for (; !slot.awaits.empty(); slot.awaits.pop_back()) {
+            if (!expect(cudaStreamWaitEvent(stream_.get(), slot.awaits.back()->get(), 0), "cudaStreamWaitEvent"))
+                return false;
+            events_.push_back(std::move(slot.awaits.back()));
+        }
+        if (slot.cursor == slot.program.calls.size()) {
+            if (!expect(cudaEventRecord(slot.event.get(), stream_.get()), "cudaEventRecord")) return false;
+            waiting_.erase(0);
+            if (graphs_.capturing()) { // of a capture no event may be asked
+                slot.stage = Stage::done;
+                graphs_.count();
+                return true;
+            }
+            slot.stage = Stage::enqueued;
+            ++enqueued_;
+            return true;
+        }
+        std::size_t end = slot.cursor;
+        while (slot.program.calls[end].open) ++end;
+        ++end;
+        std::string why;
+        const bool good = enqueue_calls(communicator, slot.program, slot.cursor, end, stream_.get(), weighted_, why);
+        slot.cursor = end;
+        if (!good) fail(why, communicator.code() == ncclRemoteError);
+        return good;
+    }
+
+    void look_around() {
+        for (Member& one : communicators_) {
+            if (one.communicator.look() == NcclCommunicator::State::failed) static_cast<void>(ready(one.communicator));
+        }
+        if (!is_quiet() || graphs_.any()) return;
+        for (Member& one : closing_) one.communicator.finalise();
+        std::erase_if(closing_, [](Member& one) { return one.communicator.ended(); });
+    }
+
+    /// All that was enqueued is done.
+    bool settle(nanoseconds until) {
+        while (!is_quiet()) {
+            pump();
+            for (std::uint32_t number = 0; number < slots_.size(); ++number) static_cast<void>(program_done(number));
+            if (!failure_.empty() || steady_now() >= until) return is_quiet();
+            std::this_thread::yield();
+        }
+        return true;
+    }
+    bool end_all(std::vector<Member>& all, nanoseconds until) {
+        for (Member& one : all) one.communicator.finalise();
+        while (!all.empty()) {
+            std::erase_if(all, [](Member& one) { return one.communicator.ended(); });
+            if (all.empty()) break;
+            for (Member& one : all)
+                if (one.communicator.look() == NcclCommunicator::State::failed) return false;
+            if (steady_now() >= until) return false;
+            std::this_thread::yield();
+        }
+        return true;
+    }
+
+    int ordinal_;
+    CudaStream stream_;
+    std::vector<Member> communicators_; ///< the world's first
+    std::vector<Member> closing_;
+    Opening opening_;
+    Window window_;
+    std::vector<std::unique_ptr<Slot>> slots_;
+    List<std::uint32_t> free_;
+    List<std::uint32_t> waiting_; ///< programs, as they were submitted
+    std::uint32_t enqueued_ = 0;  ///< programs that are on the stream, as far as known
+    WeightedSumOperation weighted_;
+    CudaGraphs graphs_;
+    Events events_;  ///< that are free
+    Events awaited_; ///< by the next program
+    DevicePool pool_;
+    std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
+    std::string failure_;
+    bool failed_remotely_ = false;
+    bool aborted_ = false;
+    bool closed_ = false;
+    bool calm_ = true; ///< nothing of what was enqueued goes on
+    nanoseconds next_look_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,179 @@
+#pragma once
+
+/// \file
+/// Processes that have met, or that share a communicator of NCCL's, become the ranks of a world over NCCL.
+
+#include "unisono/launch/rendezvous.hpp"
+#include "unisono/transport/hosts/join.hpp"
+#include "unisono/transport/nccl.hpp"
+#include "unisono/transport/tcp/join.hpp"
+
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What every rank says, known to all.
+template <control_plane Control>
+std::vector<NcclCard> gather_cards(Control& control, const NcclCard& mine, nanoseconds deadline) {
+    const Blob blob = blob_of(mine);
+    const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(blob), deadline);
+    std::vector<NcclCard> cards(blobs.size());
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) {
+        if (!read(blobs[rank], cards[rank]))
+            refuse_places(rank, concat({"rank ", rank, " runs another version of the library"}));
+    }
+    return cards;
+}
+
+/// A few words between ranks that have nothing in common but a communicator.
+class NcclExchange {
+public:
+    NcclExchange(NcclCommunicator& communicator, cudaStream_t stream, nanoseconds until)
+        : communicator_(&communicator), stream_(stream), until_(until) {}
+
+    /// `bytes` of each rank, at `mine`, one after the other to `all`. Errors: refused, timeout.
+    void all_gather(const void* mine, void* all, std::size_t bytes, int ranks) {
+        const std::size_t total = bytes * static_cast<std::size_t>(ranks);
+        DevicePool pool;
+        const DeviceBlock from = pool.take(bytes, true);
+        const DeviceBlock to = pool.take(total, true);
+        std::memcpy(from.pinned, mine, bytes);
+        check_cuda(cudaMemcpyAsync(from.device, from.pinned, bytes, cudaMemcpyHostToDevice, stream_),
+                   "cudaMemcpyAsync");
+        const ncclResult_t answer =
+            ncclAllGather(from.device, to.device, bytes, ncclUint8, communicator_->get(), stream_);
+        if (!communicator_->note(answer, "ncclAllGather")) refuse_call("adopt", communicator_->why());
+        wait_ready();
+        check_cuda(cudaMemcpyAsync(to.pinned, to.device, total, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
+        const CudaEvent done;
+        check_cuda(cudaEventRecord(done.get(), stream_), "cudaEventRecord");
+        for (cudaError_t state = cudaErrorNotReady; state == cudaErrorNotReady;) {
+            state = cudaEventQuery(done.get());
+            if (state != cudaSuccess && state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
+            pause("for what the ranks say to one another");
+        }
+        std::memcpy(all, to.pinned, total);
+        pool.free_all();
+    }
+    void wait_ready() {
+        while (communicator_->state() != NcclCommunicator::State::ready) {
+            if (!communicator_->why().empty()) refuse_call("adopt", communicator_->why());
+            pause("for its communicator");
+        }
+    }
+
+private:
+    void pause(const char* what) {
+        if (communicator_->look() == NcclCommunicator::State::failed) refuse_call("adopt", communicator_->why());
+        if (steady_now() >= until_)
+            throw error(ErrorCode::timeout, concat({"adopt: this rank waited until its deadline ", what}));
+        std::this_thread::yield();
+    }
+
+    NcclCommunicator* communicator_;
+    cudaStream_t stream_;
+    nanoseconds until_;
+};
+
+/// Where rank 0 waits for the others of an adopted communicator: said by rank 0 over that very communicator.
+inline MeetingPoint meet_over(NcclExchange& exchange, int rank, int ranks, const TcpOptions& options) {
+    struct Card {
+        std::uint64_t network = 0;
+        std::uint16_t port = 0;
+        std::uint8_t token[JobToken::bytes] = {};
+        char host[96] = {};
+    };
+    Card mine;
+    mine.network = network_space();
+    std::vector<Card> all(static_cast<std::size_t>(ranks));
+    exchange.all_gather(&mine, all.data(), sizeof mine, ranks);
+    bool other_hosts = false;
+    for (const Card& one : all) other_hosts = other_hosts || one.network != mine.network;
+    if (rank == 0) {
+        const TcpEntrance entrance =
+            open_entrance(options, other_hosts); // says by which address; the port is free again then
+        const std::string host = host_text(entrance.address().socket);
+        host.copy(mine.host, sizeof mine.host - 1);
+        mine.port = port_of(entrance.address().socket);
+        const auto token = JobToken::random().value();
+        std::memcpy(mine.token, token.data(), token.size());
+    }
+    exchange.all_gather(&mine, all.data(), sizeof mine, ranks);
+    std::array<std::uint8_t, JobToken::bytes> token{};
+    std::memcpy(token.data(), all[0].token, token.size());
+    return {.host = all[0].host, .port = all[0].port, .further_ports = 20, .token = JobToken(token)};
+}
+
+} // namespace detail
+
+template <control_plane Control>
+Nccl Nccl::join(Control control, nanoseconds deadline, const NcclOptions& options) {
+    const int rank = control.rank();
+    const Environment environment = Environment::of_process();
+    const NcclOptions all = options.with(environment);
+    const detail::NcclCard mine =
+        detail::card_of_process(detail::host_number(), all, detail::devices_are_shared(environment));
+    const std::vector<detail::NcclCard> cards = detail::gather_cards(control, mine, deadline);
+    const std::vector<int> places = detail::place_ranks(cards);
+    Hosts<Tcp> messages = Hosts<Tcp>::join(std::move(control), deadline, {.network = all.network});
+    const std::shared_ptr<detail::NetworkWorld> world = messages.network().shared_world();
+    std::shared_ptr<detail::NcclDevice> device;
+    try {
+        device = begin_device(places[static_cast<std::size_t>(rank)], world->size(), cards[0].id, rank);
+    } catch (const error& failed) { // the others wait for this one in NCCL
+        Fault fault = failed.why();
+        fault.rank = rank;
+        fault.message = concat({"rank ", rank, ": ", fault.message});
+        world->abort(rank, fault);
+        throw error(fault);
+    }
+    Nccl made(std::move(messages), device, all);
+    wait_for_world(*world, rank, *device, deadline);
+    return made;
+}
+
+inline Nccl Nccl::adopt(ncclComm_t communicator, cudaStream_t stream, std::chrono::nanoseconds timeout,
+                        const NcclOptions& options) {
+    using namespace detail;
+    if (communicator == nullptr) refuse_input("adopt: found no communicator; expected one that is ready");
+    const NcclOptions all = options.with(Environment::of_process());
+    static_cast<void>(loaded_nccl());
+    int rank = 0;
+    int ranks = 0;
+    int ordinal = 0;
+    check_nccl(ncclCommUserRank(communicator, &rank), "ncclCommUserRank");
+    check_nccl(ncclCommCount(communicator, &ranks), "ncclCommCount");
+    check_nccl(ncclCommCuDevice(communicator, &ordinal), "ncclCommCuDevice");
+    const nanoseconds until = deadline_after(steady_now(), timeout);
+    const CudaDeviceGuard here(ordinal);
+    NcclCommunicator own = NcclCommunicator::split(communicator, 0, rank, false);
+    const auto device = std::make_shared<NcclDevice>(ordinal, CudaStream(stream));
+    try {
+        NcclExchange exchange(own, stream, until);
+        exchange.wait_ready();
+        const MeetingPoint point = meet_over(exchange, rank, ranks, all.network);
+        ControlPlane control = rendezvous(identity_of(rank, ranks), point, {.timeout = timeout, .linger = timeout});
+        NcclCard mine{.host = host_number(),
+                      .loaded = loaded_nccl(),
+                      .staged_bytes = all.staged_bytes,
+                      .check_every = static_cast<std::uint32_t>(all.check_every)};
+        for (const NcclCard& card : gather_cards(control, mine, until)) {
+            if (card.staged_bytes != mine.staged_bytes || card.check_every != mine.check_every)
+                throw error(ErrorCode::refused,
+                            "adopt: NcclOptions::staged_bytes or check_every differs between ranks");
+        }
+        Hosts<Tcp> messages = Hosts<Tcp>::join(std::move(control), until, {.network = all.network});
+        device->begin_world(std::move(own));
+        return {std::move(messages), device, all};
+    } catch (...) {
+        if (own.exists()) NcclCommunicator::abort({&own}, abort_within);
+        throw;
+    }
+}
+
+UNISONO_NAMESPACE_END

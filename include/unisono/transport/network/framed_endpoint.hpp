@@ -1,0 +1,280 @@
+#pragma once
+
+/// \file
+/// The transport of one rank over a wire (frame_wire.hpp): which message belongs to which receive, what came too early, who has
+/// left or is lost, and the first fault. What tcp and libfabric have in common.
+
+#include "unisono/core/list.hpp"
+#include "unisono/transport/network/frame_wire.hpp"
+#include "unisono/transport/network/world.hpp"
+#include "unisono/transport/staging_pool.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class Wire>
+class FramedEndpoint {
+    static_assert(frame_wire<Wire>);
+
+public:
+    static constexpr bool maps_peers = false;
+    using World = NetworkWorld;
+
+    FramedEndpoint(std::shared_ptr<World> world, int rank, Wire wire)
+        : world_(std::move(world)), rank_(rank), wire_(std::move(wire)),
+          boxes_(static_cast<std::size_t>(world_->size())) {
+        ready_.reserve(usual_early);
+    }
+    FramedEndpoint(FramedEndpoint&&) noexcept = default;
+    FramedEndpoint& operator=(FramedEndpoint&&) = delete;
+    ~FramedEndpoint() {
+        if (world_ == nullptr || !world_->is_here()) return; // in a fork the connections are the parent's
+        world_->report_unwinding(rank_);
+        if (first_fault() == nullptr) wire_.goodbye(steady_now() + goodbye_within);
+        else forget();
+        world_->leave(rank_);
+        for (const Arrival& arrival : arrivals_) {
+            if (arrival.block.data != nullptr) give_back(arrival.block);
+        }
+    }
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return world_->size(); }
+    [[nodiscard]] nanoseconds now() const { return steady_now(); }
+    [[nodiscard]] const std::shared_ptr<World>& shared_world() const { return world_; }
+
+    /// True if the wire is done with the memory; then no token is reported.
+    bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        if (forgotten_) return false;
+        return wire_.send(peer, envelope, data, token);
+    }
+
+    void post_receive(int peer, const Tag& tag, Token token) {
+        if (forgotten_) return;
+        Box& from = box(peer);
+        for (std::size_t i = 0; i < from.early.size(); ++i) {
+            if (!(arrivals_[from.early[i]].envelope.tag == tag)) continue;
+            ready_.push_back({from.early[i], token});
+            from.early.erase(i);
+            return;
+        }
+        from.posted.push_back({tag, token});
+    }
+    /// Where the wire puts messages of this size where it is told: the one that is expected may be put to `target`, if there is one, and
+    /// is reported from there then. Any other is reported as ever.
+    static constexpr std::size_t lands_from = [] {
+        if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
+        else return ~std::size_t{0};
+    }();
+    void post_receive_at(int peer, const Envelope& expected, Token token, std::byte* target) {
+        const std::size_t before = forgotten_ ? 0 : box(peer).posted.size();
+        post_receive(peer, expected.tag, token);
+        if (forgotten_ || box(peer).posted.size() == before) return; // it is here already
+        Posted& posted = box(peer).posted.back();
+        posted.target = target;
+        posted.bytes = expected.bytes;
+        posted.signature = expected.signature;
+    }
+
+    template <class Sink>
+    void progress(Sink& sink) {
+        if (first_fault() != nullptr) return forget();
+        Handler<Sink> handler{*this, sink};
+        for (std::size_t i = 0; i < ready_.size(); ++i) { // no more come meanwhile: sinks post nothing
+            const Ready one = ready_[i];
+            sink.received(one.token, arrivals_[one.arrival].envelope, arrivals_[one.arrival].block.data);
+            release(one.arrival);
+        }
+        ready_.clear();
+        wire_.poll(handler);
+    }
+
+    void idle(std::uint32_t attempt, nanoseconds until) { wire_.idle(attempt, until); }
+
+    /// No peer touches this rank's memory but through the wire, which forgets it.
+    void abort(const Fault& fault) {
+        world_->abort(rank_, fault);
+        forget();
+    }
+    [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
+
+    void waits(const Wait& wait) { world_->waits(rank_, wait); }
+    void waits_no_more() { world_->waits_no_more(rank_); }
+
+    // --- for who looks for a culprit: rarely ---------------------------------------------------------------------------
+
+    /// Whether this rank has something under way from or to it: only then its end matters.
+    [[nodiscard]] bool awaits(int peer) const {
+        const auto& known = boxes_[static_cast<std::size_t>(peer)];
+        return (known != nullptr && !known->posted.empty()) || wire_.sending(peer);
+    }
+    /// Said goodbye, and nothing of it is under way.
+    [[nodiscard]] bool has_left(int peer) {
+        return wire_.said_goodbye(peer) || (world_->has_left(peer) && wire_.quiet(peer));
+    }
+    /// Its connection failed, or ended without a goodbye.
+    [[nodiscard]] bool has_died(int peer) const { return wire_.lost(peer) && !world_->has_left(peer); }
+    [[nodiscard]] std::string describe(int peer) const { return wire_.describe(peer); }
+    /// The signature of a message that came of a peer's operation and that nobody waits for; nullptr if there is none.
+    [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
+        const auto& known = boxes_[static_cast<std::size_t>(peer)];
+        if (known == nullptr) return nullptr;
+        for (const std::uint32_t number : known->early) {
+            const Envelope& envelope = arrivals_[number].envelope;
+            if (envelope.tag.context == context && envelope.tag.position >> 32 == sequence) return &envelope.signature;
+        }
+        return nullptr;
+    }
+
+protected:
+    [[nodiscard]] Wire& wire() { return wire_; }
+    [[nodiscard]] const Wire& wire() const { return wire_; }
+
+private:
+    static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank: room from the beginning
+    static constexpr nanoseconds goodbye_within = 2'000'000'000;
+
+    struct Posted {
+        Tag tag;
+        Token token = 0;
+        std::byte* target = nullptr; ///< where it may be put, if it is what is expected
+        std::size_t bytes = 0;
+        Signature signature = {};
+    };
+    struct Ready {
+        std::uint32_t arrival = 0;
+        Token token = 0;
+    };
+    /// A message in staging memory: on its way, or too early.
+    struct Arrival {
+        int peer = 0;
+        Envelope envelope;
+        StagingPool::Block block;
+    };
+    struct Box {
+        List<Posted> posted;
+        List<std::uint32_t> early; ///< arrivals
+    };
+
+    template <class Sink>
+    struct Handler {
+        FramedEndpoint& to;
+        Sink& sink;
+
+        void sent(Token token) { sink.sent(token); }
+        void message(int peer, const Envelope& envelope, const std::byte* data) {
+            if (Token token = 0; to.take_posted(peer, envelope.tag, token)) return sink.received(token, envelope, data);
+            const std::uint32_t number = begin(peer, envelope, envelope.bytes);
+            if (envelope.bytes != 0) std::memcpy(memory(number), data, envelope.bytes);
+            to.box(peer).early.push_back(number);
+        }
+        std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
+            if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
+                return to.new_arrival({peer, envelope, {target, 0}});
+            return to.new_arrival({peer, envelope, to.pool_.take(room)});
+        }
+        std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
+        void complete(std::uint32_t number) {
+            const Arrival arrival = to.arrivals_[number];
+            if (Token token = 0; to.take_posted(arrival.peer, arrival.envelope.tag, token)) {
+                sink.received(token, arrival.envelope, arrival.block.data);
+                to.release(number);
+            } else {
+                to.box(arrival.peer).early.push_back(number);
+            }
+        }
+        [[nodiscard]] bool awaits(int peer) const {
+            const auto& known = to.boxes_[static_cast<std::size_t>(peer)];
+            return known != nullptr && !known->posted.empty();
+        }
+        [[nodiscard]] std::size_t awaited_bytes(int peer) const {
+            return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].bytes : 0;
+        }
+    };
+
+    Box& box(int peer) {
+        auto& known = boxes_[static_cast<std::size_t>(peer)];
+        if (known == nullptr) [[unlikely]] {
+            known = std::make_unique<Box>();
+            known->posted.reserve(4 * usual_early);
+            known->early.reserve(usual_early);
+            arrivals_.reserve(arrivals_.size() + 2 * usual_early);
+            unused_.reserve(arrivals_.size() + 2 * usual_early);
+            pool_.provide(usual_early);
+        }
+        return *known;
+    }
+
+    bool take_posted(int peer, const Tag& tag, Token& token) {
+        List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (!(posted[i].tag == tag)) continue;
+            token = posted[i].token;
+            posted.erase(i);
+            return true;
+        }
+        return false;
+    }
+
+    /// Where a message goes that is exactly what a posted receive expects; nullptr: into staging memory.
+    std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
+        if (envelope.bytes < lands_from || room != envelope.bytes) return nullptr;
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (!(posted[i].tag == envelope.tag)) continue;
+            const bool expected = posted[i].bytes == envelope.bytes && posted[i].signature == envelope.signature;
+            return expected ? posted[i].target : nullptr;
+        }
+        return nullptr;
+    }
+    /// A target is the group's.
+    void give_back(const StagingPool::Block& block) {
+        if (block.capacity != 0) pool_.give(block);
+    }
+
+    std::uint32_t new_arrival(const Arrival& arrival) {
+        if (unused_.empty()) {
+            unused_.push_back(static_cast<std::uint32_t>(arrivals_.size()));
+            arrivals_.push_back({});
+        }
+        const std::uint32_t number = unused_.back();
+        unused_.pop_back();
+        arrivals_[number] = arrival;
+        return number;
+    }
+    void release(std::uint32_t number) {
+        give_back(arrivals_[number].block);
+        arrivals_[number] = {};
+        unused_.push_back(number);
+    }
+
+    void forget() {
+        if (std::exchange(forgotten_, true)) return;
+        wire_.forget();
+        ready_.clear();
+        for (const auto& known : boxes_) {
+            if (known != nullptr) known->posted.clear();
+        }
+    }
+
+    std::shared_ptr<World> world_;
+    int rank_;
+    Wire wire_;
+    std::vector<std::unique_ptr<Box>> boxes_; ///< by peer; those that were used
+    StagingPool pool_;
+    List<Arrival> arrivals_;
+    List<std::uint32_t> unused_; ///< of them
+    List<Ready> ready_;          ///< asked for after they came
+    bool forgotten_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

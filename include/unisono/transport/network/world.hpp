@@ -1,0 +1,156 @@
+#pragma once
+
+/// \file
+/// What the ranks of a world without common memory know of each other: addresses, who has left, the first fault. For threads of
+/// this process it is one object that all share; for processes each has its own, and a control plane (launch/) behind it.
+
+#include "unisono/launch/cores.hpp"
+#include "unisono/launch/root_cause.hpp"
+#include "unisono/launch/token.hpp"
+#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/overseer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Addresses are texts of bytes that only the wire understands.
+class NetworkWorld {
+public:
+    /// A world of threads of this process: each publishes its address when it begins.
+    explicit NetworkWorld(int size)
+        : size_(size), more_ranks_than_cores_(size > available_cores()),
+          key_(size > 1 ? JobToken::random() : JobToken()), addresses_(static_cast<std::size_t>(size)),
+          left_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size))),
+          waits_(static_cast<std::size_t>(size)) {}
+    /// One rank's world of processes that a control plane holds together. `key`: random, equal on all ranks.
+    NetworkWorld(std::vector<std::string> addresses, const JobToken& key, bool more_ranks_than_cores,
+                 std::unique_ptr<Overseer> overseer)
+        : size_(static_cast<int>(addresses.size())), more_ranks_than_cores_(more_ranks_than_cores), key_(key),
+          addresses_(std::move(addresses)), overseer_(std::move(overseer)) {}
+    NetworkWorld(const NetworkWorld&) = delete;
+    NetworkWorld& operator=(const NetworkWorld&) = delete;
+
+    [[nodiscard]] int size() const { return size_; }
+    [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
+    /// What only ranks of this world know: keeps strangers out.
+    [[nodiscard]] const JobToken& key() const { return key_; }
+
+    /// Empty as long as that rank has not begun.
+    [[nodiscard]] std::string address(int rank) const {
+        const std::lock_guard lock(mutex_);
+        return addresses_[static_cast<std::size_t>(rank)];
+    }
+    void publish(int rank, const std::string& address) {
+        const std::lock_guard lock(mutex_);
+        addresses_[static_cast<std::size_t>(rank)] = address;
+    }
+
+    /// What must live as long as any rank of this process, whichever of them leaves last.
+    void keep(std::shared_ptr<void> what) {
+        const std::lock_guard lock(mutex_);
+        kept_.push_back(std::move(what));
+    }
+
+    [[nodiscard]] const Fault* first_fault() const {
+        return overseer_ != nullptr ? overseer_->first_fault() : seen_.load(std::memory_order_acquire);
+    }
+    /// The first one wins. Of a timeout the root is looked for among all ranks.
+    void abort(int rank, const Fault& fault) {
+        if (first_fault() != nullptr) return;
+        if (overseer_ != nullptr) {
+            static_cast<void>(overseer_->settle(fault));
+            return;
+        }
+        const Fault found = fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault;
+        const std::lock_guard lock(mutex_);
+        if (seen_.load(std::memory_order_relaxed) != nullptr) return;
+        fault_ = found;
+        seen_.store(&fault_, std::memory_order_release);
+    }
+
+    /// What a rank that has waited for a while waits for.
+    void waits(int rank, const Wait& wait) {
+        if (overseer_ != nullptr) return overseer_->waits(wait);
+        const std::lock_guard lock(mutex_);
+        waits_[static_cast<std::size_t>(rank)] = wait;
+    }
+    void waits_no_more(int rank) {
+        if (overseer_ != nullptr) return overseer_->waits_no_more();
+        const std::lock_guard lock(mutex_);
+        waits_[static_cast<std::size_t>(rank)].operation.clear();
+    }
+
+    /// A rank that leaves because of an exception is a fault, where nobody else would say so.
+    void report_unwinding(int rank) {
+        if (overseer_ == nullptr || first_fault() != nullptr || !overseer_->is_unwinding()) return;
+        abort(rank, {.code = ErrorCode::aborted,
+                     .rank = rank,
+                     .peer = -1,
+                     .operation = {},
+                     .sequence = 0,
+                     .message = concat({"rank ", rank, " left its world because of an exception"})});
+    }
+    void leave(int rank) {
+        if (overseer_ != nullptr) return overseer_->leave();
+        left_[static_cast<std::size_t>(rank)].store(true, std::memory_order_release);
+    }
+    [[nodiscard]] bool has_left(int rank) const {
+        if (overseer_ != nullptr) return overseer_->has_left(rank);
+        return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+    }
+    /// False in a process that a rank has forked: its life is its parent's.
+    [[nodiscard]] bool is_here() const { return process_ == ::getpid(); }
+
+private:
+    [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
+        std::vector<Answer> answers(static_cast<std::size_t>(size_));
+        {
+            const std::lock_guard lock(mutex_);
+            for (std::size_t other = 0; other < answers.size(); ++other) {
+                answers[other].wait = waits_[other];
+                answers[other].standing = has_left(static_cast<int>(other))       ? Standing::left
+                                          : answers[other].wait.operation.empty() ? Standing::works
+                                                                                  : Standing::waits;
+            }
+        }
+        Answer& own = answers[static_cast<std::size_t>(rank)];
+        own.standing = Standing::waits;
+        if (own.wait.operation.empty()) { // it has not said so yet
+            own.wait = {.operation = fault.operation, .context = 0, .sequence = fault.sequence, .peers = {}};
+            if (fault.peer >= 0) own.wait.peers.push_back(fault.peer);
+        }
+        const Culprit culprit = find_root_cause(rank, answers);
+        Fault found = fault;
+        if (culprit.rank >= 0) found.peer = culprit.rank;
+        found.message += culprit.why;
+        return found;
+    }
+
+    int size_;
+    bool more_ranks_than_cores_;
+    int process_ = ::getpid();
+    mutable std::mutex mutex_;
+    JobToken key_;
+    std::vector<std::string> addresses_; ///< by rank
+    std::unique_ptr<Overseer> overseer_; ///< none: the ranks are threads, and what follows is theirs
+    Fault fault_;
+    std::atomic<const Fault*> seen_{nullptr};
+    std::unique_ptr<std::atomic<bool>[]> left_;
+    std::vector<Wait> waits_;
+    std::vector<std::shared_ptr<void>> kept_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,188 @@
+#pragma once
+
+/// \file
+/// What happens in a simulated world as its clock moves on: messages arrive, timers ring, ranks crash. It finds out for
+/// which rank there is something to do; running that rank is the business of simulated/world.hpp.
+
+#include "unisono/core/text.hpp"
+#include "unisono/transport/simulated/network.hpp"
+#include "unisono/transport/simulated/state.hpp"
+
+#include <deque>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class SimulatedHappenings : public SimulatedState {
+public:
+    SimulatedHappenings(int size, SimulationOptions options)
+        : SimulatedState(size, std::move(options)), network_(options_, size) {
+        plan_misfortunes();
+    }
+
+    /// The next rank for which something has happened, up to a time; -1 if there is none.
+    int next_ready(nanoseconds until = never) {
+        for (;;) {
+            while (!ready_.empty()) {
+                const int rank = ready_.front();
+                ready_.pop_front();
+                Rank& found = at(rank);
+                found.queued = false;
+                if (!found.gone) return rank;
+            }
+            if (events_.empty()) return -1;
+            if (events_.next_time() > until) {
+                clock_ = std::max(clock_, until);
+                return -1;
+            }
+            pass_time();
+        }
+    }
+
+protected:
+    ~SimulatedHappenings() = default;
+
+    /// All that happens at the next moment at which anything does.
+    void pass_time() {
+        clock_ = std::max(clock_, events_.next_time());
+        do {
+            happen(events_.pop());
+        } while (!events_.empty() && events_.next_time() <= clock_);
+    }
+
+    void happen(const SimulatedEvent& event) {
+        const auto subject = static_cast<int>(event.subject);
+        switch (event.kind) {
+        case SimulatedEvent::Kind::departure: {
+            const SimulatedMessage& message = messages_[event.subject];
+            at(message.from).inbox.push_back({message.token, departed});
+            return make_ready(message.from);
+        }
+        case SimulatedEvent::Kind::arrival: return arrive(event.subject);
+        case SimulatedEvent::Kind::timer: return look_at_the_clock(subject, event.time);
+        case SimulatedEvent::Kind::crash: return crash(event.subject);
+        case SimulatedEvent::Kind::detection: return detect(subject);
+        case SimulatedEvent::Kind::stop: {
+            const RankStop& stop = options_.stops[event.subject];
+            record(TraceKind::stopped, stop.rank, stop.rank, 0, {});
+            Rank& stopped = at(stop.rank);
+            stopped.busy_until = std::max(stopped.busy_until, clock_) + stop.for_ns;
+            return;
+        }
+        }
+    }
+
+    void arrive(std::uint32_t index) {
+        SimulatedMessage& message = messages_[index];
+        if (message.lost) {
+            --at(message.from).under_way;
+            note_loss(message.from, message.to);
+            record(TraceKind::lost, message.from, message.to, message.envelope.bytes, message.envelope.tag);
+            return messages_.release(index);
+        }
+        if (!message.in) {
+            message.in = true;
+            const nanoseconds complete = network_.receive(message, clock_);
+            if (complete > clock_) return events_.push(complete, SimulatedEvent::Kind::arrival, index);
+        }
+        --at(message.from).under_way;
+        Rank& receiver = at(message.to);
+        record(TraceKind::arrived, message.from, message.to, message.envelope.bytes, message.envelope.tag);
+        if (receiver.gone || receiver.statistics.crashed) return messages_.release(index);
+        std::uint64_t token = 0;
+        if (receiver.matches.take_or_put(SimulatedMatches::Kind::receive, message.from, message.envelope.tag, token,
+                                         index)) {
+            receiver.inbox.push_back({token, index});
+            make_ready(message.to);
+        }
+    }
+
+    void crash(std::uint32_t index) {
+        const int rank = options_.crashes[index].rank;
+        Rank& victim = at(rank);
+        if (victim.gone || victim.statistics.crashed) return;
+        record(TraceKind::crashed, rank, rank, 0, {});
+        victim.statistics.crashed = true;
+        victim.statistics.finished_at = clock_;
+        if (options_.detection_ns != never) {
+            events_.push(clock_ + options_.detection_ns, SimulatedEvent::Kind::detection,
+                         static_cast<std::uint32_t>(rank));
+        }
+        make_ready(rank); // its thread has to end
+    }
+
+    void detect(int crashed) {
+        at(crashed).left = true;
+        if (has_fault_) return;
+        int witness = 0;
+        while (witness < size_ && (at(witness).gone || at(witness).statistics.crashed)) ++witness;
+        if (witness == size_) return;
+        spread({.code = ErrorCode::peer_lost,
+                .rank = witness,
+                .peer = crashed,
+                .operation = {},
+                .sequence = 0,
+                .message = concat({"rank ", crashed, " crashed at ", at(crashed).statistics.finished_at, " ns"})});
+    }
+
+    /// A rank's timer has come: it may have been set for something that is over.
+    void look_at_the_clock(int rank, nanoseconds time) {
+        Rank& me = at(rank);
+        if (me.gone || me.timer_at != time) return;
+        me.timer_at = never;
+        if (me.busy_until > clock_) return arm(rank, me.busy_until);
+        if (me.computes || has_fault_ || !me.inbox.empty() || me.wake_at <= clock_) return make_ready(rank);
+        if (me.wake_at != never) arm(rank, me.wake_at);
+    }
+
+    void arm(int rank, nanoseconds time) {
+        Rank& me = at(rank);
+        if (me.timer_at <= time) return; // looks again then
+        me.timer_at = time;
+        events_.push(time, SimulatedEvent::Kind::timer, static_cast<std::uint32_t>(rank));
+    }
+
+    void make_ready(int rank) {
+        Rank& me = at(rank);
+        if (me.queued || me.gone) return;
+        if (!me.statistics.crashed && me.busy_until > clock_) return arm(rank, me.busy_until);
+        me.queued = true;
+        ready_.push_back(rank);
+    }
+
+    void spread(Fault fault) {
+        fault_ = std::move(fault);
+        has_fault_ = true;
+        for (int rank = 0; rank < size_; ++rank) {
+            if (!at(rank).computes) make_ready(rank);
+        }
+    }
+
+    SimulatedNetwork network_;
+    SimulatedMessages messages_;
+    SimulatedEvents events_;
+    std::deque<int> ready_;
+
+private:
+    void plan_misfortunes() {
+        CounterRandom chance(options_.seed, 3);
+        std::vector<int> candidates(static_cast<std::size_t>(size_));
+        for (int rank = 0; rank < size_; ++rank) candidates[static_cast<std::size_t>(rank)] = rank;
+        for (int i = 0; i < options_.random_crashes; ++i) {
+            const std::size_t pick = chance() % candidates.size();
+            const auto limit = static_cast<std::uint64_t>(options_.random_crashes_before_ns) + 1;
+            const std::uint64_t high = chance();
+            options_.crashes.push_back({candidates[pick], static_cast<nanoseconds>(((high << 32) | chance()) % limit)});
+            candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(pick));
+        }
+        for (std::size_t i = 0; i < options_.crashes.size(); ++i) {
+            events_.push(options_.crashes[i].at_ns, SimulatedEvent::Kind::crash, static_cast<std::uint32_t>(i));
+        }
+        for (std::size_t i = 0; i < options_.stops.size(); ++i) {
+            events_.push(options_.stops[i].at_ns, SimulatedEvent::Kind::stop, static_cast<std::uint32_t>(i));
+        }
+    }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,181 @@
+#pragma once
+
+/// \file
+/// When a simulated message leaves and arrives; and where its bytes are in the meantime.
+
+#include "unisono/core/random.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/transport/simulated/options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A message under way, with a copy of its bytes: its sender may go on, or be gone.
+struct SimulatedMessage {
+    static constexpr std::size_t small_bytes = 24;
+
+    Envelope envelope;
+    int from = 0;
+    int to = 0;
+    Token token = 0;              ///< of the send, for its departure
+    nanoseconds transfer_ns = 0;  ///< how long it occupies a way in or out
+    std::byte* payload = nullptr; ///< nullptr: in `small`
+    std::array<std::byte, small_bytes> small;
+    bool lost = false;
+    bool in = false; ///< has waited for its receiver's way in
+
+    [[nodiscard]] const std::byte* data() const { return payload != nullptr ? payload : small.data(); }
+};
+
+/// Messages by index, and their memory by powers of two; both used again.
+class SimulatedMessages {
+public:
+    SimulatedMessages() = default;
+    SimulatedMessages(const SimulatedMessages&) = delete;
+    SimulatedMessages& operator=(const SimulatedMessages&) = delete;
+
+    SimulatedMessage& operator[](std::uint32_t index) { return messages_[index]; }
+
+    std::uint32_t make(const Envelope& envelope, const std::byte* data) {
+        if (free_.empty()) {
+            free_.push_back(static_cast<std::uint32_t>(messages_.size()));
+            messages_.emplace_back();
+        }
+        const std::uint32_t index = free_.back();
+        free_.pop_back();
+        SimulatedMessage& message = messages_[index];
+        message.envelope = envelope;
+        message.payload = nullptr;
+        message.lost = false;
+        message.in = false;
+        if (envelope.bytes > SimulatedMessage::small_bytes) message.payload = take(envelope.bytes);
+        if (envelope.bytes != 0) {
+            std::memcpy(message.payload != nullptr ? message.payload : message.small.data(), data, envelope.bytes);
+        }
+        return index;
+    }
+
+    void release(std::uint32_t index) {
+        SimulatedMessage& message = messages_[index];
+        if (message.payload != nullptr) rooms_[room_of(message.envelope.bytes)].push_back(message.payload);
+        free_.push_back(index);
+    }
+
+private:
+    static std::size_t room_of(std::size_t bytes) { return static_cast<std::size_t>(std::bit_width(bytes - 1)); }
+
+    std::byte* take(std::size_t bytes) {
+        const std::size_t room = room_of(bytes);
+        auto& free = rooms_[room];
+        if (free.empty()) {
+            blocks_.push_back(std::make_unique_for_overwrite<std::byte[]>(std::size_t{1} << room));
+            return blocks_.back().get();
+        }
+        std::byte* const found = free.back();
+        free.pop_back();
+        return found;
+    }
+
+    std::vector<SimulatedMessage> messages_;
+    std::vector<std::uint32_t> free_;
+    std::array<std::vector<std::byte*>, 64> rooms_;
+    std::vector<std::unique_ptr<std::byte[]>> blocks_;
+};
+
+/// Turns sends into times. All chance comes from streams of the seed, one for each kind of misfortune, so that switching
+/// one on does not change the others.
+class SimulatedNetwork {
+public:
+    SimulatedNetwork(const SimulationOptions& options, int size)
+        : options_(options), out_free_(static_cast<std::size_t>(size), 0), in_free_(static_cast<std::size_t>(size), 0),
+          jitter_(options.seed, 1), loss_(options.seed, 2) {}
+
+    struct Times {
+        nanoseconds departure = 0;
+        nanoseconds arrival = 0;
+    };
+
+    /// Fills in `transfer_ns` and `lost`.
+    Times send(SimulatedMessage& message, nanoseconds now) {
+        const Link link = link_of(message.from, message.to);
+        const double transfer = static_cast<double>(message.envelope.bytes) * 1e9 / link.bytes_per_second;
+        message.transfer_ns =
+            static_cast<nanoseconds>(std::min(transfer + 0.5, static_cast<double>(SimulationOptions::longest)));
+        nanoseconds start = now;
+        const bool keeps_order = options_.jitter_ns != 0 && !options_.reorder;
+        Pair* const pair =
+            keeps_order || options_.contention == Contention::link ? &pair_of(message.from, message.to) : nullptr;
+        if (options_.contention == Contention::link) {
+            start = std::max(start, pair->free);
+            pair->free = start + message.transfer_ns;
+        } else if (options_.contention != Contention::none) {
+            nanoseconds& free = out_free_[static_cast<std::size_t>(message.from)];
+            start = std::max(start, free);
+            free = start + message.transfer_ns;
+        }
+        Times times{.departure = start + message.transfer_ns, .arrival = 0};
+        times.arrival = times.departure + link.latency_ns + draw_jitter();
+        if (keeps_order) {
+            times.arrival = std::max(times.arrival, pair->last_arrival);
+            pair->last_arrival = times.arrival;
+        }
+        message.lost = options_.loss > 0.0 && static_cast<double>(loss_.uniform()) < options_.loss;
+        return times;
+    }
+
+    /// When a message that has reached its receiver at `now` is all in: later if the way in was busy.
+    nanoseconds receive(const SimulatedMessage& message, nanoseconds now) {
+        if (options_.contention != Contention::endpoints) return now;
+        nanoseconds& free = in_free_[static_cast<std::size_t>(message.to)];
+        return free = std::max(now, free + message.transfer_ns);
+    }
+
+    /// How long a rank takes to reach memory that ranks share: as an empty message to its owner, which is rank 0.
+    nanoseconds reach(int rank) { return link_of(rank, 0).latency_ns + draw_jitter(); }
+
+private:
+    struct Pair {
+        nanoseconds free = 0;
+        nanoseconds last_arrival = 0;
+    };
+
+    Pair& pair_of(int from, int to) {
+        return pairs_[(static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to)];
+    }
+
+    [[nodiscard]] Link link_of(int from, int to) const {
+        if (!options_.link_between) return options_.link;
+        const Link link = options_.link_between(from, to);
+        if (link.latency_ns < 0 || link.latency_ns > SimulationOptions::longest || !(link.bytes_per_second > 0.0)) {
+            refuse_input({"SimulationOptions::link_between gave latency_ns ", link.latency_ns, " and bytes_per_second ",
+                          link.bytes_per_second, " for ranks ", from, " to ", to,
+                          ", expected at least 0 and more than 0"});
+        }
+        return link;
+    }
+
+    nanoseconds draw_jitter() {
+        if (options_.jitter_ns == 0) return 0;
+        const std::uint64_t high = jitter_();
+        const std::uint64_t draw = (high << 32) | jitter_();
+        return static_cast<nanoseconds>(draw % (static_cast<std::uint64_t>(options_.jitter_ns) + 1));
+    }
+
+    const SimulationOptions& options_;
+    std::vector<nanoseconds> out_free_;
+    std::vector<nanoseconds> in_free_;
+    std::unordered_map<std::uint64_t, Pair> pairs_;
+    CounterRandom jitter_;
+    CounterRandom loss_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,319 @@
+#pragma once
+
+/// \file
+/// One connection between two ranks: frames out of the senders' memory in place, and in through a buffer or straight into memory
+/// that the receiver chose.
+
+#include "unisono/core/list.hpp"
+#include "unisono/launch/descriptor.hpp"
+#include "unisono/transport/network/frame_wire.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+enum class TcpFrame : std::uint32_t {
+    message = 1,
+    welcome, ///< the one that was connected to takes this connection
+    taken,   ///< it has begun one itself, which counts
+    goodbye, ///< nothing follows
+};
+
+/// Before each message; its bytes follow, and zeros up to a multiple of `alignment`, so that payloads are aligned in the buffer.
+struct TcpHeader {
+    static constexpr std::uint32_t expected_mark = 0x6f6e7573;
+    static constexpr std::size_t alignment = 16;
+
+    std::uint32_t mark = expected_mark;
+    TcpFrame kind = TcpFrame::message;
+    Envelope envelope;
+
+    static constexpr std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+};
+static_assert(sizeof(TcpHeader) % TcpHeader::alignment == 0);
+
+class TcpLink {
+public:
+    enum class State : std::uint8_t {
+        unknown,    ///< the peer has no address yet
+        connecting, ///< by this rank
+        greeting,   ///< connected; the peer has not answered yet
+        awaited,    ///< the peer's own connection is about to come
+        open,
+        ended, ///< with a goodbye, or without
+    };
+
+    static constexpr std::size_t inside_bytes = 16384; ///< messages up to this size are put together in the buffer
+
+    explicit TcpLink(int peer) : peer_(peer) { queue_.reserve(64); }
+    TcpLink(const TcpLink&) = delete;
+    TcpLink& operator=(const TcpLink&) = delete;
+    ~TcpLink() { ::operator delete(buffer_, line); }
+
+    [[nodiscard]] int peer() const { return peer_; }
+    [[nodiscard]] int fd() const { return socket_.get(); }
+    [[nodiscard]] State state() const { return state_; }
+    [[nodiscard]] bool is_sending() const { return head_ < queue_.size(); }
+    [[nodiscard]] bool is_receiving() const { return arriving_; }
+    [[nodiscard]] bool said_goodbye() const { return goodbye_; }
+    [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
+    [[nodiscard]] const std::string& why() const { return why_; } ///< it is lost
+    /// Whether bytes went in or out since this was asked last.
+    [[nodiscard]] bool take_moved() { return std::exchange(moved_, false); }
+    [[nodiscard]] bool may_send() const { return state_ == State::open && !broken_pipe_; }
+
+    void become(State state, FileDescriptor socket = {}) {
+        state_ = state;
+        socket_ = std::move(socket);
+        if (socket_.valid() && buffer_ == nullptr) buffer_ = static_cast<std::byte*>(::operator new(capacity, line));
+        begin_ = end_ = 0;
+    }
+    void set_state(State state) { state_ = state; }
+    void end(const std::string& why) {
+        why_ = why;
+        state_ = State::ended;
+        socket_.close();
+        arriving_ = false;
+    }
+    void forget() {
+        queue_.clear();
+        head_ = 0;
+        arriving_ = false;
+    }
+
+    /// True if the kernel has all of it.
+    bool send(const Envelope& envelope, const std::byte* data, Token token) {
+        Outgoing one{.header = {}, .data = data, .token = token};
+        one.header.envelope = envelope;
+        if (!is_sending() && may_send()) {
+            one.done = one.total() <= together_bytes ? write_together(one) : write_parts(one);
+            if (one.done == one.total()) return true;
+        }
+        queue_.push_back(one);
+        return false;
+    }
+    /// Before anything else goes out on a new connection, which takes it at once.
+    void answer(TcpFrame kind) {
+        Outgoing one;
+        one.header.kind = kind;
+        if (write_together(one) != one.total()) end("it ended at once");
+    }
+    void send_goodbye() {
+        Outgoing last;
+        last.header.kind = TcpFrame::goodbye;
+        queue_.push_back(last);
+        struct Ignore {
+            void sent(Token) {}
+        } ignore;
+        flush(ignore);
+    }
+
+    /// What was queued, as far as the kernel takes it: several messages in one call.
+    template <class Handler>
+    void flush(Handler& handler) {
+        while (is_sending() && may_send()) {
+            iovec parts[most_together * parts_each];
+            int count = 0;
+            std::size_t bytes = 0;
+            for (std::size_t i = head_; i < queue_.size() && i < head_ + most_together; ++i) {
+                count += put(queue_[i], parts + count);
+                bytes += queue_[i].total() - queue_[i].done;
+            }
+            const std::size_t wrote = write(parts, count);
+            for (std::size_t left = wrote; left != 0;) {
+                Outgoing& one = queue_[head_];
+                const std::size_t part = std::min(left, one.total() - one.done);
+                one.done += part;
+                left -= part;
+                if (one.done != one.total()) break;
+                ++head_;
+                if (one.header.kind == TcpFrame::message) handler.sent(one.token);
+            }
+            if (wrote != bytes) break;
+        }
+        if (!is_sending()) forget_sent();
+    }
+
+    /// What has come, as far as it is here; `control(kind)` for frames that are no messages.
+    template <class Handler, class Control>
+    void receive(Handler& handler, const Control& control) {
+        for (int round = 0; round < most_rounds && socket_.valid(); ++round) {
+            const std::size_t rest = arriving_ ? room_ - have_ : 0;
+            // Of a large message the header alone: what follows it shall go where it is wanted.
+            const bool header_first = end_ < sizeof(TcpHeader) && handler.awaited_bytes(peer_) > inside_bytes;
+            const std::size_t behind = header_first ? sizeof(TcpHeader) - end_ : capacity - end_;
+            const ssize_t got = read(rest, behind);
+            if (got <= 0) {
+                if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+                return end(got == 0 ? goodbye_ ? "" : "it ended without a goodbye" : errno_text(errno));
+            }
+            moved_ = true;
+            const auto bytes = static_cast<std::size_t>(got);
+            const bool all = bytes < rest + behind;
+            if (arriving_) {
+                have_ += std::min(bytes, rest);
+                if (have_ == room_) {
+                    arriving_ = false;
+                    handler.complete(arrival_);
+                }
+            }
+            end_ += bytes - std::min(bytes, rest);
+            parse(handler, control);
+            if (all) return;
+        }
+    }
+
+private:
+    static constexpr std::align_val_t line{64};
+    static constexpr std::size_t capacity = 65536; ///< of the buffer
+    static constexpr std::size_t most_bytes = std::size_t{1} << 47;
+    static constexpr std::size_t most_together = 8;
+    static constexpr std::size_t parts_each = 3;        ///< header, bytes, padding
+    static constexpr int most_rounds = 4;               ///< so that sending is not neglected
+    static constexpr std::size_t together_bytes = 1024; ///< up to this size parts are put together before they are sent
+
+    struct Outgoing {
+        TcpHeader header;
+        const std::byte* data = nullptr;
+        Token token = 0;
+        std::size_t done = 0; ///< bytes that the kernel has
+        [[nodiscard]] std::size_t total() const {
+            return sizeof header + TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
+        }
+    };
+
+    /// What is left of it.
+    static int put(const Outgoing& one, iovec* parts) {
+        static constexpr std::byte zeros[TcpHeader::alignment] = {};
+        const auto bytes = static_cast<std::size_t>(one.header.envelope.bytes);
+        const iovec all[parts_each] = {
+            {const_cast<TcpHeader*>(&one.header), sizeof one.header},
+            {const_cast<std::byte*>(one.data), bytes},
+            {const_cast<std::byte*>(zeros), TcpHeader::padded(bytes) - bytes},
+        };
+        int count = 0;
+        std::size_t skip = one.done;
+        for (const iovec& part : all) {
+            const std::size_t skipped = std::min(skip, part.iov_len);
+            skip -= skipped;
+            if (skipped == part.iov_len) continue;
+            parts[count++] = {static_cast<std::byte*>(part.iov_base) + skipped, part.iov_len - skipped};
+        }
+        return count;
+    }
+
+    /// The whole of a small one, which nothing went out of yet.
+    std::size_t write_together(const Outgoing& one) {
+        alignas(TcpHeader) std::byte all[together_bytes];
+        const auto bytes = static_cast<std::size_t>(one.header.envelope.bytes);
+        std::memcpy(all, &one.header, sizeof one.header);
+        if (bytes != 0) std::memcpy(all + sizeof one.header, one.data, bytes);
+        std::memset(all + sizeof one.header + bytes, 0, one.total() - sizeof one.header - bytes);
+        return wrote([&] { return ::send(socket_.get(), all, one.total(), MSG_DONTWAIT | MSG_NOSIGNAL); });
+    }
+    std::size_t write_parts(const Outgoing& one) {
+        iovec parts[parts_each];
+        return write(parts, put(one, parts));
+    }
+
+    std::size_t write(iovec* parts, int count) {
+        msghdr message{};
+        message.msg_iov = parts;
+        message.msg_iovlen = static_cast<std::size_t>(count);
+        return wrote([&] { return ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
+    }
+    template <class Call>
+    std::size_t wrote(const Call& call) {
+        for (;;) {
+            const ssize_t bytes = call();
+            moved_ = moved_ || bytes > 0;
+            if (bytes >= 0) return static_cast<std::size_t>(bytes);
+            if (errno == EINTR) continue;
+            if (errno != EAGAIN && errno != EWOULDBLOCK) broken_pipe_ = true; // what came before is still to be read
+            return 0;
+        }
+    }
+
+    /// The rest of the message that arrives, and up to `behind` bytes more into the buffer.
+    ssize_t read(std::size_t rest, std::size_t behind) {
+        if (!arriving_) return ::recv(socket_.get(), buffer_ + end_, behind, MSG_DONTWAIT);
+        iovec parts[2] = {{memory_ + have_, rest}, {buffer_ + end_, behind}};
+        msghdr message{};
+        message.msg_iov = parts;
+        message.msg_iovlen = 2;
+        return ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    }
+
+    template <class Handler, class Control>
+    void parse(Handler& handler, const Control& control) {
+        while (end_ - begin_ >= sizeof(TcpHeader)) {
+            TcpHeader header;
+            std::memcpy(&header, buffer_ + begin_, sizeof header);
+            if (header.mark != TcpHeader::expected_mark || header.envelope.bytes > most_bytes)
+                return end("garbage came in place of a message");
+            if (header.kind != TcpFrame::message) {
+                begin_ += sizeof header;
+                if (header.kind == TcpFrame::goodbye) goodbye_ = true;
+                else if (!control(header.kind)) return;
+                continue;
+            }
+            const std::size_t room = TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
+            const std::size_t here = end_ - begin_ - sizeof header;
+            if (room <= here) {
+                const std::byte* const data = buffer_ + begin_ + sizeof header;
+                begin_ += sizeof header + room;
+                handler.message(peer_, header.envelope, data);
+                continue;
+            }
+            if (room <= inside_bytes) break;
+            arrival_ = handler.begin(peer_, header.envelope, room);
+            memory_ = handler.memory(arrival_);
+            room_ = room;
+            have_ = here;
+            arriving_ = true;
+            std::memcpy(memory_, buffer_ + begin_ + sizeof header, here);
+            begin_ = end_ = 0;
+            return;
+        }
+        if (begin_ != 0 && begin_ != end_) std::memmove(buffer_, buffer_ + begin_, end_ - begin_); // stays aligned
+        end_ -= begin_;
+        begin_ = 0;
+    }
+
+    void forget_sent() {
+        queue_.clear();
+        head_ = 0;
+    }
+
+    int peer_;
+    State state_ = State::unknown;
+    bool goodbye_ = false;
+    bool broken_pipe_ = false;
+    bool moved_ = false;
+    bool arriving_ = false; ///< a message into memory of the handler's
+    FileDescriptor socket_;
+    std::string why_;
+    List<Outgoing> queue_;
+    std::size_t head_ = 0; ///< of the queue: all before it is out
+    std::byte* buffer_ = nullptr;
+    std::size_t begin_ = 0; ///< of what has come and was not looked at
+    std::size_t end_ = 0;
+    std::byte* memory_ = nullptr;
+    std::uint32_t arrival_ = 0;
+    std::size_t room_ = 0;
+    std::size_t have_ = 0;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,339 @@
+#pragma once
+
+/// \file
+/// A rank's sockets: one that listens, and one connection to each peer that was used.
+///
+/// Which connection counts: who needs one first connects and says hello; the other answers `welcome`, and messages flow. If both
+/// connect at once, the lower rank's counts: it answers the other's hello with `taken`, and the higher rank, on the lower one's hello,
+/// gives up its own. Nothing but the hello is sent before the answer, so nothing is lost, and there is never a second connection.
+
+#include "unisono/transport/network/options.hpp"
+#include "unisono/transport/network/world.hpp"
+#include "unisono/transport/tcp/greeting.hpp"
+#include "unisono/transport/tcp/link.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <linux/sockios.h>
+#include <memory>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string>
+#include <sys/ioctl.h>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where a rank listens, as the others are told; plain bytes, all hosts being alike.
+struct TcpAddress {
+    SocketAddress socket = {};
+    char interface[32] = {};
+
+    [[nodiscard]] std::string text() const { return std::string(reinterpret_cast<const char*>(this), sizeof *this); }
+    /// False if that is no address.
+    bool read(const std::string& text) {
+        if (text.size() != sizeof *this) return false;
+        std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
+        interface[sizeof interface - 1] = '\0';
+        return socket.length <= sizeof socket.storage;
+    }
+    [[nodiscard]] std::string describe() const {
+        return concat({host_text(socket), ":", port_of(socket), " (interface ", interface, ")"});
+    }
+};
+
+/// What a rank listens with.
+struct TcpEntrance {
+    NetworkInterface interface = {};
+    Listener listener = {};
+    std::string congestion_control = {}; ///< empty: the system's own
+
+    [[nodiscard]] TcpAddress address() const {
+        TcpAddress made{.socket = interface.address};
+        set_port(made.socket, listener.port);
+        interface.name.copy(made.interface, sizeof made.interface - 1);
+        return made;
+    }
+};
+
+inline bool set_congestion_control(int fd, const std::string& name) {
+    return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
+}
+
+class TcpWire {
+public:
+    static constexpr std::size_t lands_from =
+        TcpLink::inside_bytes + 1; ///< smaller messages are put together in the link's buffer
+
+    TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
+        : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
+          links_(static_cast<std::size_t>(world_->size())) {}
+
+    bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        auto& known = links_[static_cast<std::size_t>(peer)];
+        if (known == nullptr) [[unlikely]] {
+            begin(peer);
+            connect(*known);
+        }
+        return known->send(envelope, data, token);
+    }
+
+    template <class Handler>
+    void poll(Handler& handler) {
+        const bool sweep = unsettled_ || ++polls_ % sweep_every == 0;
+        if (sweep) look_around(handler);
+        for (TcpLink* const link : used_) {
+            if (link->is_sending()) link->flush(handler);
+            if (link->state() == TcpLink::State::open && (handler.awaits(link->peer()) || link->is_receiving()))
+                receive(*link, handler);
+            if (link->take_moved()) quiet_ = 0;
+        }
+    }
+
+    /// Spins while there is a core for each rank, then yields, then sleeps until something comes. Of a large message bytes come long
+    /// before it is whole: while they do, nothing was in vain.
+    void idle(std::uint32_t attempt, nanoseconds until) {
+        const std::uint32_t quiet = quiet_++;
+        if (quiet == 0) return; // there may be more
+        attempt = std::min(attempt, quiet);
+        if (!world_->more_ranks_than_cores() && attempt < 2000) return pause();
+        if (attempt < 6000 || one_lost()) return std::this_thread::yield(); // who is lost shall be told of soon
+        const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(), longest_sleep);
+        if (left <= 0) return;
+        collect(true);
+        const timespec time{.tv_sec = 0, .tv_nsec = left};
+        if (::ppoll(polled_.data(), polled_.size(), &time, nullptr) > 0) polls_ = sweep_every - 1;
+    }
+
+    void forget() {
+        for (TcpLink* const link : used_) link->forget();
+    }
+
+    void goodbye(nanoseconds until) {
+        for (TcpLink* const link : used_) {
+            if (link->state() == TcpLink::State::open) link->send_goodbye();
+        }
+        AnyFrameHandler ignore;
+        for (TcpLink* const link : used_) {
+            while (link->may_send() && steady_now() < until) {
+                link->flush(ignore);
+                int unread = 0; // by the peer's system
+                if (!link->is_sending() && (::ioctl(link->fd(), SIOCOUTQ, &unread) != 0 || unread == 0)) break;
+                pollfd one{.fd = link->fd(), .events = 0, .revents = 0};
+                if (::poll(&one, 1, 0) > 0) break; // the peer is gone
+                std::this_thread::sleep_for(std::chrono::microseconds(20));
+            }
+            if (link->fd() >= 0) ::shutdown(link->fd(), SHUT_WR);
+        }
+    }
+
+    [[nodiscard]] bool lost(int peer) const {
+        const auto& known = links_[static_cast<std::size_t>(peer)];
+        return known != nullptr && known->lost();
+    }
+    [[nodiscard]] bool said_goodbye(int peer) const {
+        const auto& known = links_[static_cast<std::size_t>(peer)];
+        return known != nullptr && known->said_goodbye();
+    }
+    [[nodiscard]] bool sending(int peer) const {
+        const auto& known = links_[static_cast<std::size_t>(peer)];
+        return known != nullptr && known->is_sending();
+    }
+    /// It can bring nothing any more, nor can a connection of its that was not accepted yet.
+    [[nodiscard]] bool quiet(int peer) {
+        accept_all();
+        hear_visitors();
+        for (const TcpVisitor& visitor : visitors_) {
+            if (steady_now() - visitor.since() < 1'000'000'000) return false;
+        }
+        const auto& known = links_[static_cast<std::size_t>(peer)];
+        return known == nullptr || known->state() != TcpLink::State::open;
+    }
+
+    [[nodiscard]] std::string address() const { return entrance_.address().describe(); }
+    [[nodiscard]] std::size_t connections() const { return used_.size(); }
+
+    [[nodiscard]] std::string describe(int peer) const {
+        TcpAddress address;
+        std::string text = address.read(world_->address(peer)) ? address.describe() : "no address yet";
+        const auto& known = links_[static_cast<std::size_t>(peer)];
+        if (known == nullptr) return text + ", not connected";
+        switch (known->state()) {
+        case TcpLink::State::unknown: break;
+        case TcpLink::State::connecting: text += ", which has not answered the attempt to connect"; break;
+        case TcpLink::State::greeting: text += ", where nobody has answered the greeting"; break;
+        case TcpLink::State::awaited: text += ", whose own connection has not come"; break;
+        case TcpLink::State::open: text += ", connected"; break;
+        case TcpLink::State::ended:
+            text += known->said_goodbye() ? ", which said goodbye" : concat({", connection lost: ", known->why()});
+        }
+        return text;
+    }
+
+private:
+    static constexpr std::uint32_t sweep_every = 32; ///< looks at connections from which nothing is awaited are rare
+    static constexpr nanoseconds longest_sleep = 1'000'000;
+    static constexpr nanoseconds visitors_may_wait = 10'000'000'000;
+    static constexpr std::size_t most_visitors = 256;
+
+    TcpLink& begin(int peer) {
+        auto& known = links_[static_cast<std::size_t>(peer)];
+        known = std::make_unique<TcpLink>(peer);
+        used_.push_back(known.get());
+        unsettled_ = true;
+        return *known;
+    }
+
+    /// Begins to connect, if the peer is there.
+    void connect(TcpLink& link) {
+        TcpAddress address;
+        if (!address.read(world_->address(link.peer()))) return;
+        FileDescriptor socket(
+            ::socket(address.socket.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        if (!socket.valid()) return link.end(errno_text(errno));
+        const SocketAddress& own = entrance_.interface.address; // leaves by the interface by which it is reached
+        const int on = 1;
+        ::setsockopt(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on); // ports are few
+        const auto* const to = reinterpret_cast<const sockaddr*>(&address.socket.storage);
+        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own.storage), own.length) != 0)
+            return link.end(concat({"cannot leave by interface ", entrance_.interface.name, ": ", errno_text(errno)}));
+        if (::connect(socket.get(), to, address.socket.length) != 0 && errno != EINPROGRESS && errno != EINTR)
+            return link.end(errno_text(errno));
+        link.become(TcpLink::State::connecting, std::move(socket));
+    }
+
+    void set_up(int fd) const {
+        set_up_connection(fd);
+        if (!entrance_.congestion_control.empty()) set_congestion_control(fd, entrance_.congestion_control);
+    }
+
+    void greet(TcpLink& link) {
+        int failed = 0;
+        socklen_t length = sizeof failed;
+        ::getsockopt(link.fd(), SOL_SOCKET, SO_ERROR, &failed, &length);
+        if (failed != 0) return link.end(errno_text(failed));
+        set_up(link.fd());
+        TcpHello hello;
+        hello.key = world_->key().value();
+        hello.from = static_cast<std::uint32_t>(rank_);
+        hello.to = static_cast<std::uint32_t>(link.peer());
+        hello.world = static_cast<std::uint32_t>(world_->size());
+        if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello)
+            return link.end(errno_text(errno));
+        link.set_state(TcpLink::State::greeting);
+    }
+
+    template <class Handler>
+    void receive(TcpLink& link, Handler& handler) {
+        link.receive(handler, [&](TcpFrame kind) {
+            if (link.state() != TcpLink::State::greeting) return false;
+            if (kind == TcpFrame::welcome) {
+                link.set_state(TcpLink::State::open);
+                return true;
+            }
+            link.become(TcpLink::State::awaited);
+            return false;
+        });
+    }
+
+    [[nodiscard]] bool one_lost() const {
+        return std::any_of(used_.begin(), used_.end(), [](const TcpLink* link) { return link->lost(); });
+    }
+
+    void accept_all() {
+        for (;;) {
+            FileDescriptor socket(
+                ::accept4(entrance_.listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+            if (!socket.valid()) {
+                if (errno == EINTR || errno == ECONNABORTED) continue;
+                return;
+            }
+            if (visitors_.size() == most_visitors) visitors_.erase(visitors_.begin());
+            visitors_.emplace_back(std::move(socket), steady_now());
+        }
+    }
+
+    void hear_visitors() {
+        for (std::size_t i = 0; i < visitors_.size();) {
+            const auto answer = visitors_[i].look(rank_, world_->size(), world_->key());
+            if (answer == TcpVisitor::Answer::waits && steady_now() - visitors_[i].since() < visitors_may_wait) {
+                ++i;
+                continue;
+            }
+            if (answer == TcpVisitor::Answer::rank) let_in(visitors_[i].from(), visitors_[i].take());
+            visitors_.erase(visitors_.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+    }
+
+    /// A rank of this world has connected.
+    void let_in(int peer, FileDescriptor socket) {
+        auto& known = links_[static_cast<std::size_t>(peer)];
+        TcpLink& link = known != nullptr ? *known : begin(peer);
+        using State = TcpLink::State;
+        if (link.state() == State::open || link.state() == State::ended) return;
+        set_up(socket.get());
+        const bool mine_counts = rank_ < peer && (link.state() == State::connecting || link.state() == State::greeting);
+        if (mine_counts) {
+            TcpLink refused(peer);
+            refused.become(State::open, std::move(socket));
+            refused.answer(TcpFrame::taken);
+            return;
+        }
+        link.become(State::open, std::move(socket));
+        link.answer(TcpFrame::welcome);
+    }
+
+    /// What is there to be looked at, and for `all` also whether what is queued can go out.
+    void collect(bool all) {
+        polled_.clear();
+        polled_.push_back({entrance_.listener.socket.get(), POLLIN, 0});
+        for (TcpLink* const link : used_) {
+            const bool connecting = link->state() == TcpLink::State::connecting;
+            const bool sends = connecting || (all && link->is_sending() && link->may_send());
+            polled_.push_back({link->fd(),
+                               static_cast<short>(connecting ? POLLOUT
+                                                  : sends    ? POLLIN | POLLOUT
+                                                             : POLLIN),
+                               0});
+        }
+        for (const TcpVisitor& visitor : visitors_) polled_.push_back({visitor.fd(), POLLIN, 0});
+    }
+
+    template <class Handler>
+    void look_around(Handler& handler) {
+        collect(false);
+        ::poll(polled_.data(), polled_.size(), 0);
+        const std::size_t links = used_.size();
+        const bool came = polled_[0].revents != 0;
+        unsettled_ = false;
+        for (std::size_t i = 0; i < links; ++i) {
+            TcpLink& link = *used_[i];
+            using State = TcpLink::State;
+            if (link.state() == State::unknown) connect(link);
+            else if (polled_[i + 1].revents != 0 && link.state() == State::connecting) greet(link);
+            else if (polled_[i + 1].revents != 0) receive(link, handler);
+            unsettled_ = unsettled_ || (link.state() != State::open && link.state() != State::ended);
+        }
+        if (came) accept_all();
+        hear_visitors();
+    }
+
+    std::shared_ptr<NetworkWorld> world_;
+    int rank_;
+    TcpEntrance entrance_;
+    std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer; those that were used
+    List<TcpLink*> used_;
+    std::vector<TcpVisitor> visitors_;
+    List<pollfd> polled_;
+    std::uint32_t polls_ = 0;
+    std::uint32_t quiet_ = 0; ///< calls of `idle` since any byte moved
+    bool unsettled_ = false;  ///< connections are being made
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
