@@ -188,7 +188,7 @@ private:
                 return false;
         }
         if (!transport.reached(run.awaited)) return false;
-        const std::size_t slots = operation.slots_used * operation.request.element_bytes;
+        const std::size_t slots = std::size_t{operation.slots_used} * operation.request.element_bytes;
         try {
             if (run.in_place || run.to.bytes != 0)
                 run.blocks[1] = transport.take_block(operation.images.output * slots);
