@@ -36,7 +36,8 @@
 ///   `describe(peer)` it says in errors where that rank is.
 ///
 /// - A transport may say by `exchange_bytes` up to how many bytes a rank of two to four sends everything to everybody, since one
-///   round is faster than two there; and by `chunk_bytes` into what parts large data are cut where the program says nothing.
+///   round is faster than two there; and by `chunk_bytes` into what parts large data of two ranks are cut where the program says
+///   nothing (of more ranks so that all_reduce sends messages of the same size).
 ///
 /// - A transport may know which ranks share a host, `host_of(rank)`, by any numbers that are equal on one host: then groups have
 ///   `hosts()`, and native schedules send between hosts what one rank a host would send.
