@@ -35,7 +35,7 @@ if [ "$only" = test ]; then exec ctest --preset "$preset" --parallel "$jobs"; fi
 things=(compiler build python yaml boost_test json cli11 libfabric ccache iproute2 thrust tbb)
 case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib doxygen codespell) ;; esac
 install_missing "${things[@]}"
-if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib; fi
+if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib kubernetes_validate boto3; fi
 
 conan=
 case $preset,$rooms,$without in

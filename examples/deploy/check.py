@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Starts a program as each manifest's system would: with the variables that it sets, all on this machine, names of hosts replaced by
 addresses of the loopback. The program is roll_call. Manifests are read as the systems read them, and checked where python3 has a
-schema for them (PyPI: kubernetes-validate)."""
-import contextlib, json, os, re, socket, subprocess, sys, tempfile
+schema for them (PyPI: kubernetes-validate, boto3; tests/run.sh installs both)."""
+import json, os, re, socket, subprocess, sys, tempfile
 from pathlib import Path
 
 try:
@@ -127,9 +127,12 @@ sys.exit(max(task.wait() for task in tasks))
 
 def sagemaker(program):
     job = json.loads((HERE / "sagemaker.json").read_text())
-    with contextlib.suppress(ImportError):  # PyPI: boto3 knows what a request may hold
-        import boto3
+    try:
+        import boto3  # knows what a request may hold
         from botocore.validate import validate_parameters
+    except ImportError:
+        print("sagemaker.json is not checked: python3 has no boto3")
+    else:
         shape = boto3.session.Session().client("sagemaker", region_name="eu-central-1").meta.service_model
         validate_parameters(job, shape.operation_model("CreateTrainingJob").input_shape)
     shell, entry, _ = job["AlgorithmSpecification"]["ContainerEntrypoint"]
