@@ -24,12 +24,12 @@ void check(World& world, test::Findings& findings) {
     const auto mine = test::rough(world.rank(), 3001);
     auto host = mine;
     un::all_reduce(world, host);
-    const auto data = test::place(world, mine);
+    const auto data = test::upload(world, mine);
     un::all_reduce(world, data.span());
     findings.expect(download(data.span()) == host, "all_reduce");
     const auto ranks = static_cast<std::size_t>(world.size());
-    const auto all = test::place(world, std::vector<int>(1000 * ranks, -1));
-    const auto part = test::place(world, std::vector<int>(1000, world.rank()));
+    const auto all = test::upload(world, std::vector<int>(1000 * ranks, -1));
+    const auto part = test::upload(world, std::vector<int>(1000, world.rank()));
     un::all_gather(world, part.span(), all.span());
     const auto gathered = download(all.span());
     bool right = true;
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_join) {
                                        {.timeout = std::chrono::seconds(60), .linger = std::chrono::seconds(20)}),
                         {.timeout = std::chrono::seconds(30)}, {.piece_bytes = 1000});
                     places[at] = world.endpoint().device();
-                    const auto data = test::place(world, std::vector<float>(1000, 1.0f));
+                    const auto data = test::upload(world, std::vector<float>(1000, 1.0f));
                     un::all_reduce(world, data.span());
                     if (download(data.span())[999] != 3.0f) throw std::runtime_error("wrong sum");
                 } catch (const std::exception& failed) {

@@ -15,9 +15,11 @@ using namespace std::chrono_literals;
 using stand_in::Scene;
 using test::Clean;
 using test::download;
+using test::expect_all;
 using test::Group;
 using test::rough;
 using test::SmallPieces;
+using test::told;
 using test::upload;
 
 namespace {
@@ -41,29 +43,6 @@ void same_bits(Group& group, test::Findings& findings, std::size_t count, const 
     findings.expect(download(in.span()) == mine, name + ": the input");
     un::all_reduce(group, in.span(), op, family);
     findings.expect(download(in.span()) == host, name + " in place");
-}
-
-/// What each rank was told; "nothing" where all went well.
-template <class Body>
-std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = 60s) {
-    std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
-    try {
-        un::run<test::Transport>(ranks,
-                                 [&](Group& world) {
-                                     try {
-                                         body(world);
-                                     } catch (const std::exception& failed) {
-                                         words[static_cast<std::size_t>(world.rank())] = failed.what();
-                                         throw;
-                                     }
-                                 },
-                                 {.timeout = timeout});
-    } catch (const std::exception&) {
-    }
-    return words;
-}
-void expect_all(const std::vector<std::string>& words, const std::vector<std::string>& wanted) {
-    for (const std::string& one : words) BOOST_TEST(test::mentions(one, wanted), one);
 }
 
 } // namespace

@@ -21,13 +21,4 @@ inline std::vector<float> rough(int rank, std::size_t count) {
     return values;
 }
 
-/// In any world with devices.
-template <class T, class World>
-un::DeviceMemory<T> place(World& world, const std::vector<T>& values) {
-    un::DeviceMemory<T> made = un::allocate_on_device<T>(world, values.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-                           "cudaMemcpy");
-    return made;
-}
-
 } // namespace test

@@ -26,30 +26,8 @@ struct OwnStream {
 
 #ifndef UNISONO_TEST_ON_GPU // what no GPU can be asked to do
 using stand_in::Scene;
-
-/// Runs it on ranks of which some are to fail; the first line of what each was told.
-template <class Body>
-std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = 60s) {
-    std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
-    try {
-        un::run<un::Nccl>(ranks,
-                          [&](Group& world) {
-                              try {
-                                  body(world);
-                              } catch (const std::exception& failed) {
-                                  words[static_cast<std::size_t>(world.rank())] = failed.what();
-                                  throw;
-                              }
-                          },
-                          {.timeout = timeout});
-    } catch (const std::exception&) {
-    }
-    return words;
-}
-
-void expect_all(const std::vector<std::string>& words, const std::vector<std::string>& wanted) {
-    for (const std::string& one : words) BOOST_TEST(test::mentions(one, wanted), one);
-}
+using test::expect_all;
+using test::told;
 #endif
 
 } // namespace

@@ -34,8 +34,9 @@ struct EverythingByDevice {
     Variable said{"UNISONO_NCCL_STAGED_BYTES", "1"};
 };
 
-template <class T>
-un::DeviceMemory<T> upload(Group& group, const std::vector<T>& values) {
+/// In any world with devices.
+template <class T, class World>
+un::DeviceMemory<T> upload(World& group, const std::vector<T>& values) {
     un::DeviceMemory<T> made = un::allocate_on_device<T>(group, values.size());
     un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
                            "cudaMemcpy");
@@ -47,6 +48,30 @@ std::vector<T> download(un::DeviceSpan<T> values) {
     un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size_bytes(), cudaMemcpyDeviceToHost),
                            "cudaMemcpy");
     return made;
+}
+
+/// What each rank was told; "nothing" where all went well.
+template <class Body>
+std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds timeout = std::chrono::seconds(60)) {
+    std::vector<std::string> words(static_cast<std::size_t>(ranks), "nothing");
+    try {
+        un::run<Transport>(ranks,
+                           [&](Group& world) {
+                               try {
+                                   body(world);
+                               } catch (const std::exception& failed) {
+                                   words[static_cast<std::size_t>(world.rank())] = failed.what();
+                                   throw;
+                               }
+                           },
+                           {.timeout = timeout});
+    } catch (const std::exception&) {
+    }
+    return words;
+}
+/// All of these words are in what each was told.
+inline void expect_all(const std::vector<std::string>& words, const std::vector<std::string>& wanted) {
+    for (const std::string& one : words) BOOST_TEST(mentions(one, wanted), one);
 }
 
 #ifndef UNISONO_TEST_ON_GPU

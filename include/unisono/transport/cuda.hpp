@@ -83,10 +83,7 @@ public:
     }
     /// Memory of the device. To free it waits for all that the device does. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        const detail::CudaDeviceGuard here(device());
-        void* made = nullptr;
-        detail::check_cuda(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc");
-        return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
+        return detail::allocate_device(device(), bytes);
     }
 
     // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------

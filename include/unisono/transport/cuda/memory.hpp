@@ -120,6 +120,14 @@ inline std::shared_ptr<std::byte> allocate_pinned(int device, const std::shared_
             }};
 }
 
+/// Memory of a device. To free it waits for all that the device does. Errors: refused.
+inline std::shared_ptr<std::byte> allocate_device(int device, std::size_t bytes) {
+    const CudaDeviceGuard here(device);
+    void* made = nullptr;
+    check_cuda(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc");
+    return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
+}
+
 /// Copies in the turn of `stream`, and waits for it. Errors: refused.
 inline void copy_and_wait(int device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind which,
                           cudaStream_t stream) {

@@ -4,7 +4,7 @@
 /// CUDA's part in batches that are copied ahead (data/device_rows.hpp): pinned memory, memory of the device, a stream and events.
 
 #include "unisono/core/time.hpp"
-#include "unisono/transport/cuda/api.hpp"
+#include "unisono/transport/cuda/memory.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -35,10 +35,7 @@ public:
         return {static_cast<std::byte*>(made), [](std::byte* memory) { static_cast<void>(cudaFreeHost(memory)); }};
     }
     [[nodiscard]] std::shared_ptr<std::byte> on_device(std::size_t bytes) const {
-        const detail::CudaDeviceGuard here(device_);
-        void* made = nullptr;
-        detail::check_cuda(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc");
-        return {static_cast<std::byte*>(made), [](std::byte* memory) { static_cast<void>(cudaFree(memory)); }};
+        return detail::allocate_device(device_, bytes);
     }
 
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
