@@ -17,9 +17,11 @@ class UnisonoConan(ConanFile):
     topics = ("collectives", "all-reduce", "training", "data-parallel", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    # What needs a third party's library (transports, and arithmetic by Thrust), each a target of its own beside unisono::unisono; the recipes are in system/.
-    options = {"libfabric": [True, False], "mpi": [True, False], "nccl": [True, False], "thrust": [True, False]}
-    default_options = {"libfabric": False, "mpi": False, "nccl": False, "thrust": False}
+    # What needs a third party's library (transports, and arithmetic by Thrust), each a target of its own beside unisono::unisono, and that
+    # library's recipe, which is in system/.
+    third_parties = {"cuda": "cudart", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
+    options = {component: [True, False] for component in third_parties}
+    default_options = {component: False for component in third_parties}
     no_copy_source = True
 
     def set_version(self):
@@ -38,18 +40,14 @@ class UnisonoConan(ConanFile):
         self.folders.source = "."
         self.folders.build = os.path.join("build", "conan")
         self.folders.generators = self.folders.build
-        for component in ("core", "libfabric", "mpi", "nccl", "thrust"):
+        for component in ("core", *self.third_parties):
             self.cpp.source.components[component].includedirs = ["include"]
 
     def requirements(self):
-        if self.options.libfabric:
-            self.requires("libfabric/[>=1.17 || system]", transitive_headers=True)
-        if self.options.mpi:
-            self.requires("mpi/system", transitive_headers=True)
-        if self.options.nccl:
-            self.requires("nccl/system", transitive_headers=True)
-        if self.options.thrust:
-            self.requires("thrust/system", transitive_headers=True)
+        for component, library in self.third_parties.items():
+            if self.options.get_safe(component):
+                version = "[>=1.17 || system]" if library == "libfabric" else "system"
+                self.requires(f"{library}/{version}", transitive_headers=True)
 
     def package_id(self):
         self.info.clear()
@@ -71,17 +69,17 @@ class UnisonoConan(ConanFile):
         self.cpp_info.set_property("cmake_file_name", "unisono")  # as find_package(Unisono) and find_package(unisono) look for it
         self.cpp_info.set_property("cmake_target_name", "unisono::all")
         self.cpp_info.set_property("pkg_config_name", "unisono-all")
-        names = {"core": "unisono", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
-        for component, target in names.items():
+        for component in ("core", *self.third_parties):
             if component != "core" and not self.options.get_safe(component):
                 continue
             info = self.cpp_info.components[component]
-            info.set_property("cmake_target_name", f"unisono::{target}")
+            info.set_property("cmake_target_name", "unisono::unisono" if component == "core" else f"unisono::{component}")
             info.set_property("pkg_config_name", "unisono" if component == "core" else f"unisono-{component}")
             info.bindirs = []
             info.libdirs = []
             if component != "core":
-                info.requires = ["core", f"{component}::{component}"]
+                library = self.third_parties[component]
+                info.requires = ["core", f"{library}::{library}"]
         core = self.cpp_info.components["core"]
         core.set_property("cmake_target_aliases", ["unisono::core"])
         core.system_libs = ["pthread"]

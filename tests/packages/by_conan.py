@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The library by Conan 2, with no remote: by_conan.py CONAN SOURCE WORK COMPILER ID VERSION [transports]
+"""The library by Conan 2, with no remote: by_conan.py CONAN SOURCE WORK COMPILER ID VERSION [COMPONENT...]
 
-Creates the packages in conan/ in a cache of its own and builds tests/packages/consumer on them, then on the editable package; with
-`transports` also over libfabric and MPI, by the recipes of what the machine has. Looks at what is refused, and why.
+Creates the packages in conan/ in a cache of its own and builds tests/packages/consumer on them, then on the editable package; with those
+components, by the recipes of what the machine has. Looks at what is refused, and why.
 """
 import json, os, pathlib, re, shutil, subprocess, sys
 
 conan, source, work, compiler, identity, version = sys.argv[1:7]
-transports = "transports" in sys.argv[7:]
+components = sys.argv[7:]
+libraries = ["cudart" if name == "cuda" else name for name in components]
 source, work = pathlib.Path(source), pathlib.Path(work) / "by_conan"
 shutil.rmtree(work, ignore_errors=True)
 header = (source / "include/unisono/core/version.hpp").read_text()
@@ -41,9 +42,8 @@ run("profile", "detect")
 run("remote", "remove", "*")
 assert "conancenter" not in run("remote", "list")
 
-if transports:
-    for name in ("libfabric", "mpi", "thrust", "boost"):
-        run("create", source / "conan/system" / name, *settings)
+for name in (*libraries, *(["boost"] if "mpi" in components else [])):
+    run("create", source / "conan/system" / name, *settings)
 told = run("create", source / "conan", *settings)
 assert f"test_package of unisono {library}: 1 + 2 = 3" in told, told
 run("create", source / "conan/unisono_run", *settings)
@@ -51,10 +51,13 @@ packages = run("list", f"unisono/{library}:*")
 assert packages.count("da39a3ee5e6b4b0d3255bfef95601890afd80709") == 1, packages # the id of what depends on nothing
 print("created without a remote")
 
-told, includes = built(*(["-o", "&:transports=True"] if transports else []))
+told, includes = built("-o", "&:components=" + ",".join(components))
 assert not any(path.startswith(str(source / "include")) for path in includes), includes
-assert not transports or ("100% tests passed" in told and "consumer with thrust: 1 rank, sum 3" in told), told
-print("the consumer runs, its test passes" if transports else "the consumer runs")
+assert "mpi" not in components or "100% tests passed" in told, told
+assert "thrust" not in components or "consumer with thrust: 1 rank, sum 3" in told, told
+for name in {"cuda", "nccl"} & set(components):
+    assert re.search(f"consumer with {name}: (1 rank, sum 3|.*GPU)", told), told
+print("the consumer runs", *(["with", *components] if components else []))
 
 run("editable", "add", source / "conan")
 _, includes = built()
@@ -69,7 +72,7 @@ for changed, why in (("compiler.version=11" if identity == "GNU" else "compiler.
     assert why in told, told
 print("refused with a reason: old compilers, C++17, other systems")
 
-if transports and shutil.which("mpicxx.mpich"):
-    run("install", source / "tests/packages/consumer", *settings, "-o", "&:transports=True", "-o", "mpi/*:implementation=mpich")
+if "mpi" in components and shutil.which("mpicxx.mpich"):
+    run("install", source / "tests/packages/consumer", *settings, "-o", "&:components=mpi", "-o", "mpi/*:implementation=mpich")
     assert any("mpich" in path.read_text() for path in work.rglob("mpi-*-data.cmake")), "implementation=mpich is not what it gives"
     print("the other MPI")

@@ -6,20 +6,23 @@ class Consumer(ConanFile):
     """The consumer by Conan. Its own test, for which alone it needs Boost, runs in the build."""
     settings = "os", "arch", "compiler", "build_type"
     generators = "CMakeDeps", "CMakeToolchain"
-    options = {"transports": [True, False]}
-    default_options = {"transports": False}
+    options = {"components": ["ANY"]} # of Unisono, separated by commas
+    default_options = {"components": ""}
+
+    @property
+    def _components(self):
+        return [name for name in str(self.options.components).split(",") if name]
 
     def configure(self):
-        self.options["unisono"].libfabric = self.options.transports
-        self.options["unisono"].mpi = self.options.transports
-        self.options["unisono"].thrust = self.options.transports
+        for component in self._components:
+            setattr(self.options["unisono"], component, True)
 
     def requirements(self):
         self.requires("unisono/[>=0.1]")
 
     def build_requirements(self):
         self.tool_requires("unisono-run/[>=0.1]")
-        if self.options.transports:
+        if "mpi" in self._components:
             self.test_requires("boost/system")
 
     def layout(self):
@@ -28,11 +31,12 @@ class Consumer(ConanFile):
     def build(self):
         cmake = CMake(self)
         cmake.configure(variables={"CONSUMER_BY": "package", "CONSUMER_NAME": "unisono",
-                                   "CONSUMER_COMPONENTS": "libfabric;mpi;thrust" if self.options.transports else "",
-                                   "CONSUMER_TESTED": bool(self.options.transports)})
+                                   "CONSUMER_COMPONENTS": ";".join(self._components),
+                                   "CONSUMER_TESTED": "mpi" in self._components})
         cmake.build()
         cmake.ctest()
         self.run("./consumer")
-        if self.options.transports:
-            self.run("./consumer_thrust")
+        for component in ("cuda", "nccl", "thrust"):
+            if component in self._components:
+                self.run(f"./consumer_{component}")
         self.run("unisono-run -n 2 --no-label -- echo started by a tool of Conan")
