@@ -88,4 +88,14 @@ inline std::string count_text(std::size_t count) {
     return text;
 }
 
+namespace detail {
+
+/// As an error quotes what came from outside: foreign text is cut, and what is not printable is replaced.
+inline std::string quoted(std::string_view text) {
+    std::string shown;
+    for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
+    return concat({"'", shown, text.size() > 80 ? "...'" : "'"});
+}
+
+} // namespace detail
 UNISONO_NAMESPACE_END

@@ -60,13 +60,6 @@ private:
 
 namespace detail {
 
-/// A variable's value as an error quotes it: foreign text is cut, and what is not printable is replaced.
-inline std::string quoted(std::string_view text) {
-    std::string shown;
-    for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
-    return concat({"'", shown, text.size() > 80 ? "...'" : "'"});
-}
-
 /// Digits alone, at most `most`.
 inline bool parse_count(std::string_view text, int most, int& value) {
     if (text.empty() || text.front() < '0' || text.front() > '9') return false;

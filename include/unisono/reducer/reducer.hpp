@@ -25,6 +25,7 @@
 /// | `TreeReducer`            | a binomial tree, up and down              | small gradients, many ranks                             |
 /// | `ParameterServerReducer` | servers that own slices                   | updates without lockstep; optimizer state on servers only |
 /// | `AutomaticReducer`       | whichever of these a cost model prefers   | sizes that differ much; unknown networks                |
+/// | `AnyReducer` (any.hpp)   | the one that a word names at run time     | programs with a command line                            |
 ///
 /// Models on a device (docs/device.md) are trained by reducers whose verbs take a `DeviceSpan`, too.
 /// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy), `reduces_to_owners`; of the run:
@@ -64,6 +65,16 @@ concept sums_slices = requires(R& run, World& group, std::span<float> values, st
     { run.sum_slices(group, values, counts) } -> std::same_as<Operation>;
     { run.sum_slices(group, wide, counts) } -> std::same_as<Operation>;
 };
+
+namespace detail {
+/// Whether slices are summed by one operation: the run has `sum_slices`, and, if it is one of several (`has_sum_slices`), that one has it.
+template <class World, class Run>
+[[nodiscard]] bool sums_slices_at_once(const Run& run) {
+    if constexpr (!sums_slices<Run, World>) return false;
+    else if constexpr (requires { run.template has_sum_slices<World>(); }) return run.template has_sum_slices<World>();
+    else return true;
+}
+} // namespace detail
 
 template <class R, class World>
 concept reducer_policy = policy_of<R, Family::reducer> && requires(const R& policy, World& group) {

@@ -141,7 +141,9 @@ private:
             }
             if constexpr (Policy::reduces_to_owners)
                 for (int owner = 0; owner < ranks_; ++owner) to_owner<T>(world, verbs, count, owner);
-            if constexpr (sums_slices<Verbs, Group<InProcess>>) to_slices<T>(world, verbs, count);
+            if constexpr (sums_slices<Verbs, Group<InProcess>>) {
+                if (unisono::detail::sums_slices_at_once<Group<InProcess>>(verbs)) to_slices<T>(world, verbs, count);
+            }
         }
         several_in_flight<T>(world, verbs);
     }

@@ -145,10 +145,14 @@ struct PolicyFacts {
 
 template <class P>
 PolicyFacts facts_of(const P& policy) {
-    PolicyFacts facts{name_of(P::family), P::name};
-    append_fields(facts.fields, policy);
-    facts.differs_between_ranks = requires { requires P::differs_between_ranks; };
-    return facts;
+    if constexpr (requires { policy.visit([](const auto&) {}); }) { // it holds another: AnyReducer
+        return policy.visit([](const auto& held) { return facts_of(held); });
+    } else {
+        PolicyFacts facts{name_of(P::family), P::name};
+        append_fields(facts.fields, policy);
+        facts.differs_between_ranks = requires { requires P::differs_between_ranks; };
+        return facts;
+    }
 }
 
 } // namespace detail

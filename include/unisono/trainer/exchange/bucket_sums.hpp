@@ -20,7 +20,8 @@ template <bool Owned, class Run, class World, class Values>
 void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first, Values values,
                        std::vector<Operation>& operations) {
     if constexpr (Owned && sums_slices<Run, World>) {
-        if (const std::span<const std::size_t> counts = extents.slice_counts(b); !counts.empty()) {
+        const std::span<const std::size_t> counts = extents.slice_counts(b);
+        if (!counts.empty() && sums_slices_at_once<World>(run)) {
             operations.push_back(run.sum_slices(world, values, counts));
             return;
         }

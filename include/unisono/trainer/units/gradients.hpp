@@ -80,13 +80,14 @@ public:
         else if constexpr (!Sums::in_place) std::memset(static_cast<void*>(sums.data()), 0, sums.size_bytes());
         if (world_->size() == 1) return;
         if constexpr (sums_slices<Run, World>) {
-            travel.operations.push_back(run.sum_slices(*world_, sums, slices_->counts(u)));
-        } else {
-            for (const OwnedExtent& extent : slices_->extents().of_bucket(u))
-                travel.operations.push_back(
-                    run.sum_to(*world_, sums.subspan(extent.slice.first - slices_->unit(u).first, extent.slice.count),
-                               extent.owner));
+            if (sums_slices_at_once<World>(run)) {
+                travel.operations.push_back(run.sum_slices(*world_, sums, slices_->counts(u)));
+                return;
+            }
         }
+        for (const OwnedExtent& extent : slices_->extents().of_bucket(u))
+            travel.operations.push_back(run.sum_to(
+                *world_, sums.subspan(extent.slice.first - slices_->unit(u).first, extent.slice.count), extent.owner));
     }
 
     /// All sums have arrived.
