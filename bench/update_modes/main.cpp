@@ -17,6 +17,7 @@
 #include <unisono/reducer/ring.hpp>
 #include <unisono/simulate.hpp>
 #include <unisono/update/asynchronous.hpp>
+#include <unisono/update/backup_workers.hpp>
 #include <unisono/update/bounded_staleness.hpp>
 #include <unisono/update/delay_compensated.hpp>
 #include <unisono/update/diloco.hpp>
@@ -266,6 +267,7 @@ int main(int argc, char** argv) {
     table.add("gossip, exponential, 8", train(images, epochs, 8, un::Gossip{.steps = 8}));
     table.add("bounded staleness, 0", serve(images, epochs, momentum, un::BoundedStaleness{.staleness = 0}));
     table.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
+    table.add("backup workers, 1", serve(images, epochs, momentum, un::BackupWorkers{}));
     table.add("asynchronous, 0.9", serve(images, epochs, momentum, un::Asynchronous{}));
     table.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));
     table.add("delay compensated", serve(images, epochs, less_momentum, un::DelayCompensated{.lambda = 1}));
@@ -277,6 +279,8 @@ int main(int argc, char** argv) {
     uneven.add("synchronous", train(images, epochs, 10));
     uneven.add("local steps, 32", train(images, epochs, 32, un::LocalSteps{.steps = 32}));
     uneven.add("gossip, exponential", train(images, epochs, 10, un::Gossip{}));
+    uneven.add("bounded staleness, 0", serve(images, epochs, momentum, un::BoundedStaleness{.staleness = 0}));
+    uneven.add("backup workers, 1", serve(images, epochs, momentum, un::BackupWorkers{}));
     uneven.add("bounded staleness, 3", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 3}));
     uneven.add("bounded staleness, 30", serve(images, epochs, less_momentum, un::BoundedStaleness{.staleness = 30}));
     uneven.add("asynchronous", serve(images, epochs, less_momentum, un::Asynchronous{}));

@@ -88,6 +88,7 @@
 #include "unisono/transport/shared_memory/join.hpp"
 #include "unisono/transport/transport.hpp"
 #include "unisono/update/asynchronous.hpp"
+#include "unisono/update/backup_workers.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/diloco.hpp"

@@ -1,9 +1,10 @@
 // Updates that servers make, with policies of the other families. The oracle is that of Synchronous on as many ranks as there are workers:
-// honest for BoundedStaleness without any, and for the others with one worker. What several make of stale gradients depends on the
+// honest for BoundedStaleness without any, for BackupWorkers without backups, and for the others with one worker. What several make of stale gradients depends on the
 // moment: tests/simulated/served.cpp and hogwild.cpp replay it.
 #include "matrix.hpp"
 
 #include "unisono/update/asynchronous.hpp"
+#include "unisono/update/backup_workers.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/hogwild.hpp"
@@ -105,7 +106,7 @@ BOOST_AUTO_TEST_CASE(served) {
     check_served(un::BoundedStaleness{.staleness = 0, .servers = 2}, un::NoGuard{}, un::Adam{.learning_rate = 0.02},
                  un::InterleavedSampler{.replicas = 2, .seed = 7}, un::Accumulate{.steps = 4}, un::ByTokens{},
                  un::CosineRate{.final_factor = 0.1}, un::ClipByValue{.limit = 0.1});
-    check_served(un::BoundedStaleness{.staleness = 0}, un::FiniteGuard{}, un::RmsProp{.learning_rate = 0.01},
+    check_served(un::BackupWorkers{.backups = 0}, un::FiniteGuard{}, un::RmsProp{.learning_rate = 0.01},
                  un::SequentialSampler{}, un::AccumulateSamples{.samples = 7}, un::ReplicasAlike{},
                  un::WarmupRate{.updates = 3, .start_factor = 0.1}, un::NoClipping{});
     check_served(un::Asynchronous{}, un::FiniteGuard{}, un::Adagrad{.learning_rate = 0.05}, un::SequentialSampler{},

@@ -227,6 +227,99 @@ void check_crash(const Update& update, int rank) {
 
 } // namespace
 
+namespace {
+
+/// Updates of one server, each of the gradients whose workers were told its number.
+std::vector<double> replayed_together(const std::vector<Told>& told) {
+    std::vector<double> x(served_count), velocity(served_count);
+    for (std::size_t i = 0; i < served_count; ++i) x[i] = served_initial(i);
+    std::size_t applied = 0, committed = 0;
+    for (const Told& one : told) committed += one.report.committed ? 1 : 0;
+    for (std::uint64_t number = 1; applied < committed; ++number) {
+        std::vector<double> sum(served_count);
+        double size = 0;
+        for (const Told& one : told) {
+            if (!one.report.committed || one.report.number != number) continue;
+            BOOST_TEST(one.report.staleness == 0u);
+            for (std::size_t i = 0; i < served_count; ++i)
+                sum[i] += served_slope(seed_of(one.update, one.worker), i, x[i]);
+            size += 1;
+        }
+        BOOST_REQUIRE(size > 0);
+        applied += static_cast<std::size_t>(size);
+        for (std::size_t i = 0; i < served_count; ++i) {
+            velocity[i] = momentum * velocity[i] + sum[i] / size;
+            x[i] -= rate * velocity[i];
+        }
+    }
+    return x;
+}
+
+/// When worker 0 of four has made 12 updates, of which one worker takes twenty times as long to compute.
+un::nanoseconds time_of_the_fast(int backups) {
+    un::nanoseconds end = 0;
+    un::simulate(5, network(1), [&](auto& world) {
+        Bowl<double> model;
+        un::Trainer trainer{world, model, un::BackupWorkers{.backups = backups}};
+        for (int i = 0; i < 12 && world.rank() < 4; ++i) {
+            world.endpoint().compute(world.rank() == 2 ? 2'000'000 : 100'000);
+            trainer.step(i);
+        }
+        if (world.rank() == 0) end = world.endpoint().now();
+        trainer.synchronise();
+    });
+    return end;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(backup_workers_are_their_formula) {
+    for (const std::uint64_t seed : {1u, 2u})
+        for (const int backups : {1, 2}) {
+            const Course course = trained(5, 12, seed, un::BackupWorkers{.backups = backups});
+            BOOST_TEST(course.told.size() == 48u);
+            std::size_t late = 0;
+            for (const Told& one : course.told) {
+                BOOST_TEST(one.report.committed != one.report.late);
+                late += one.report.late ? 1 : 0;
+            }
+            BOOST_TEST(late >= 3u); // the last worker takes four times as long as the first
+            const auto expected = replayed_together(course.told);
+            for (const auto& end : course.ends) BOOST_TEST(apart(end, expected) <= 1e-12);
+            BOOST_TEST((course.ends == trained(5, 12, seed, un::BackupWorkers{.backups = backups}).ends));
+        }
+    BOOST_TEST((trained(5, 12, 1, un::BackupWorkers{.backups = 0}).ends ==
+                trained(5, 12, 1, un::BoundedStaleness{.staleness = 0}).ends));
+}
+
+BOOST_AUTO_TEST_CASE(nobody_waits_for_a_slow_backup) {
+    const un::nanoseconds with = time_of_the_fast(1), without = time_of_the_fast(0);
+    BOOST_TEST(without >= 12 * 2'000'000);
+    BOOST_TEST(with <= without / 5);
+}
+
+BOOST_AUTO_TEST_CASE(servers_that_choose_differently_do_not_wait_for_each_other) {
+    bool differed = false;
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        const int servers = 2 + static_cast<int>(seed % 2), backups = 1 + static_cast<int>(seed % 3);
+        un::SimulationOptions options = network(seed);
+        options.jitter_ns = 400'000;
+        un::simulate(5 + servers, options, [&](auto& world) {
+            Bowl<double> model;
+            un::Trainer trainer{world, model, un::Buckets{.first_bytes = 80, .bytes = 200},
+                                un::BackupWorkers{.backups = backups, .servers = servers}};
+            for (int i = 0; i < 10 + 7 * world.rank() && world.rank() < 5; ++i) {
+                world.endpoint().compute(20'000 * (1 + (i + world.rank()) % 3));
+                const auto report = trainer.step(i);
+                differed = differed || (report.committed && report.staleness != 0); // dropped by another server
+            }
+            trainer.synchronise();
+            trainer.verify_replicas();
+        });
+    }
+    BOOST_TEST(differed); // else this tests nothing
+}
+
 BOOST_AUTO_TEST_CASE(
     a_reader_sees_what_the_bound_promises) { // Ho et al. 2013: all of clocks up to c - s - 1, and its own
     for (const std::uint64_t seed : {1u, 2u, 3u})

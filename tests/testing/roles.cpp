@@ -10,6 +10,7 @@
 #include "unisono/testing/update_laws.hpp"
 #include "unisono/testing/weighing_laws.hpp"
 #include "unisono/update/asynchronous.hpp"
+#include "unisono/update/backup_workers.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
 #include "unisono/update/synchronous.hpp"
@@ -219,6 +220,7 @@ BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
     expect_lawful(update_laws(un::Synchronous{}));
     expect_lawful(served_update_laws(un::Asynchronous{}));
     for (const std::uint64_t s : {0u, 1u, 5u}) expect_lawful(served_update_laws(un::BoundedStaleness{.staleness = s}));
+    expect_lawful(served_update_laws(un::BackupWorkers{}));
     expect_lawful(served_update_laws(un::DelayCompensated{.lambda = 2, .servers = 3}));
 }
 

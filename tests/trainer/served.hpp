@@ -4,6 +4,7 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/update/asynchronous.hpp"
+#include "unisono/update/backup_workers.hpp"
 #include "unisono/update/bounded_staleness.hpp"
 #include "unisono/update/delay_compensated.hpp"
 

@@ -120,6 +120,8 @@ BOOST_AUTO_TEST_CASE(no_staleness_is_synchronous_to_the_bit) {
             BOOST_TEST((trained(workers + servers, workers, 0,
                                 un::BoundedStaleness{.staleness = 0, .servers = servers}) == expected));
     }
+    BOOST_TEST(
+        (trained(5, 3, 0, un::BackupWorkers{.backups = 0, .servers = 2}) == trained(3, 3, 0, un::Synchronous{})));
     const auto late = trained(3, 3, 1, un::Synchronous{}); // with workers that have no data at first
     BOOST_TEST((late != trained(3, 3, 0, un::Synchronous{})));
     BOOST_TEST((late == trained(4, 3, 1, un::BoundedStaleness{.staleness = 0})));
@@ -197,6 +199,38 @@ BOOST_AUTO_TEST_CASE(a_nan_may_be_left_out) {
             BOOST_TEST(!one.failed, one.what);
 }
 
+BOOST_AUTO_TEST_CASE(what_is_dropped_is_told) {
+    const int workers = 3;
+    for (const int servers : {1, 2}) {
+        const test::Shared<std::array<std::uint64_t, workers>> late;
+        for (const auto& one : outcomes(workers + servers, [&](auto& world) {
+                 Bowl<double> model;
+                 un::Trainer trainer{world, model, sgd, buckets, un::BackupWorkers{.backups = 1, .servers = servers}};
+                 if (world.rank() < workers) {
+                     std::uint64_t& mine = late->at(static_cast<std::size_t>(world.rank()));
+                     for (int i = 0; i < 40 + 5 * world.rank(); ++i) {
+                         const auto report = trainer.step(seed_of(i, world.rank()));
+                         expect(report.committed != report.late || servers > 1, "either applied or dropped");
+                         mine += report.late ? 1 : 0;
+                     }
+                 }
+                 trainer.verify_replicas();
+                 std::uint64_t dropped = 0;
+                 for (const std::uint64_t one : *late) dropped += one;
+                 const std::string text = trainer.describe();
+                 expect(text.find(" gradients, " + std::to_string(dropped) + " more dropped") != std::string::npos,
+                        text);
+                 if (servers > 1) return; // each makes its own number of updates
+                 const std::uint64_t pushes = 3 * 40 + 5 + 10;
+                 // Two workers' gradients make an update while three are at work, one's while two are, none a single worker's.
+                 expect(dropped >= 5, text);
+                 expect(trainer.updates() >= (pushes - dropped) / 2 && trainer.updates() <= pushes - dropped, text);
+                 expect(text.find(std::to_string(pushes - dropped) + " gradients") != std::string::npos, text);
+             }))
+            BOOST_TEST(!one.failed, one.what);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_worker_without_data_ticks) {
     for (const auto& one : outcomes(3, [](auto& world) {
              Bowl<double> model;
@@ -224,6 +258,9 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused) {
     refused(2, un::Asynchronous{.servers = 2}, "asynchronous.servers is 2 in a world of 2 ranks; expected at most 1");
     refused(2, un::Asynchronous{.servers = 0}, "asynchronous.servers is 0; expected at least 1");
     refused(1, un::BoundedStaleness{.servers = -1}, "bounded staleness.servers is -1; expected at least 1");
+    refused(3, un::BackupWorkers{.backups = -1}, "backup workers.backups is -1; expected at least 0");
+    refused(4, un::BackupWorkers{.backups = 2, .servers = 2},
+            "backup workers.backups is 2 of 2 workers; expected at most 1");
     refused(2, un::DelayCompensated{.lambda = -0.1}, "delay compensated.lambda is -0.100000; expected a finite number");
     for (const auto& one : outcomes(3, [](auto& world) {
              Bowl<double> model;

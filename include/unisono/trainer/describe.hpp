@@ -71,9 +71,10 @@ std::string session_text(const Session& session) {
     if constexpr (Session::served || Session::common) {
         const Staleness& found = session.stale().known_staleness();
         if (found.gradients != 0)
-            table.row({"staleness", concat({"mean ", found.mean, ", most ", found.most, " updates, at most ",
-                                            found.most_ahead, " clocks ahead, of ", count_text(found.gradients),
-                                            " gradients, as the ranks last met"})});
+            table.row({"staleness",
+                       concat({"mean ", found.mean, ", most ", found.most, " updates, at most ", found.most_ahead,
+                               " clocks ahead, of ", count_text(found.gradients), " gradients, ",
+                               count_text(found.late), " more dropped, as the ranks last met"})});
     }
     table.row({"memory", concat({"parameters ", bytes_text(parameter_bytes), ", gradients ", bytes_text(gradient_bytes),
                                  ", optimizer ", bytes_text(exchange.state().bytes()), ", images ",

@@ -25,7 +25,8 @@ struct UpdateReport {
     std::uint64_t staleness =
         0; ///< updates that were made between reading the parameters of this gradient and applying it
     std::uint64_t ahead =
-        0; ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
+        0;             ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
+    bool late = false; ///< this worker's gradient was dropped, since enough others had come before it (BackupWorkers)
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< of all ranks, repeated ones included
@@ -37,7 +38,7 @@ struct EpochReport {
     std::int64_t epoch = 0;
     double loss = 0;          ///< mean over the epoch's updates, each counting by its samples
     std::int64_t updates = 0; ///< committed
-    std::int64_t skipped = 0; ///< left out by the guard
+    std::int64_t skipped = 0; ///< left out by the guard, or dropped since they were late
     std::int64_t samples = 0;
 };
 
@@ -47,6 +48,7 @@ struct Staleness {
     double mean = 0;
     std::uint64_t most = 0;
     std::uint64_t most_ahead = 0; ///< clocks by which a worker was ahead of the slowest when it was answered
+    std::uint64_t late = 0;       ///< gradients that were dropped instead (BackupWorkers), and are not among these
 
     friend bool operator==(const Staleness&, const Staleness&) = default;
 };

@@ -291,6 +291,8 @@ private:
             policies_.update.check();
             const ServerSlices slices{policies_.update.servers};
             slices.check(Policies::Update::name, world_->size());
+            if constexpr (requires { policies_.update.backups; })
+                slices.check_backups(Policies::Update::name, policies_.update.backups, world_->size());
             return slices;
         } else {
             return policies_.sharding;
@@ -313,6 +315,7 @@ private:
         report.number = answer.number;
         report.staleness = answer.staleness;
         report.ahead = answer.ahead;
+        report.late = answer.late;
     }
 
     static constexpr bool on_grid = Policies::Summation::reproducible;

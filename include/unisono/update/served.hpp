@@ -11,6 +11,7 @@
 ///  - `servers`: how many ranks are servers. A world of one rank has none, and is what it is with Synchronous;
 ///  - `together()`: a server waits for a push of every worker, and makes one update of their weighted mean. Else each gradient is an
 ///    update by itself, made as it comes;
+///  - `backups`, if it has that: together, but so many of the workers that are still at work may miss it, and what they push then is dropped;
 ///  - `goes_on(clock, slowest)`: whether a worker whose clock is `clock` is answered, `slowest` being the least clock of the workers
 ///    that have not come to meet. Must hold for clock == slowest;
 ///  - if `compensates`: `compensate(gradients, scale, parameters, read)` makes of the mean gradient (gradients * scale), computed where

@@ -32,6 +32,7 @@
 /// | `Asynchronous`     | servers apply each worker's gradient as it comes, however stale                   |
 /// | `BoundedStaleness` | the same, and no worker gets more than so many updates ahead of the slowest       |
 /// | `DelayCompensated` | as `Asynchronous`, each gradient carried on to the parameters of now              |
+/// | `BackupWorkers`    | together, by servers, with the first gradients that come; those of the slowest few are dropped |
 /// | `Hogwild`     | workers update common parameters where they lie, in memory that they share             |
 
 #include "unisono/core/policy.hpp"
@@ -45,7 +46,7 @@ UNISONO_NAMESPACE_BEGIN
 /// What all ranks found about one update.
 enum class Verdict : std::uint8_t {
     commit,
-    skip,  ///< the guard says so, or a gradient that cannot be clipped
+    skip,  ///< the guard says so, or a gradient that cannot be clipped; of one gradient: it came too late
     empty, ///< no rank had data
 };
 

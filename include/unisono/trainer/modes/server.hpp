@@ -53,6 +53,7 @@ public:
             client.clock = 0;
             client.met = client.waits = client.gradient_comes = false;
             client.version = version();
+            client.round = round_;
             if constexpr (compensates) copy_parameters(client.read.data());
             listen(w);
         }
@@ -68,8 +69,10 @@ public:
                 ++client.clock;
                 client.waits = true;
                 if (!policy_.together()) take(client);
+                else if (client.round != round_) drop(w);
             }
-            if (!policy_.together() || (all_wait() && take_together())) answer();
+            if (policy_.together()) take_if_enough();
+            else answer();
         }
         for (Client& client : clients_) client.sent_head.wait(timeout), client.sent.wait(timeout);
     }
@@ -89,6 +92,7 @@ private:
         Memory<T> values = {};       ///< its gradient, then its parameters
         std::vector<T> read = {};    ///< the parameters that it has; to compensate
         std::uint64_t version = 0;   ///< of the parameters that it has
+        std::uint64_t round = 0;     ///< likewise; where pushes are taken together
         std::uint64_t clock = 0;     ///< its pushes since the ranks met
         bool met = false;            ///< it has come to meet
         bool waits = false;          ///< for an answer
@@ -127,57 +131,92 @@ private:
         client.answer.number = version();
     }
 
-    [[nodiscard]] bool all_wait() const {
-        return std::all_of(clients_.begin(), clients_.end(), [](const Client& one) { return one.met || one.waits; });
+    /// A push for which the others did not wait.
+    void drop(std::size_t w) {
+        Client& client = clients_[w];
+        client.answer = {.verdict = Verdict::skip,
+                         .number = version(),
+                         .staleness = version() - client.version,
+                         .late = client.push.kind == PushKind::gradient};
+        answer(w, slowest());
     }
-    /// All workers' pushes of one clock: one update, or none if a guard has left out one. False if nobody waits.
-    bool take_together() {
+
+    /// Those of all that are still at work are enough, but for the backups; and once only so many are left, theirs come too late.
+    ///
+    /// Servers that choose differently do not wait for each other: take the one whose last round is the oldest. Who does not wait there waits
+    /// at another, with parameters of after that; so its push was dropped here, and no more workers can have missed that round than there
+    /// are backups.
+    void take_if_enough() {
+        std::size_t at_work = 0, waiting = 0, backups = 0;
+        for (const Client& client : clients_) {
+            at_work += client.met ? 0 : 1;
+            waiting += client.waits ? 1 : 0;
+        }
+        if constexpr (requires { policy_.backups; }) backups = static_cast<std::size_t>(policy_.backups);
+        if (waiting == 0) return;
+        if (at_work <= backups) {
+            for (std::size_t w = 0; w < clients_.size(); ++w)
+                if (clients_[w].waits) drop(w);
+        } else if (waiting + backups >= at_work) {
+            take_together();
+            answer();
+        }
+    }
+    /// The pushes that wait: one update, or none if a guard has left out one. The rate is that of who has pushed most.
+    void take_together() {
         Client* first = nullptr;
+        const Client* ahead = nullptr;
         double divisor = 0;
-        bool left_out = false, any = false;
+        bool left_out = false;
         for (Client& client : clients_) {
             if (!client.waits) continue;
-            any = true;
             left_out = left_out || client.push.kind == PushKind::left_out;
             if (client.push.kind != PushKind::gradient) continue;
             divisor += client.push.divisor;
             if (first == nullptr) first = &client;
+            if (ahead == nullptr || client.clock > ahead->clock) ahead = &client;
         }
-        if (!any) return false;
         const Verdict verdict = left_out ? Verdict::skip : first == nullptr ? Verdict::empty : Verdict::commit;
         if (verdict == Verdict::commit) {
             const std::span<T> sum(first->values.data(), count_);
             for (Client* other = first + 1; other != clients_.data() + clients_.size(); ++other)
                 if (other->waits && other->push.kind == PushKind::gradient)
                     accumulate(sum, std::span<const T>(other->values.data(), count_));
+            first->push.rate = ahead->push.rate;
             update(*first, divisor);
         }
         for (Client& client : clients_)
             if (client.waits) client.answer = {.verdict = verdict, .number = version()};
-        return true;
+        ++round_;
     }
 
+    [[nodiscard]] std::uint64_t slowest() const {
+        std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+        for (const Client& client : clients_)
+            if (!client.met) least = std::min(least, client.clock);
+        return least;
+    }
     /// Answers the workers that may go on, in the order of ranks.
     void answer() {
-        std::uint64_t slowest = std::numeric_limits<std::uint64_t>::max();
-        for (const Client& client : clients_)
-            if (!client.met) slowest = std::min(slowest, client.clock);
-        for (std::size_t w = 0; w < clients_.size(); ++w) {
-            Client& client = clients_[w];
-            if (!client.waits || !policy_.goes_on(client.clock, slowest)) continue;
-            client.waits = false;
-            client.answer.ahead = client.clock - slowest;
-            client.answer_head = pack(client.answer);
-            client.sent_head = start_send(*lane_, client.answer_head, static_cast<int>(w), answer_tag);
-            client.version = version();
-            if (count_ != 0) {
-                copy_parameters(client.values.data());
-                if constexpr (compensates) std::copy_n(client.values.data(), count_, client.read.data());
-                client.sent = start_send(*lane_, std::span<const T>(client.values.data(), count_), static_cast<int>(w),
-                                         parameters_tag);
-            }
-            listen(w);
+        const std::uint64_t least = slowest();
+        for (std::size_t w = 0; w < clients_.size(); ++w)
+            if (clients_[w].waits && policy_.goes_on(clients_[w].clock, least)) answer(w, least);
+    }
+    void answer(std::size_t w, std::uint64_t slowest) {
+        Client& client = clients_[w];
+        client.waits = false;
+        client.answer.ahead = client.clock - slowest;
+        client.answer_head = pack(client.answer);
+        client.sent_head = start_send(*lane_, client.answer_head, static_cast<int>(w), answer_tag);
+        client.version = version();
+        client.round = round_;
+        if (count_ != 0) {
+            copy_parameters(client.values.data());
+            if constexpr (compensates) std::copy_n(client.values.data(), count_, client.read.data());
+            client.sent = start_send(*lane_, std::span<const T>(client.values.data(), count_), static_cast<int>(w),
+                                     parameters_tag);
         }
+        listen(w);
     }
 
     void copy_parameters(T* to) const {
@@ -223,7 +262,8 @@ private:
     World* lane_;
     Exchange* exchange_;
     Policy policy_;
-    std::size_t count_ = 0; ///< elements that this server owns
+    std::size_t count_ = 0;   ///< elements that this server owns
+    std::uint64_t round_ = 0; ///< pushes were taken together so many times
     std::vector<Client> clients_;
     std::vector<Operation> news_; ///< of each worker, what is awaited
 };

@@ -58,6 +58,12 @@ struct ServerSlices {
             refuse_input({update, ".servers is ", servers, " in a world of ", world, " ranks; expected at most ",
                           world - 1, ", so that one at least is a worker"});
     }
+    /// \throws error bad_input
+    void check_backups(std::string_view update, int backups, int world) const {
+        if (backups >= workers(world) && world != 1)
+            refuse_input({update, ".backups is ", backups, " of ", workers(world), " workers; expected at most ",
+                          workers(world) - 1, ", so that one at least is waited for"});
+    }
 };
 static_assert(sharding_policy<ServerSlices>);
 
@@ -142,13 +148,17 @@ public:
             exchange_->flat().visit_by_parameter(extent.slice, [&](const Stretch<T>& one) {
                 broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
             });
-        std::array<double, 2> sums = {static_cast<double>(mine_.gradients), staleness_sum_};
-        std::array<double, 2> most = {static_cast<double>(mine_.most), static_cast<double>(mine_.most_ahead)};
+        std::array<double, 3> sums = {static_cast<double>(mine_.gradients), staleness_sum_,
+                                      static_cast<double>(mine_.late)};
+        std::array<double, 3> most = {static_cast<double>(mine_.most), static_cast<double>(mine_.most_ahead),
+                                      static_cast<double>(serves() ? exchange_->applied() : 0)};
         all_reduce(*world_, sums);
         all_reduce(*world_, most, Max{});
         met_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
-                static_cast<std::uint64_t>(most[0]), static_cast<std::uint64_t>(most[1])};
+                static_cast<std::uint64_t>(most[0]), static_cast<std::uint64_t>(most[1]),
+                static_cast<std::uint64_t>(sums[2])};
         if (met_.gradients != 0) known_ = met_;
+        if (drops && !serves()) exchange_->restore_applied(static_cast<std::uint64_t>(most[2]));
         mine_ = {};
         staleness_sum_ = 0;
         clock_ = 0;
@@ -172,6 +182,8 @@ private:
         AnswerHead answer = {};
         Operation sent = {}, sent_values = {}, received = {}, received_values = {};
     };
+
+    static constexpr bool drops = requires { std::declval<const Policy&>().backups; };
 
     [[nodiscard]] bool alone() const { return world_->size() == 1; }
     [[nodiscard]] bool stops() const {
@@ -226,7 +238,9 @@ private:
             answer_.staleness = std::max(answer_.staleness, other.staleness);
             answer_.ahead = std::max(answer_.ahead, other.ahead);
         }
-        if (answer_.verdict == Verdict::commit) exchange_->restore_applied(exchange_->applied() + 1);
+        if constexpr (drops) exchange_->restore_applied(answer_.number); // the rate goes by the updates that were made
+        else if (answer_.verdict == Verdict::commit) exchange_->restore_applied(exchange_->applied() + 1);
+        if (answer_.late) ++mine_.late;
         mine_.most_ahead = std::max(mine_.most_ahead, answer_.ahead);
         if (kind != PushKind::gradient || answer_.verdict != Verdict::commit) return;
         ++mine_.gradients;

@@ -32,11 +32,12 @@ struct ServerAnswer {
     std::uint64_t number = 0;         ///< updates of this server so far, with that of the push
     std::uint64_t staleness = 0;      ///< of the push's gradient
     std::uint64_t ahead = 0;          ///< clocks by which the worker is ahead of the slowest now
+    bool late = false;                ///< the push was dropped
 };
 
 /// As they travel. Counts are below 2^53.
 using PushHead = std::array<double, 4>;
-using AnswerHead = std::array<double, 4>;
+using AnswerHead = std::array<double, 5>;
 
 inline constexpr int push_tag = 0, gradient_tag = 1, answer_tag = 2, parameters_tag = 3;
 
@@ -48,11 +49,11 @@ inline WorkerPush unpack_push(const PushHead& head) {
 }
 inline AnswerHead pack(const ServerAnswer& answer) {
     return {static_cast<double>(answer.verdict), static_cast<double>(answer.number),
-            static_cast<double>(answer.staleness), static_cast<double>(answer.ahead)};
+            static_cast<double>(answer.staleness), static_cast<double>(answer.ahead), answer.late ? 1.0 : 0.0};
 }
 inline ServerAnswer unpack(const AnswerHead& head) {
     return {static_cast<Verdict>(head[0]), static_cast<std::uint64_t>(head[1]), static_cast<std::uint64_t>(head[2]),
-            static_cast<std::uint64_t>(head[3])};
+            static_cast<std::uint64_t>(head[3]), head[4] != 0};
 }
 
 } // namespace detail
