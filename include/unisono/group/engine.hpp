@@ -349,7 +349,7 @@ private:
         } else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine) {
             receive_step(transport_, operation, lane, token_of(index, slot, lane.cursor));
         } else if (step.kind == StepKind::copy) {
-            copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
+            own_.copy_own(transport_, operation, lane);
         } else if (step.kind == StepKind::combine_ranks) {
             combine_ranks(operation, lane, lane.cursor, room_);
         } else if constexpr (Transport::maps_peers) {
@@ -365,9 +365,8 @@ private:
     }
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
-        OperationState& operation = operations_[operation_of(token)];
         // Not aborted here: that waits for ranks that touch foreign memory, and this one may be doing so now.
-        moved_ |= take_message(operation, operation.slots[slot_of(token)], step_of(token), envelope, data, blamed_);
+        moved_ |= take_message(transport_, own_, operations_[operation_of(token)], token, envelope, data, blamed_);
     }
 
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?

@@ -56,16 +56,19 @@ template <class Transport>
     if constexpr (requires { Transport::lands_from; }) { // what is not combined needs no staging
         const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
         const bool lands = step.kind == schedule::StepKind::receive;
-        if (bytes >= Transport::lands_from)
+        if (bytes >= Transport::lands_from || (operation.direct && bytes != 0))
             return transport.post_receive_at(peer, {tag_of(operation, lane, step), operation.signature, bytes}, token,
                                              lands ? operation.target_of(lane, lane.cursor) : nullptr);
     }
     transport.post_receive(peer, tag_of(operation, lane, step), token);
 }
 
-/// A message for the lane's step number `cursor`; false, and why in `blamed`, where it is not what is expected.
-[[gnu::always_inline]] inline bool take_message(OperationState& operation, LaneState& lane, std::uint32_t cursor,
+/// A message for the token's step; false, and why in `blamed`, where it is not what is expected.
+template <class Transport, class Own>
+[[gnu::always_inline]] inline bool take_message(Transport& transport, Own& own, OperationState& operation, Token token,
                                                 const Envelope& envelope, const std::byte* data, Fault& blamed) {
+    LaneState& lane = operation.slots[slot_of(token)];
+    const std::uint32_t cursor = step_of(token);
     const schedule::Step& step = lane.steps[cursor];
     const std::size_t expected = lane.extents[cursor].target_count * operation.request.element_bytes;
     if (!(envelope.signature == operation.signature)) {
@@ -79,7 +82,7 @@ template <class Transport>
     }
     operation.group->traffic.bytes_received += expected;
     if (step.kind == schedule::StepKind::receive_combine) combine(operation, lane, cursor, data);
-    else copy(operation, lane, cursor, data);
+    else own.take(transport, operation, lane, cursor, data);
     --lane.outstanding;
     return true;
 }

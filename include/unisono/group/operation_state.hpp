@@ -141,6 +141,7 @@ struct OperationState {
     bool point_to_point = false;
     bool crowded = false; ///< by the board's crowded line
     Images images;
+    bool direct = false;   ///< from memory of a device and to it, without images: see staged_lanes.hpp
     bool straight = false; ///< over mapped memory in one lane with all steps at hand: run from the first to the last
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
@@ -196,7 +197,7 @@ struct OperationState {
             }
         } else if (blocks.where == schedule::Buffer::posted) {
             found.begin = cut.extent(lane.lane, lane.split, blocks.first - blocks.ahead, blocks.ahead).count;
-        } else if (request.stream.through_host) {
+        } else if (request.stream.through_host && !direct) {
             found.begin = found.count == 0 ? 0 : image_begin(lane, blocks, found.begin); // there may be no image
         } else if (holds_one_block(blocks.where)) {
             found.begin -= cut.block_begin(blocks.first);

@@ -10,6 +10,7 @@
 ///   (group/stream_runs.hpp).
 
 #include "unisono/group/lanes.hpp"
+#include "unisono/group/local_steps.hpp"
 #include "unisono/group/operation_state.hpp"
 
 #include <concepts>
@@ -83,6 +84,17 @@ public:
     template <class Transport>
     static void finish(Transport&, OperationState& operation, LaneState& lane) {
         finish_round(operation, lane);
+    }
+    /// The lane's step that is a copy.
+    template <class Transport>
+    [[gnu::always_inline]] static void copy_own(Transport&, OperationState& operation, LaneState& lane) {
+        copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
+    }
+    /// A message for the lane's step number `cursor` that is not combined.
+    template <class Transport>
+    [[gnu::always_inline]] static void take(Transport&, OperationState& operation, LaneState& lane,
+                                            std::uint32_t cursor, const std::byte* from) {
+        copy(operation, lane, cursor, from);
     }
 };
 

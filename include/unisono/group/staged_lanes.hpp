@@ -5,6 +5,11 @@
 /// images of a few lanes. While lane k is on the network, lane k + 1 comes from the device and lane k - 1 goes back. So all that the
 /// executor promises of the host's memory holds: any schedule, any operation, signatures, deadlines, blame, and the bits.
 ///
+/// Where the network reads and writes memory of the device by itself, what is large and not combined goes directly: the same lanes and
+/// messages, without images. A message leaves, or may come, once all is carried out that was on `stream()` when the operation began;
+/// what follows the operation on a stream comes after all arrivals. Ranks need not agree on it, as to the others the messages are the
+/// same. What comes from memory of the host in the wire's own buffers goes on by pinned memory.
+///
 /// What a transport `through_host` is asked, beside what stream_call.hpp says of streams:
 /// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and used again;
 /// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device, each kind in its own order;
@@ -12,6 +17,8 @@
 /// - `order_puts()`: puts from now on come after all that was fetched, and enqueued on `stream()`, by now;
 /// - `take_awaited()`, of the streams that the program gave to `wait_for` since the last time; `reached(awaited)`: what was on them is done;
 /// - `follow_puts(stream)`: what comes on that stream from now on comes after all puts so far;
+/// - `goes_directly()`, `direct_from`, `reach(data, bytes)`: see below; `move(to, from, bytes)` enqueues a copy within the device among
+///   the puts, and `see_arrivals()` makes streams see what the network has written by itself;
 /// - `note(fault)`: what could not be had; it becomes the world's fault with the next `progress`, as does what CUDA says of copies.
 
 #include "unisono/core/error.hpp"
@@ -23,6 +30,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -30,12 +39,13 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 template <through_host_transport Transport>
-class OwnRuns<Transport> {
+class OwnRuns<Transport> : public WholeLanes {
 public:
     /// The operation has been cut. It begins to copy when those before it have fetched all of theirs: so streams that it waits for hold
     /// up nobody else, and no more pinned memory is used than the lanes of two operations need.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
+        operation.direct = false;
         if (!request.stream.through_host) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
@@ -52,9 +62,33 @@ public:
         run.lanes = operation.lanes;
         run.awaited = transport.take_awaited();
         operation.images = images_of(operation, group);
-        request.input = nullptr;
-        request.output = nullptr;
+        operation.direct = reach(transport, operation, run);
+        for (LaneState& lane : operation.slots)
+            lane.cut_for = LaneState::no_lane; // it may have gone the other way before
+        if (!operation.direct) {
+            request.input = nullptr;
+            request.output = nullptr;
+        }
         waiting_.push_back(operation.number);
+    }
+
+    void copy_own(Transport& transport, OperationState& operation, LaneState& lane) {
+        if (!operation.direct) WholeLanes::copy_own(transport, operation, lane); // else done as the round began
+    }
+    void take(Transport& transport, OperationState& operation, LaneState& lane, std::uint32_t cursor,
+              const std::byte* from) {
+        if (!operation.direct) return WholeLanes::take(transport, operation, lane, cursor, from);
+        const std::size_t bytes = lane.extents[cursor].target_count * operation.request.element_bytes;
+        std::byte* const to = operation.target_of(lane, cursor);
+        if (bytes == 0 || to == from) return;
+        Piece& piece = runs_[operation.number].pieces[slot_of_lane(operation, lane)];
+        try {
+            piece.bounces.push_back(transport.take_block(bytes));
+        } catch (const error& refused) {
+            return transport.note(refused.why());
+        }
+        std::memcpy(piece.bounces.back().pinned, from, bytes);
+        transport.put(to, piece.bounces.back().pinned, bytes);
     }
 
     [[nodiscard]] bool is_here(Transport& transport, OperationState& operation, LaneState& lane) {
@@ -65,16 +99,19 @@ public:
         case Stage::waits:
             if (!may_begin(transport, operation, run)) return false;
             fetch(transport, operation, run, lane, piece);
-            return piece.stage == Stage::here;
+            return piece.stage == Stage::here && is_here(transport, operation, lane);
         case Stage::comes:
             if (!transport.passed(piece.mark)) return false;
             weigh(operation, lane, operation.request.stream.weigh, operation.request.stream.weight);
             piece.stage = Stage::here;
-            return true;
-        case Stage::here: return true;
+            return is_here(transport, operation, lane);
+        case Stage::here: return !operation.direct || may_send(transport, operation, lane, piece);
         case Stage::goes: break;
         }
         if (piece.marked && !transport.passed(piece.mark)) return false;
+        give_bounces(transport, piece);
+        piece.marked = false;
+        piece.round_begun = 0;
         piece.stage = Stage::waits;
         ++operation.lanes_done;
         lane.active = false;
@@ -89,9 +126,14 @@ public:
         Run& run = runs_[operation.number];
         Piece& piece = run.pieces[slot_of_lane(operation, lane)];
         piece.stage = Stage::goes;
-        piece.marked = run.to.bytes != 0;
+        piece.marked = operation.direct ? !piece.bounces.empty() : run.to.bytes != 0;
+        if (operation.direct && run.to.bytes != 0) transport.see_arrivals();
         ++run.gone;
         if (!piece.marked) return;
+        if (operation.direct) {
+            piece.mark = transport.mark(false);
+            return;
+        }
         weigh(operation, lane, operation.request.stream.divide, operation.request.stream.divisor);
         for_each_piece(operation, lane, schedule::Buffer::output,
                        [&](std::size_t image, std::size_t at, std::size_t n) {
@@ -106,6 +148,7 @@ public:
         if (!operation.request.stream.through_host) return;
         Run& run = runs_[operation.number];
         for (const auto& block : run.blocks) transport.give_block(block);
+        for (Piece& piece : run.pieces) give_bounces(transport, piece);
         run = {};
         for (std::size_t i = 0; i < waiting_.size(); ++i) {
             if (waiting_[i] != operation.number) continue;
@@ -134,6 +177,9 @@ private:
         Stage stage = Stage::waits;
         bool marked = false;
         std::uint32_t mark = 0;
+        std::uint32_t round_begun =
+            0;               ///< one more than the last one whose copies are carried out; where it goes directly
+        List<Block> bounces; ///< pinned memory of what came in the wire's
     };
     /// Memory of the device.
     template <class Byte>
@@ -152,6 +198,8 @@ private:
         bool fetches_output = false; ///< at the root of a broadcast
         bool in_place = false;       ///< one image for both
         bool begun = false;
+        bool direct = false;
+        std::shared_ptr<void> reached[2]; ///< by the network, if direct
         std::uint32_t lanes = 0;
         std::uint32_t fetched = 0; ///< of them
         std::uint32_t gone = 0;    ///< of them: their copies back are enqueued
@@ -186,8 +234,14 @@ private:
             const Run& before = runs_[number];
             if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
                 return false;
+            if (before.direct && run.to.meets(before.from)) return false; // it is read until the end
         }
         if (!transport.reached(run.awaited)) return false;
+        if (operation.direct) {
+            run.begun = true;
+            run.fetched = run.lanes; // it holds up nobody
+            return true;
+        }
         const std::size_t slots = std::size_t{operation.slots_used} * operation.request.element_bytes;
         try {
             if (run.in_place || run.to.bytes != 0)
@@ -205,7 +259,60 @@ private:
         return true;
     }
 
+    /// Whether it goes directly: what is not combined, needs no scratch, is large, and is reached by the network.
+    static bool reach(Transport& transport, const OperationState& operation, Run& run) {
+        const Plan& plan = *operation.request.plan;
+        const Collective what = plan.collective();
+        const bool moves = what == Collective::broadcast || what == Collective::all_gather ||
+                           what == Collective::gather || what == Collective::scatter || what == Collective::all_to_all;
+        if (!moves || plan.scratch_slots() != 0 || !transport.goes_directly() ||
+            std::max(run.from.bytes, run.to.bytes) < Transport::direct_from)
+            return false;
+        try {
+            if (run.from.bytes != 0) run.reached[0] = transport.reach(run.from.data, run.from.bytes);
+            if (run.to.bytes != 0) run.reached[1] = transport.reach(run.to.data, run.to.bytes);
+        } catch (const error&) { // the network has room for no more: then by way of the host
+            run.reached[0] = nullptr;
+            return false;
+        }
+        run.direct = true;
+        return true;
+    }
+
+    /// Copies of the round, and what came in the round before and was put, are carried out before any of it is sent.
+    static bool may_send(Transport& transport, OperationState& operation, LaneState& lane, Piece& piece) {
+        if (piece.round_begun == lane.round + 1) return true;
+        if (!piece.marked) {
+            bool enqueued = !piece.bounces.empty();
+            for (std::uint32_t step = 0; step < lane.steps.size(); ++step) {
+                const std::size_t bytes = lane.extents[step].target_count * operation.request.element_bytes;
+                if (lane.steps[step].kind != schedule::StepKind::copy || bytes == 0) continue;
+                const std::byte* const from = operation.source_of(lane, step);
+                std::byte* const to = operation.target_of(lane, step);
+                if (to == from) continue;
+                transport.move(to, from, bytes);
+                enqueued = true;
+            }
+            if (enqueued) piece.mark = transport.mark(false);
+            piece.marked = enqueued;
+        }
+        if (piece.marked && !transport.passed(piece.mark)) return false;
+        piece.marked = false;
+        piece.round_begun = lane.round + 1;
+        give_bounces(transport, piece);
+        return true;
+    }
+    static void give_bounces(Transport& transport, Piece& piece) {
+        for (const Block& block : piece.bounces) transport.give_block(block);
+        piece.bounces = {};
+    }
+
     void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
+        if (operation.direct) { // behind what others have enqueued
+            piece.mark = transport.mark(true);
+            piece.stage = Stage::comes;
+            return;
+        }
         ++run.fetched;
         piece.stage = Stage::here;
         if (run.from.bytes == 0) return;

@@ -11,6 +11,7 @@
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/cuda/copies.hpp"
+#include "unisono/transport/cuda/direct.hpp"
 #include "unisono/transport/cuda/options.hpp"
 #include "unisono/transport/cuda/places.hpp"
 #include "unisono/transport/memory/channel.hpp"
@@ -21,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -44,7 +46,7 @@ public:
     template <class World>
         requires std::constructible_from<Network, const std::shared_ptr<World>&, int>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
-        : Cuda(begin(place_of_thread(rank, options)), options.begin(shared, rank), options) {}
+        : Cuda(shared, rank, options.with(Environment::of_process()), place_of_thread(rank, options)) {}
     /// A rank of `network`, on that device of this process. Errors: refused, bad_input.
     Cuda(Network network, int device, const Options& options = {}) : Cuda(begin(device), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
@@ -115,6 +117,24 @@ public:
     [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
     void note(const Fault& fault) { copies_->note(fault); }
 
+    // --- straight from and to the device: see group/staged_lanes.hpp --------------------------------------------------------
+
+    /// Whether large data that are not combined go that way: CudaOptions::transfers.
+    [[nodiscard]] bool goes_directly() const {
+        if constexpr (reaches_devices) return this->moves_device_memory();
+        else return false;
+    }
+    /// Collectives of which a rank has fewer bytes go through the host. Chosen, not measured: below it a copy each way costs about
+    /// what it costs to register memory with a network.
+    static constexpr std::size_t direct_from = 65536;
+    /// Nothing where it cannot be had.
+    [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
+        if constexpr (reaches_devices) return Network::reach_device_memory(data, bytes);
+        else return nullptr;
+    }
+    void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
+    void see_arrivals() { copies_->see_arrivals(); }
+
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
     /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda/join.hpp.
     template <control_plane Control>
@@ -123,9 +143,19 @@ public:
 private:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
 
+    /// Networks that can be made to move a device's memory.
+    static constexpr bool reaches_devices =
+        requires(Network& network, const std::byte* data) { network.reach_device_memory(data, std::size_t{}); };
+
+    template <class World>
+    Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
+        : Cuda(begin(place), detail::WithDeviceMemory(options, place).options.begin(shared, rank), options) {}
     Cuda(std::unique_ptr<detail::CudaCopies> copies, Network network, const Options& options)
         : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
-          crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {}
+          crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
+        const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
+        if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
+    }
 
     static int place_of_thread(int rank, const Options& options) {
         const detail::CudaCard card = detail::cuda_card(0, options.device);
@@ -137,6 +167,14 @@ private:
         return std::make_unique<detail::CudaCopies>(device);
     }
 
+    [[noreturn, gnu::cold]] void refuse_transfers() const {
+        std::string why;
+        if constexpr (reaches_devices) why = this->device_memory_problem();
+        else why = concat({"over ", std::string(Network::name), " only memory of the host is moved"});
+        throw error(ErrorCode::refused,
+                    concat({"transfers straight from memory of devices are asked for, but rank ", this->rank(),
+                            " cannot: ", why.empty() ? "its network was made without" : why}));
+    }
     [[gnu::cold]] void report_failure() {
         Fault fault = copies_->failure();
         fault.rank = this->rank();

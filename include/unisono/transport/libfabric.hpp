@@ -52,8 +52,16 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
         return wire().register_once(std::move(memory), bytes);
     }
-    /// How often memory was registered with libfabric so far: 0 where the provider does not want that.
+    /// How often memory was registered with libfabric so far: 0 where the provider does not want that, but for a device's.
     [[nodiscard]] std::uint64_t registrations() const { return wire().registrations(); }
+    /// Whether messages may leave from memory of the rank's device, and come to it: where Cuda<Libfabric> has asked for that, the
+    /// provider can do it, and as far as ranks could agree (in `join`) all can.
+    [[nodiscard]] bool moves_device_memory() const { return wire().moves_device_memory(); }
+    [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory_problem(); }
+    /// Messages may use this memory of the device as long as what is returned. Errors: refused.
+    [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
+        return wire().reach_device_memory(data, bytes);
+    }
     /// How others reach this rank: opaque bytes of the provider's.
     [[nodiscard]] const std::vector<std::byte>& address() const { return wire().address(); }
     /// Peers that this rank has exchanged anything with: so many have room in the provider.

@@ -79,6 +79,27 @@ public:
     void put(std::byte* to, const std::byte* from, std::size_t bytes) {
         expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, back_.get()), "cudaMemcpyAsync");
     }
+    /// Within the device, in the order of `put`.
+    void move(std::byte* to, const std::byte* from, std::size_t bytes) {
+        expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, back_.get()), "cudaMemcpyAsync");
+    }
+    /// What others wrote to the device's memory by themselves is seen by what comes on its streams from now on.
+    void see_arrivals() {
+#if defined(CUDART_VERSION) && CUDART_VERSION >= 11030
+        const CudaDeviceGuard here(ordinal_);
+        int ordered = 0;
+        int offered = 0;
+        expect(cudaDeviceGetAttribute(&ordered, cudaDevAttrGPUDirectRDMAWritesOrdering, ordinal_),
+               "cudaDeviceGetAttribute");
+        expect(cudaDeviceGetAttribute(&offered, cudaDevAttrGPUDirectRDMAFlushWritesOptions, ordinal_),
+               "cudaDeviceGetAttribute");
+        if (ordered >= cudaGPUDirectRDMAWritesOrderingOwner || (offered & cudaFlushGPUDirectRDMAWritesOptionHost) == 0)
+            return;
+        expect(cudaDeviceFlushGPUDirectRDMAWrites(cudaFlushGPUDirectRDMAWritesTargetCurrentDevice,
+                                                  cudaFlushGPUDirectRDMAWritesToOwner),
+               "cudaDeviceFlushGPUDirectRDMAWrites");
+#endif
+    }
     /// All that was fetched (`outward`), or put, by now.
     [[nodiscard]] std::uint32_t mark(bool outward) {
         ++marks_;

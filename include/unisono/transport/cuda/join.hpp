@@ -17,7 +17,7 @@ template <transport Network>
 template <control_plane Control>
 Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const Options& options) {
     const auto rank = static_cast<std::size_t>(control.rank());
-    static_cast<void>(options.with(Environment::of_process())); // what is wrong with them is said before all else
+    const Options told = options.with(Environment::of_process()); // what is wrong with them is said before all else
     const Blob mine = detail::blob_of(detail::cuda_card(detail::host_number(), options.device));
     const std::vector<Blob> blobs = control.all_gather(std::span<const std::byte>(mine), deadline);
     std::vector<detail::CudaCard> cards(blobs.size());
@@ -27,8 +27,9 @@ Cuda<Network> Cuda<Network>::join(Control control, nanoseconds deadline, const O
     }
     const int place = detail::place_of(cards, rank);
     auto network = [&] {
+        const detail::WithDeviceMemory wish(told, place);
         if constexpr (requires { typename Network::Options; })
-            return Network::join(std::move(control), deadline, options.network);
+            return Network::join(std::move(control), deadline, wish.options.network);
         else return Network::join(std::move(control), deadline, options.network.arena_bytes);
     }();
     return {begin(place), std::move(network), options};

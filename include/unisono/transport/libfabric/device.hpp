@@ -8,63 +8,25 @@
 /// Asked for: reliable datagrams, tagged messages, order of sends, progress by whoever polls (no thread of the library's). All
 /// modes of memory registration are offered, and what comes back is honoured: FI_MR_LOCAL makes `register_memory` do something.
 /// Tried with net, tcp;ofi_rxm and shm; verbs and efa by this negotiation alone, as they need their hardware.
+///
+/// Memory of a device is asked for in a second step, of the provider and domain that were found without it, so that the wish changes
+/// nothing else: FI_HMEM, and then whether some of that memory can be registered. Where not, all goes on without it.
 
+#include "unisono/transport/libfabric/choice.hpp"
 #include "unisono/transport/libfabric/options.hpp"
 
 #include <cstddef>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <sys/uio.h>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#pragma push_macro("count_of") // libfabric's headers define both, for everybody
-#pragma push_macro("container_of")
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_tagged.h>
-#pragma pop_macro("container_of")
-#pragma pop_macro("count_of")
-
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-struct FabricCloser {
-    void operator()(fi_info* info) const noexcept { fi_freeinfo(info); }
-    template <class Object>
-    void operator()(Object* object) const noexcept {
-        fi_close(&object->fid);
-    }
-};
-template <class Object>
-using FabricHandle = std::unique_ptr<Object, FabricCloser>;
-
-/// What an operation of libfabric needs to lie somewhere until it is complete: the base of what has begun it.
-struct FabricOperation {
-    enum class Kind : std::uint8_t { room, outgoing, sending, landing };
-
-    explicit FabricOperation(Kind what) : kind(what) {}
-    fi_context2 context{};
-    Kind kind;
-};
-
-/// What lives as long as memory is registered with it.
-struct FabricDomain {
-    FabricHandle<fi_info> info;
-    FabricHandle<fid_fabric> fabric; // what stands below is closed before
-    FabricHandle<fid_domain> domain;
-};
-
-/// Memory that libfabric may read and write; empty where it need not be told.
-struct FabricRegion {
-    std::shared_ptr<FabricDomain> domain = nullptr;
-    FabricHandle<fid_mr> handle = nullptr;
-};
 
 class FabricDevice {
 public:
@@ -73,18 +35,21 @@ public:
     /// Errors: refused, with provider, interface and ports.
     FabricDevice(const LibfabricOptions& options, bool other_hosts, int start = 0) : options_(options) {
         choose(other_hosts);
-        const PortRange& ports = options_.port_range;
-        const bool ranged = ports.first != 0 && has_port();
-        const int count = ranged ? ports.last - ports.first + 1 : 1;
-        for (int i = 0;; ++i) {
-            if (ranged) set_port(ports.first + (start + i) % count);
-            const char* what = "";
-            const int failed = open(what);
-            if (failed == 0) break;
-            close();
-            if (i + 1 < count && failed == -FI_EADDRINUSE) continue;
-            refuse(concat({what, ": ", error_text(failed)}));
+        find_device_memory();
+        try {
+            open_somewhere(start);
+            try_device_memory();
+        } catch (const error& failed) {
+            if (plain_ == nullptr) throw;
+            problem_ = failed.why().message;
         }
+        if (!problem_.empty() && plain_ != nullptr) {
+            close();
+            domain_ = std::make_shared<FabricDomain>();
+            domain_->info = std::move(plain_);
+            open_somewhere(start);
+        }
+        plain_.reset();
     }
 
     [[nodiscard]] const std::string& provider() const { return provider_; }
@@ -182,15 +147,32 @@ public:
     [[nodiscard]] FabricRegion register_memory(const void* data, std::size_t bytes) {
         if (!wants_registration() || bytes == 0) return {};
         fid_mr* made = nullptr;
-        int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
-        FabricRegion region{domain_, FabricHandle<fid_mr>(made)};
-        if (failed == 0 && (info().domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
-            failed = fi_mr_bind(made, &endpoint_->fid, 0);
-            if (failed == 0) failed = fi_mr_enable(made);
-        }
-        if (failed != 0) refuse(concat({"fi_mr_reg of ", bytes, " bytes: ", error_text(failed)}));
-        return region;
+        const int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
+        return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_reg", bytes);
     }
+    /// Memory of the device that is wished for, as long as what is returned; likewise only where messages may use it. Errors: refused.
+    [[nodiscard]] FabricRegion register_device_memory(const std::byte* data, std::size_t bytes) {
+        const iovec range{seen(data), bytes};
+        fi_mr_attr asked{};
+        asked.mr_iov = &range;
+        asked.iov_count = 1;
+        asked.access = FI_SEND | FI_RECV;
+        asked.requested_key = next_key_++;
+        asked.iface = wish().of_host ? FI_HMEM_SYSTEM : FI_HMEM_CUDA;
+        if (!wish().of_host) asked.device.cuda = wish().device;
+        fid_mr* made = nullptr;
+        const int failed = fi_mr_regattr(domain(), &asked, 0, &made);
+        return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_regattr", bytes);
+    }
+    /// Where libfabric finds memory of the device.
+    [[nodiscard]] std::byte* seen(const std::byte* data) const {
+        return wish().seen == nullptr ? const_cast<std::byte*>(data) : wish().seen(data);
+    }
+    /// Whether messages may leave from memory of the device, and come to it.
+    [[nodiscard]] bool moves_device_memory() const { return is_open() && wish().probe != nullptr && problem_.empty(); }
+    /// Why not, where it was wished for; empty: they may.
+    [[nodiscard]] const std::string& device_memory_problem() const { return problem_; }
+    void give_up_device_memory(const std::string& why) { problem_ = why; }
     /// How often that was done.
     [[nodiscard]] std::uint64_t registrations() const { return next_key_ - 1; }
     /// Whether a peer reads this rank's memory by itself, at a moment of its own (shm does, by the kernel).
@@ -204,10 +186,7 @@ public:
         av_.reset();
     }
 
-    [[nodiscard]] static std::string error_text(ssize_t failed) {
-        const int code = static_cast<int>(failed < 0 ? -failed : failed);
-        return concat({fi_strerror(code), " (", code, ")"});
-    }
+    [[nodiscard]] static std::string error_text(ssize_t failed) { return fabric_error_text(failed); }
     [[noreturn, gnu::cold]] void refuse(const std::string& why) const {
         throw error(
             ErrorCode::refused,
@@ -227,7 +206,65 @@ private:
     [[nodiscard]] fid_domain* domain() const { return domain_->domain.get(); }
     static void* descriptor(fid_mr* region) { return region == nullptr ? nullptr : fi_mr_desc(region); }
 
-    /// The best of what there is, in `info_`.
+    [[nodiscard]] const DeviceMemoryWish& wish() const { return options_.device_memory; }
+
+    /// A region that was made, or could not be.
+    [[nodiscard]] FabricRegion bound(FabricRegion region, int failed, const char* call, std::size_t bytes) const {
+        if (failed == 0 && (info().domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
+            failed = fi_mr_bind(region.handle.get(), &endpoint_->fid, 0);
+            if (failed == 0) failed = fi_mr_enable(region.handle.get());
+        }
+        if (failed != 0) refuse(concat({call, " of ", bytes, " bytes: ", error_text(failed)}));
+        return region;
+    }
+
+    /// What is chosen, once more with FI_HMEM, which is for memory that is not the host's.
+    void find_device_memory() {
+        if (wish().probe == nullptr) return;
+        if (peers_read()) {
+            problem_ = concat({"ranks over ", provider_, " read what others send by themselves, from copies"});
+            return;
+        }
+        if (wish().of_host) return;
+        const char* const name = info().domain_attr->name;
+        fi_info* list = nullptr;
+        const int failed = ask(node_, name == nullptr ? "" : name, list, true);
+        const FabricHandle<fi_info> all(list);
+        for (const fi_info* one = list; one != nullptr; one = one->next) {
+            const char* const other = one->domain_attr->name;
+            if (provider_ != one->fabric_attr->prov_name || (name != nullptr && other == nullptr)) continue;
+            if (name != nullptr && std::string_view(name) != other) continue; // socket providers ignore the wish
+            plain_ = std::move(domain_->info);
+            domain_->info.reset(fi_dupinfo(one));
+            return;
+        }
+        problem_ = concat({"no FI_HMEM there: ", failed != 0 ? error_text(failed) : "of other domains alone"});
+    }
+    void try_device_memory() {
+        if (wish().probe == nullptr || !problem_.empty()) return;
+        try {
+            static_cast<void>(register_device_memory(wish().probe, wish().probe_bytes));
+        } catch (const error& failed) {
+            problem_ = failed.why().message;
+        }
+    }
+
+    void open_somewhere(int start) {
+        const PortRange& ports = options_.port_range;
+        const bool ranged = ports.first != 0 && has_port();
+        const int count = ranged ? ports.last - ports.first + 1 : 1;
+        for (int i = 0;; ++i) {
+            if (ranged) set_port(ports.first + (start + i) % count);
+            const char* what = "";
+            const int failed = open(what);
+            if (failed == 0) break;
+            close();
+            if (i + 1 < count && failed == -FI_EADDRINUSE) continue;
+            refuse(concat({what, ": ", error_text(failed)}));
+        }
+    }
+
+    /// The best of what there is.
     void choose(bool other_hosts) {
         provider_ = options_.provider;
         interface_ = options_.interface;
@@ -248,6 +285,7 @@ private:
         int failed = ask(address, by_domain ? interface_ : "", list);
         if (failed != 0 && interface_.empty() && !address.empty()) { // the provider has no loopback
             found = {};
+            address.clear();
             failed = ask("", "", list);
         }
         const FabricHandle<fi_info> all(list);
@@ -260,21 +298,23 @@ private:
         if (best == nullptr)
             refuse(by_domain ? concat({missing, "; and the provider has no domain of that name"})
                              : concat({"no reliable datagrams with tags there: ", error_text(failed)}));
-        if (provider_.empty() && place(*best) < 0)
+        if (provider_.empty() && fabric_place(*best) < 0)
             refuse(concat({"none that is fit by itself; there is ", best->fabric_attr->prov_name}));
         provider_ = best->fabric_attr->prov_name;
         if (!found.name.empty()) interface_ = found.name;
         else if (interface_.empty() && best->domain_attr->name != nullptr) interface_ = best->domain_attr->name;
         domain_->info.reset(fi_dupinfo(best));
+        node_ = address;
     }
 
-    int ask(const std::string& node, const std::string& domain, fi_info*& list) const {
+    int ask(const std::string& node, const std::string& domain, fi_info*& list, bool device_memory = false) const {
         const FabricHandle<fi_info> hints(fi_allocinfo());
         if (hints == nullptr) return -FI_ENOMEM;
         hints->ep_attr->type = FI_EP_RDM;
-        hints->caps = FI_MSG | FI_TAGGED;
+        hints->caps = FI_MSG | FI_TAGGED | (device_memory ? FI_HMEM : 0);
         hints->mode = FI_CONTEXT | FI_CONTEXT2;
         hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+        if (device_memory) hints->domain_attr->mr_mode |= FI_MR_HMEM;
         hints->domain_attr->threading = FI_THREAD_SAFE;
         hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
         hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
@@ -286,30 +326,6 @@ private:
         const bool named = !node.empty();
         return fi_getinfo(version, named ? node.c_str() : nullptr, named ? "0" : nullptr, named ? FI_SOURCE : 0,
                           hints.get(), &list);
-    }
-
-    /// How much a provider is wanted that nobody named; -1: not at all (slow, or for one host alone).
-    static int place(const fi_info& info) {
-        constexpr std::string_view wanted[] = {"tcp;ofi_rxm", "tcp",           "net", "opx", "psm2",
-                                               "psm3",        "verbs;ofi_rxm", "cxi", "efa"};
-        for (int i = 0; i < static_cast<int>(std::size(wanted)); ++i) {
-            if (info.fabric_attr->prov_name == wanted[i]) return i;
-        }
-        return -1;
-    }
-    /// Of interfaces that nobody named: not the loopback, nor an address that is good on one link alone.
-    static int reach(const fi_info& info) {
-        if (info.src_addr == nullptr) return 1;
-        if (info.addr_format == FI_SOCKADDR_IN)
-            return ntohl(static_cast<const sockaddr_in*>(info.src_addr)->sin_addr.s_addr) >> 24 == 127 ? 0 : 3;
-        if (info.addr_format == FI_SOCKADDR_IN6) {
-            const in6_addr& address = static_cast<const sockaddr_in6*>(info.src_addr)->sin6_addr;
-            return IN6_IS_ADDR_LOOPBACK(&address) || IN6_IS_ADDR_LINKLOCAL(&address) ? 0 : 2;
-        }
-        return 1;
-    }
-    static bool is_better(const fi_info& one, const fi_info& than) {
-        return place(one) != place(than) ? place(one) > place(than) : reach(one) > reach(than);
     }
 
     [[nodiscard]] bool has_port() const {
@@ -368,7 +384,9 @@ private:
     }
 
     LibfabricOptions options_;
-    std::string provider_, interface_;
+    std::string provider_, interface_, node_;
+    std::string problem_;         ///< with memory of a device
+    FabricHandle<fi_info> plain_; ///< what is there without it, while it is tried
     std::shared_ptr<FabricDomain> domain_ = std::make_shared<FabricDomain>();
     FabricHandle<fid_av> av_; // what stands below is closed before
     FabricHandle<fid_cq> queue_;

@@ -3,6 +3,7 @@
 /// \file
 /// Which provider, interface and ports a world over libfabric uses: said by the program, else by the environment.
 
+#include "unisono/transport/network/device_memory.hpp"
 #include "unisono/transport/network/options.hpp"
 
 #include <cstddef>
@@ -24,6 +25,8 @@ struct LibfabricOptions {
     /// Messages up to this size are sent at once, into memory that their receiver keeps ready (16 times so much; above 64 KiB 4 times). 0: what was measured to
     /// be best for the provider. Where ranks differ, the smaller one holds.
     std::size_t eager_bytes = 0;
+    /// Of a device, to send from and receive into: set by Cuda<Libfabric> (CudaOptions::transfers).
+    detail::DeviceMemoryWish device_memory = {};
 
     friend bool operator==(const LibfabricOptions&, const LibfabricOptions&) = default;
 

@@ -8,6 +8,8 @@
 /// answers; then the bytes go from the sender's memory to the receiver's. So no message exceeds the receive posted for it. Which
 /// ones are large depends on the provider (`eager_bytes_of`).
 ///
+/// Memory of a device goes that way at any size, straight; what would come too early for its receive waits at its sender.
+///
 /// libfabric tells nothing about peers that are gone, and says "later" for ever: then the deadline of the caller and the control
 /// plane decide. What it refuses for now is tried again at the next poll; a peer that takes nothing holds up no other.
 
@@ -54,6 +56,7 @@ public:
         if (!device_.is_open()) return;
         if (!again_.empty()) retry();
         if (!queued_.empty()) send_queued(handler);
+        if (!waiting_.empty() && !leaving_) land_waiting(handler);
         for (int turns = 0; turns < 8; ++turns) {
             bool moved = false;
             const ssize_t failed = device_.poll([&](FabricOperation& operation, int why, std::size_t bytes) {
@@ -85,6 +88,7 @@ public:
         else device_.close();
         queued_.clear();
         again_.clear();
+        waiting_.clear();
     }
 
     /// Waits for what is on its way, and for an answer of each peer that was used, since what libfabric calls sent may still be
@@ -129,6 +133,16 @@ public:
                                                                  : ", from which nothing has come";
         return concat({device_.text_of(card.address), " (", device_.text(), ")", state, other.goodbye ? "" : other.why,
                        broken_.empty() ? "" : "; libfabric cannot go on: ", broken_});
+    }
+
+    /// The signature of a large message of a peer's operation that waits for its receive; nullptr if there is none.
+    [[nodiscard]] const Signature* waiting_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
+        for (const FabricFrame& frame : waiting_) {
+            const Tag& tag = frame.envelope.tag;
+            if (frame.from == peer && tag.context == context && tag.position >> 32 == sequence)
+                return &frame.envelope.signature;
+        }
+        return nullptr;
     }
 
 private:
@@ -178,6 +192,7 @@ private:
             --at(sending.peer).sendings;
             handler.sent(sending.token);
             sending.region = {};
+            sending.of_device.reset();
             sending.copy.reset();
             return sendings_.release(sending);
         }
@@ -187,6 +202,7 @@ private:
             if (why != 0) return lose(landing.peer, why);
             --at(landing.peer).landings;
             landing.region = {};
+            landing.of_device.reset();
             const std::uint32_t arrival = landing.arrival;
             landings_.release(landing);
             return handler.complete(arrival);
@@ -209,15 +225,10 @@ private:
             return;
         case FabricFrame::request: {
             if (leaving_) return; // nobody here wants it, and the goodbye says so
-            Landing& landing = landings_.take();
-            landing.peer = peer;
-            landing.sending = frame.number;
-            landing.bytes = frame.envelope.bytes;
-            landing.arrival = handler.begin(peer, frame.envelope, landing.bytes);
-            landing.memory = handler.memory(landing.arrival);
-            landing.region = device_.register_memory(landing.memory, landing.bytes);
-            ++other.landings;
-            return post(landing);
+            // What came into memory of the host now would not stay there; and what is sent from there may count on being taken.
+            if (frame.landing != 0 && device_.moves_device_memory() && !handler.expects(peer, frame.envelope.tag))
+                return waiting_.push_back(frame);
+            return land(frame, handler);
         }
         case FabricFrame::ready: {
             Sending* const sending = sendings_.find(frame.number);
@@ -230,6 +241,33 @@ private:
         }
     }
 
+    template <class Handler>
+    void land(const FabricFrame& frame, Handler& handler) {
+        Landing& landing = landings_.take();
+        landing.peer = frame.from;
+        landing.sending = frame.number;
+        landing.bytes = frame.envelope.bytes;
+        landing.arrival = handler.begin(frame.from, frame.envelope, landing.bytes);
+        landing.memory = handler.memory(landing.arrival);
+        if (!reached_.empty()) landing.of_device = device_memory_of(landing.memory, landing.bytes);
+        if (landing.of_device == nullptr) landing.region = device_.register_memory(landing.memory, landing.bytes);
+        ++at(frame.from).landings;
+        post(landing);
+    }
+    template <class Handler>
+    void land_waiting(Handler& handler) {
+        for (std::size_t i = 0; i < waiting_.size();) {
+            const FabricFrame frame = waiting_[i];
+            if (!handler.expects(frame.from, frame.envelope.tag)) {
+                ++i;
+                continue;
+            }
+            waiting_.erase(i);
+            land(frame, handler);
+        }
+    }
+
+    List<FabricFrame> waiting_; ///< large messages that nobody has asked for yet
     std::uint32_t pass_ = 0;
     bool leaving_ = false;
 };

@@ -16,8 +16,10 @@
 ///   whose `handler.memory(arrival)` has room for `room` bytes (the wire may want more than the message has, for padding), and stays
 ///   until `handler.complete(arrival)`, or until the wire is forgotten or destroyed;
 ///   `handler.awaits(peer)`: whether a receive is posted for it, so that the wire can look there first;
+///   `handler.expects(peer, tag)`: whether a receive is posted for this message, so that a wire can let it wait till then;
 ///   `handler.awaited_bytes(peer)`: a hint: how large the message is that the oldest of them expects; 0 where that is small or not known.
 ///   Handlers call nothing of the wire.
+/// - A wire that lets messages wait has `waiting_signature(peer, context, sequence)`: of one of them, as `early_signature` above it.
 /// - A wire with `lands_from` wants no more room than a message has, if that is so large and a multiple of 16: then it may be put where
 ///   the group wants it, instead of into staging memory.
 /// - `forget()`: after it the wire touches no memory that was given to it, and calls no handler.
@@ -41,6 +43,7 @@ struct AnyFrameHandler {
     std::byte* memory(std::uint32_t) { return nullptr; }
     void complete(std::uint32_t) {}
     [[nodiscard]] bool awaits(int) const { return false; }
+    [[nodiscard]] bool expects(int, const Tag&) const { return false; }
     [[nodiscard]] std::size_t awaited_bytes(int) const { return 0; }
 };
 

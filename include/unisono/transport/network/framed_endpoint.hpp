@@ -68,7 +68,7 @@ public:
         }
         from.posted.push_back({tag, token});
     }
-    /// Where the wire puts messages of this size where it is told: the one that is expected may be put to `target`, if there is one, and
+    /// Where the wire puts messages of this size where it is told (and smaller ones where a group asks for it): the one that is expected may be put to `target`, if there is one, and
     /// is reported from there then. Any other is reported as ever.
     static constexpr std::size_t lands_from = [] {
         if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
@@ -126,6 +126,10 @@ public:
     /// The signature of a message that came of a peer's operation and that nobody waits for; nullptr if there is none.
     [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
         const auto& known = boxes_[static_cast<std::size_t>(peer)];
+        if constexpr (requires { wire_.waiting_signature(peer, context, sequence); }) {
+            if (const Signature* const found = wire_.waiting_signature(peer, context, sequence); found != nullptr)
+                return found;
+        }
         if (known == nullptr) return nullptr;
         for (const std::uint32_t number : known->early) {
             const Envelope& envelope = arrivals_[number].envelope;
@@ -195,6 +199,14 @@ private:
             const auto& known = to.boxes_[static_cast<std::size_t>(peer)];
             return known != nullptr && !known->posted.empty();
         }
+        [[nodiscard]] bool expects(int peer, const Tag& tag) const {
+            if (!awaits(peer)) return false;
+            const List<Posted>& posted = to.boxes_[static_cast<std::size_t>(peer)]->posted;
+            for (std::size_t i = 0; i < posted.size(); ++i) {
+                if (posted[i].tag == tag) return true;
+            }
+            return false;
+        }
         [[nodiscard]] std::size_t awaited_bytes(int peer) const {
             return awaits(peer) ? to.boxes_[static_cast<std::size_t>(peer)]->posted[0].bytes : 0;
         }
@@ -226,7 +238,7 @@ private:
 
     /// Where a message goes that is exactly what a posted receive expects; nullptr: into staging memory.
     std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
-        if (envelope.bytes < lands_from || room != envelope.bytes) return nullptr;
+        if (room != envelope.bytes) return nullptr;
         const List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
             if (!(posted[i].tag == envelope.tag)) continue;

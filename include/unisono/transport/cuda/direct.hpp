@@ -1,0 +1,45 @@
+#pragma once
+
+/// \file
+/// How a network is asked to move memory of the device straight: with some of that memory, to try it.
+
+#include "unisono/transport/cuda/memory.hpp"
+#include "unisono/transport/cuda/options.hpp"
+#include "unisono/transport/network/device_memory.hpp"
+
+#include <cstddef>
+#include <memory>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Options of `Cuda<Network>` with the wish that they mean, for networks that know it, while the network is made. Without memory to try
+/// with there is no wish.
+template <class Network>
+struct WithDeviceMemory {
+    WithDeviceMemory(const CudaOptions<Network>& all, int device) : options(all) {
+        if constexpr (requires { options.network.device_memory; }) {
+            if (all.transfers == DeviceTransfers::staged) return;
+            try {
+                probe = allocate_device(device, probe_bytes);
+            } catch (const error&) { // the network says so to the other ranks
+                return;
+            }
+            options.network.device_memory = {.probe = probe.get(),
+                                             .probe_bytes = probe_bytes,
+                                             .device = device,
+                                             .required = all.transfers == DeviceTransfers::direct,
+                                             .of_host = SightOfDevice<cudaStream_t>::of_host,
+                                             .seen = SightOfDevice<cudaStream_t>::seen};
+        }
+    }
+
+    static constexpr std::size_t probe_bytes = 65536;
+    std::shared_ptr<std::byte> probe;
+    CudaOptions<Network> options;
+};
+template <class Network>
+WithDeviceMemory(const CudaOptions<Network>&, int) -> WithDeviceMemory<Network>;
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,58 @@
+#pragma once
+
+/// \file
+/// What libfabric opens, as owned things, and what its operations and registered memory need.
+
+#include "unisono/core/config.hpp"
+
+#include <cstdint>
+#include <memory>
+
+#pragma push_macro("count_of") // libfabric's headers define both, for everybody
+#pragma push_macro("container_of")
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#pragma pop_macro("container_of")
+#pragma pop_macro("count_of")
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+struct FabricCloser {
+    void operator()(fi_info* info) const noexcept { fi_freeinfo(info); }
+    template <class Object>
+    void operator()(Object* object) const noexcept {
+        fi_close(&object->fid);
+    }
+};
+template <class Object>
+using FabricHandle = std::unique_ptr<Object, FabricCloser>;
+
+/// What an operation of libfabric needs to lie somewhere until it is complete: the base of what has begun it.
+struct FabricOperation {
+    enum class Kind : std::uint8_t { room, outgoing, sending, landing };
+
+    explicit FabricOperation(Kind what) : kind(what) {}
+    fi_context2 context{};
+    Kind kind;
+};
+
+/// What lives as long as memory is registered with it.
+struct FabricDomain {
+    FabricHandle<fi_info> info;
+    FabricHandle<fid_fabric> fabric; // what stands below is closed before
+    FabricHandle<fid_domain> domain;
+};
+
+/// Memory that libfabric may read and write; empty where it need not be told.
+struct FabricRegion {
+    std::shared_ptr<FabricDomain> domain = nullptr;
+    FabricHandle<fid_mr> handle = nullptr;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
