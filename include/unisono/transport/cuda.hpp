@@ -154,6 +154,9 @@ private:
         : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
           crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
         const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
+        if constexpr (requires(const detail::DeviceMemoryWish& wish) { this->move_device_memory(wish); }) {
+            if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(device()));
+        }
         if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
     }
 

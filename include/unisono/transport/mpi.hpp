@@ -79,6 +79,19 @@ public:
     /// In it MPI's own collectives work without copies.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
 
+    // --- for memory of devices: see transport/cuda.hpp --------------------------------------------------------------------
+
+    /// Before the world does anything. `moves_device_memory` says whether messages may then leave from memory of a device and come to it:
+    /// that is asked of MPI, by each rank for itself. After a fault, what MPI has begun to receive and does not cancel within a second may
+    /// still be written.
+    void move_device_memory(const detail::DeviceMemoryWish& wish) { wire().device_memory().want(wish); }
+    [[nodiscard]] bool moves_device_memory() const { return wire().device_memory().is_on(); }
+    [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory().problem(); }
+    /// Messages may use this memory as long as what is returned.
+    [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
+        return wire().device_memory().reach(data, bytes);
+    }
+
     // --- for its own collectives ---------------------------------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }

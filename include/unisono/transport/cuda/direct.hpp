@@ -13,6 +13,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// For a network that is there already, and says by itself whether it can.
+inline DeviceMemoryWish wish_without_probe(int device) {
+    return {
+        .device = device, .of_host = SightOfDevice<cudaStream_t>::of_host, .seen = SightOfDevice<cudaStream_t>::seen};
+}
+
 /// Options of `Cuda<Network>` with the wish that they mean, for networks that know it, while the network is made. Without memory to try
 /// with there is no wish.
 template <class Network>

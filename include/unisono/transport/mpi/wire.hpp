@@ -5,11 +5,14 @@
 ///
 /// A frame up to `eager_bytes` is one message; of a larger one the header goes first and names a tag, with which the payload
 /// follows straight from and to memory that it stays in. Headers come into buffers posted beforehand, from any rank.
+///
+/// Memory of a device goes the latter way at any size; what would come before its receive waits at its sender.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/mpi/device_memory.hpp"
 #include "unisono/transport/mpi/overseer.hpp"
 #include "unisono/transport/mpi/own.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
@@ -64,7 +67,8 @@ public:
           overseer_(other.overseer_), more_ranks_than_cores_(other.more_ranks_than_cores_),
           peers_(std::move(other.peers_)), inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)),
           outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
-          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)), own_(std::move(other.own_)) {}
+          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)), own_(std::move(other.own_)),
+          device_(std::move(other.device_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
         if (communicator_ == MPI_COMM_NULL || is_finalized()) return;
@@ -74,14 +78,16 @@ public:
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
         Peer& to = peers_[static_cast<std::size_t>(peer)];
         to.used = true;
-        if (envelope.bytes <= eager_bytes) {
+        const bool of_device = device_.is_on() && device_.has(data);
+        if (envelope.bytes <= eager_bytes && !of_device) {
             post_frame(peer, Kind::whole, envelope, data, envelope.bytes, 0);
             return true;
         }
         const int tag = first_payload_tag + to.next_tag;
         to.next_tag = (to.next_tag + 1) % payload_tags;
-        post_frame(peer, Kind::announced, envelope, nullptr, 0, tag);
+        post_frame(peer, of_device ? Kind::announced_of_device : Kind::announced, envelope, nullptr, 0, tag);
         Transfer transfer{.peer = peer, .token = token, .arrival = 0, .requests = {}};
+        if (of_device) data = device_.seen(data);
         for_each_piece(envelope.bytes, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Isend(data + at, bytes, MPI_BYTE, peer, tag, communicator_, &request);
@@ -96,6 +102,15 @@ public:
     void poll(Handler& handler) {
         if (peers_.size() == 1) return;
         for_each_frame([&](const Frame& frame) { take(frame, handler); });
+        for (std::size_t i = 0; i < waiting_.size();) {
+            const Announced one = waiting_[i];
+            if (!handler.expects(one.from, one.envelope.tag)) {
+                ++i;
+                continue;
+            }
+            waiting_.erase(i);
+            land(one, handler);
+        }
         settle(incoming_, [&](const Transfer& done) { handler.complete(done.arrival); });
         settle(outgoing_, [&](const Transfer& done) {
             --peers_[static_cast<std::size_t>(done.peer)].sending;
@@ -156,6 +171,7 @@ public:
         for (Transfer& one : incoming_)
             for (MPI_Request& request : one.requests) cancel(request);
         incoming_.clear();
+        waiting_.clear();
         const nanoseconds until = steady_now() + 1'000'000'000;
         finish_sending(until);
         own_.forget(until);
@@ -176,6 +192,18 @@ public:
     [[nodiscard]] std::string describe(int peer) const { return concat({"MPI rank ", peer}); }
     [[nodiscard]] MpiOwn& own() { return own_; }
     [[nodiscard]] const MpiOwn& own() const { return own_; }
+    [[nodiscard]] MpiDeviceMemory& device_memory() { return device_; }
+    [[nodiscard]] const MpiDeviceMemory& device_memory() const { return device_; }
+
+    /// The signature of a message of a peer's operation that waits for its receive; nullptr if there is none.
+    [[nodiscard]] const Signature* waiting_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
+        for (std::size_t i = 0; i < waiting_.size(); ++i) {
+            const Tag& tag = waiting_[i].envelope.tag;
+            if (waiting_[i].from == peer && tag.context == context && tag.position >> 32 == sequence)
+                return &waiting_[i].envelope.signature;
+        }
+        return nullptr;
+    }
 
 private:
     static constexpr int posted = 16; ///< buffers for headers
@@ -184,7 +212,13 @@ private:
 
     static constexpr nanoseconds answers_within = 2'000'000'000;
 
-    enum class Kind : std::uint32_t { whole, announced, goodbye, fault, inquiry, answer };
+    enum class Kind : std::uint32_t { whole, announced, announced_of_device, goodbye, fault, inquiry, answer };
+    /// A message whose payload is under way, or waits.
+    struct Announced {
+        Envelope envelope;
+        int from = 0;
+        int tag = 0;
+    };
     struct Frame {
         Envelope envelope;
         Kind kind = Kind::whole;
@@ -274,19 +308,27 @@ private:
     void take(const Frame& frame, Handler& handler) {
         if (frame.kind == Kind::whole) {
             handler.message(frame.from, frame.envelope, frame.payload);
-        } else if (frame.kind == Kind::announced) {
-            Transfer transfer{.peer = frame.from,
-                              .arrival = handler.begin(frame.from, frame.envelope, frame.envelope.bytes)};
-            std::byte* const memory = handler.memory(transfer.arrival);
-            for_each_piece(frame.envelope.bytes, [&](std::size_t at, int bytes) {
-                MPI_Request request = MPI_REQUEST_NULL;
-                MPI_Irecv(memory + at, bytes, MPI_BYTE, frame.from, frame.tag, communicator_, &request);
-                transfer.requests.push_back(request);
-            });
-            incoming_.push_back(std::move(transfer));
+        } else if (frame.kind == Kind::announced || frame.kind == Kind::announced_of_device) {
+            const Announced one{frame.envelope, frame.from, frame.tag};
+            const bool early = frame.kind == Kind::announced_of_device && device_.is_on() &&
+                               !handler.expects(one.from, one.envelope.tag);
+            if (early) waiting_.push_back(one); // in memory of the host it would not stay
+            else land(one, handler);
         } else {
             take_notice(frame);
         }
+    }
+    template <class Handler>
+    void land(const Announced& one, Handler& handler) {
+        Transfer transfer{.peer = one.from, .arrival = handler.begin(one.from, one.envelope, one.envelope.bytes)};
+        std::byte* memory = handler.memory(transfer.arrival);
+        if (device_.is_on() && device_.has(memory)) memory = device_.seen(memory);
+        for_each_piece(one.envelope.bytes, [&](std::size_t at, int bytes) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_Irecv(memory + at, bytes, MPI_BYTE, one.from, one.tag, communicator_, &request);
+            transfer.requests.push_back(request);
+        });
+        incoming_.push_back(std::move(transfer));
     }
 
     /// What is no message. Answers nobody waits for any more are dropped.
@@ -363,6 +405,8 @@ private:
     std::vector<Frame*> spare_;
     std::vector<std::unique_ptr<Frame>> frames_;
     MpiOwn own_;
+    MpiDeviceMemory device_;
+    List<Announced> waiting_; ///< of devices; nobody has asked for them yet
     bool forgotten_ = false;
 };
 static_assert(frame_wire<MpiWire>);

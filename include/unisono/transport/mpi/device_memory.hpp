@@ -1,0 +1,89 @@
+#pragma once
+
+/// \file
+/// Memory of a device that MPI's messages leave from and come to straight: where MPI says that it is CUDA-aware.
+
+#include "unisono/core/text.hpp"
+#include "unisono/transport/network/device_memory.hpp"
+
+#include <mpi.h>
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Why this MPI takes no address of CUDA's; empty: it does. Open MPI and MPICH are asked as they run, since either is built with or without;
+/// others are believed to be without.
+inline std::string mpi_without_cuda() {
+#if defined(MPIX_GPU_SUPPORT_CUDA) // MPICH 4 and what is made of it
+    int supported = 0;
+    if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported != 0) return {};
+    const char* const asked = "MPIX_GPU_query_support";
+#elif defined(OPEN_MPI) && defined(OMPI_HAVE_MPI_EXT_CUDA)
+    if (MPIX_Query_cuda_support() == 1) return {};
+    const char* const asked = "MPIX_Query_cuda_support";
+#else
+    const char* const asked = "the headers";
+#endif
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    MPI_Get_library_version(library, &length);
+    std::string name(library, static_cast<std::size_t>(length));
+    name = name.substr(0, name.find_first_of(",\n"));
+    for (char& c : name)
+        if (c < ' ') c = ' ';
+    return concat({"this MPI is not CUDA-aware (", asked, "; ", name, ")"});
+}
+
+/// Parts of it that messages may use for now. An address that MPI is given is looked up here.
+class MpiDeviceMemory {
+public:
+    /// Nothing is wanted before. Later ones add nothing.
+    void want(const DeviceMemoryWish& wish) {
+        problem_ = wish.of_host ? std::string() : mpi_without_cuda();
+        on_ = problem_.empty();
+        seen_ = wish.seen;
+    }
+    [[nodiscard]] bool is_on() const { return on_; }
+    [[nodiscard]] const std::string& problem() const { return problem_; }
+
+    /// As long as what is returned.
+    [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
+        std::erase_if(parts_, [](const Part& one) { return one.used.expired(); });
+        auto use = std::make_shared<char>();
+        parts_.push_back({data, bytes, use});
+        return use;
+    }
+    /// Whether this address lies in a part.
+    [[nodiscard]] bool has(const std::byte* data) const {
+        for (const Part& one : parts_)
+            if (data >= one.begin && data < one.begin + one.bytes && !one.used.expired()) return true;
+        return false;
+    }
+    /// Where MPI finds it.
+    [[nodiscard]] std::byte* seen(const std::byte* data) const {
+        return seen_ == nullptr ? const_cast<std::byte*>(data) : seen_(data);
+    }
+
+private:
+    struct Part {
+        const std::byte* begin = nullptr;
+        std::size_t bytes = 0;
+        std::weak_ptr<void> used;
+    };
+
+    bool on_ = false;
+    std::string problem_ = "its network was made without";
+    std::byte* (*seen_)(const std::byte*) = nullptr;
+    std::vector<Part> parts_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
