@@ -12,6 +12,7 @@
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/mpi/calls.hpp"
 #include "unisono/transport/mpi/device_memory.hpp"
 #include "unisono/transport/mpi/overseer.hpp"
 #include "unisono/transport/mpi/own.hpp"
@@ -32,15 +33,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// Throws `refused` with MPI's own words.
-inline void check_mpi(int code, const char* call) {
-    if (code == MPI_SUCCESS) return;
-    char text[MPI_MAX_ERROR_STRING] = {};
-    int length = 0;
-    MPI_Error_string(code, text, &length);
-    throw error(ErrorCode::refused, concat({call, ": ", std::string(text, static_cast<std::size_t>(length))}));
-}
 
 class MpiWire {
 public:
@@ -71,8 +63,8 @@ public:
           device_(std::move(other.device_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
-        if (communicator_ == MPI_COMM_NULL || is_finalized()) return;
-        for (MPI_Request& one : arriving_) cancel(one);
+        if (communicator_ == MPI_COMM_NULL || mpi_is_finalized()) return;
+        for (MPI_Request& one : arriving_) cancel_receive(one);
     }
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
@@ -88,7 +80,7 @@ public:
         post_frame(peer, of_device ? Kind::announced_of_device : Kind::announced, envelope, nullptr, 0, tag);
         Transfer transfer{.peer = peer, .token = token, .arrival = 0, .requests = {}};
         if (of_device) data = device_.seen(data);
-        for_each_piece(envelope.bytes, [&](std::size_t at, int bytes) {
+        for_each_mpi_piece(envelope.bytes, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Isend(data + at, bytes, MPI_BYTE, peer, tag, communicator_, &request);
             transfer.requests.push_back(request);
@@ -169,7 +161,7 @@ public:
         if (peers_.size() == 1 || std::exchange(forgotten_, true)) return;
         if (overseer_->take_untold() && overseer_->first_fault() != nullptr) tell(*overseer_->first_fault());
         for (Transfer& one : incoming_)
-            for (MPI_Request& request : one.requests) cancel(request);
+            for (MPI_Request& request : one.requests) cancel_receive(request);
         incoming_.clear();
         waiting_.clear();
         const nanoseconds until = steady_now() + 1'000'000'000;
@@ -241,24 +233,6 @@ private:
         Frame* frame = nullptr; ///< the transfer is that of a frame
     };
 
-    /// MPI counts by int.
-    template <class Visit>
-    static void for_each_piece(std::size_t bytes, Visit visit) {
-        constexpr std::size_t most = std::size_t{1} << 30;
-        for (std::size_t at = 0; at < bytes; at += most) visit(at, static_cast<int>(std::min(most, bytes - at)));
-    }
-    static bool is_finalized() {
-        int finalized = 0;
-        MPI_Finalized(&finalized);
-        return finalized != 0;
-    }
-    static void cancel(MPI_Request& request) {
-        if (request == MPI_REQUEST_NULL) return;
-        MPI_Cancel(&request);
-        const nanoseconds until = steady_now() + 1'000'000'000;
-        for (int done = 0; done == 0 && steady_now() < until;) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    }
-
     void post(int slot) {
         MPI_Irecv(&inbox_[static_cast<std::size_t>(slot)], sizeof(Frame), MPI_BYTE, MPI_ANY_SOURCE, frame_tag,
                   communicator_, &arriving_[static_cast<std::size_t>(slot)]);
@@ -323,7 +297,7 @@ private:
         Transfer transfer{.peer = one.from, .arrival = handler.begin(one.from, one.envelope, one.envelope.bytes)};
         std::byte* memory = handler.memory(transfer.arrival);
         if (device_.is_on() && device_.has(memory)) memory = device_.seen(memory);
-        for_each_piece(one.envelope.bytes, [&](std::size_t at, int bytes) {
+        for_each_mpi_piece(one.envelope.bytes, [&](std::size_t at, int bytes) {
             MPI_Request request = MPI_REQUEST_NULL;
             MPI_Irecv(memory + at, bytes, MPI_BYTE, one.from, one.tag, communicator_, &request);
             transfer.requests.push_back(request);
