@@ -461,4 +461,23 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
     hub.stop(10'000'000'000);
 }
 
+BOOST_AUTO_TEST_CASE(where_nobody_can_be_let_in_the_job_ends_with_the_reason) {
+    d::Hub hub(d::listen_at(true, 0), {.world = 2, .token = un::JobToken::random()});
+    std::string why;
+    const auto address = d::resolve("127.0.0.1", hub.port(), why).at(0);
+    const d::FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit none = before;
+    none.rlim_cur = 3; // what is open stays so
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const int reached = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+    const un::nanoseconds until = test::in(30s);
+    while (!hub.first_fault() && un::steady_now() < until) std::this_thread::sleep_for(10ms);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    BOOST_REQUIRE(reached == 0 && hub.first_fault());
+    BOOST_CHECK(hub.first_fault()->code == un::ErrorCode::refused);
+    BOOST_CHECK(hub.first_fault()->message.find("ulimit -n") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -248,4 +248,22 @@ BOOST_AUTO_TEST_CASE(too_many_groups_at_a_time_are_refused) {
     BOOST_TEST(world.endpoint().first_fault() == nullptr);
 }
 
+// Else a signal would end the process.
+BOOST_AUTO_TEST_CASE(a_limit_on_files_is_an_error) {
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    rlimit low = before;
+    low.rlim_cur = 1 << 20;
+    BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+    std::string what;
+    try {
+        static_cast<void>(un::detail::SharedSegment::create(std::size_t{1} << 24));
+    } catch (const un::error& refused) {
+        what = refused.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    BOOST_TEST(what.find("refused") != std::string::npos, what);
+    BOOST_TEST(what.find("`ulimit -f`") != std::string::npos, what);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

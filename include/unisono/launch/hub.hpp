@@ -79,6 +79,7 @@ private:
         };
         std::vector<Source> sources;
         nanoseconds deaf_until = 0;
+        int deaf_turns = 0;
         for (;;) {
             const nanoseconds until = until_.load();
             const nanoseconds now = steady_now();
@@ -107,7 +108,11 @@ private:
                 if (!process && (events & POLLOUT) != 0) flush(connection);
                 if (events != 0) receive(connection, process);
             }
-            if (polled[1].revents != 0 && !accept_all()) deaf_until = steady_now() + 100'000'000;
+            if (polled[1].revents != 0) {
+                deaf_turns = accept_all() ? 0 : deaf_turns + 1;
+                if (deaf_turns != 0) deaf_until = steady_now() + 100'000'000;
+                if (deaf_turns == 20 && !state_.complete()) state_.report(no_descriptor_left());
+            }
             for (const int rank : std::vector<int>(state_.unanswered())) {
                 const Hello& hello = state_.member(rank).hello;
                 if (hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid))) state_.found_stopped(rank);
@@ -130,6 +135,13 @@ private:
             act();
         }
         return true;
+    }
+
+    static Fault no_descriptor_left() {
+        return {.code = ErrorCode::refused,
+                .operation = "rendezvous",
+                .message = "where the ranks meet no descriptor was left for 2 s for those that came: "
+                           "may that process open too few files (see `ulimit -n`)?"};
     }
 
     void receive(std::uint32_t id, bool ended) {

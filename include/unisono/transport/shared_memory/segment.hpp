@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -48,6 +49,11 @@ public:
         made.file_ = ::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (made.file_ < 0) refuse_shared_memory("no memory file (memfd_create)", errno);
         if (::fchmod(made.file_, 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
+        // Beyond that limit a signal would end the process without a word.
+        if (rlimit most{}; ::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur)
+            refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse): a file may have at most ",
+                                         bytes_text(most.rlim_cur), " (see `ulimit -f`)"}),
+                                 0);
         if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
             refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
         // A file that became shorter would kill whoever touches the missing part.
