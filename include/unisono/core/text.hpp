@@ -40,18 +40,17 @@ struct TextPart {
     TextPart(T value) : kind(Kind::real), real(static_cast<double>(value)) {}
 
     void append_to(std::string& all) const {
-        char number[longest_number];
-        const char* end = number;
-        switch (kind) {
-        case Kind::text: all += text; return;
-        case Kind::character: all += character; return;
-        case Kind::natural: end = std::to_chars(number, number + sizeof number, natural).ptr; break;
-        case Kind::integer: end = std::to_chars(number, number + sizeof number, integer).ptr; break;
-        case Kind::real:
-            end = std::to_chars(number, number + sizeof number, real, std::chars_format::fixed, 6).ptr;
-            break;
+        if (kind == Kind::text) all += text;
+        else if (kind == Kind::character) all += character;
+        else {
+            char number[longest_number];
+            char* const limit = number + sizeof number;
+            const auto end = kind == Kind::natural ? std::to_chars(number, limit, natural).ptr
+                             : kind == Kind::integer
+                                 ? std::to_chars(number, limit, integer).ptr
+                                 : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
+            all.append(number, static_cast<std::size_t>(end - number));
         }
-        all.append(number, static_cast<std::size_t>(end - number));
     }
 };
 
