@@ -170,6 +170,9 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
     with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":1", "once: look at element");
     with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":3", "once: look at element");
     with("\"of\":\"buffer\"", "\"of\":\"parameter\"", "the files do not have each element of the");
+    for (const std::string nobodys : {"optimizer\",\"array\":7,\"index\":0", "buffer\",\"array\":0,\"index\":99"})
+        with("\"tensors\":[", "\"tensors\":[{\"name\":\"x\",\"of\":\"" + nobodys + ",\"first\":0,\"count\":0},",
+             "that is not of this state");
     with("\"name\":\"hidden.weight.exp_avg[", "\"name\":\"hidden.weight.exp_avg(", "does not have the tensor",
          "optimizer-00001-of-00002.safetensors");
 }

@@ -2,6 +2,7 @@
 #include "support.hpp"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 namespace un = unisono;
+namespace d = unisono::detail;
 using namespace std::chrono_literals;
 using test::blob;
 using test::Outcome;
@@ -408,6 +410,74 @@ BOOST_AUTO_TEST_CASE(bad_arguments) {
     refused({.rank = 2, .world = 2}, {}, "rank 2");
     refused(un::identity_of(0, 2), {.timeout = 0s}, "timeout");
     refused(un::identity_of(0, 2), {.linger = -1s}, "linger");
+}
+
+// poll refuses more places than a process may have open files, the empty ones included: ranks of other hosts, whose processes cannot be
+// watched, must not take two each.
+BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
+    constexpr int world = 40;
+    const auto token = un::JobToken::random();
+    d::Hub hub(d::listen_at(true, 0), {.world = world, .token = token});
+    std::string why;
+    const auto address = d::resolve("127.0.0.1", hub.port(), why).at(0);
+    std::vector<d::Entrance> ranks;
+    for (int rank = 0; rank < world; ++rank) {
+        const d::Hello hello{.token = token,
+                             .world = world,
+                             .rank = static_cast<std::uint32_t>(rank),
+                             .claimant = static_cast<std::uint64_t>(rank) + 1,
+                             .host = ~un::detail::host_number(),
+                             .pid = 1};
+        auto entrance = d::enter(address, hello, test::in(20s), why);
+        BOOST_REQUIRE_MESSAGE(entrance, why);
+        ranks.push_back(std::move(*entrance));
+    }
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit low = before;
+    low.rlim_cur = world + 8; // what is open stays so
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+    d::WireWriter out;
+    out.u32(0);
+    out.bytes(blob("something"));
+    const auto said = d::make_frame(d::FrameKind::contribution, out.take());
+    for (const auto& one : ranks) BOOST_CHECK(d::send_all(one.socket.get(), said, test::in(20s)));
+    int gathered = 0;
+    for (auto& one : ranks) {
+        std::size_t used = 0;
+        const std::size_t most = std::size_t{1} << 20;
+        auto frame = d::next_frame(one, most, test::in(20s), used);
+        while (frame && frame->kind == d::FrameKind::complete) {
+            d::drop_frame(one, used);
+            frame = d::next_frame(one, most, test::in(20s), used);
+        }
+        if (!frame) break;
+        gathered += frame->kind == d::FrameKind::gathered ? 1 : 0;
+    }
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    BOOST_CHECK_EQUAL(gathered, world);
+    for (const auto& one : ranks)
+        BOOST_CHECK(d::send_all(one.socket.get(), d::make_frame(d::FrameKind::goodbye), test::in(20s)));
+    hub.stop(10'000'000'000);
+}
+
+BOOST_AUTO_TEST_CASE(where_nobody_can_be_let_in_the_job_ends_with_the_reason) {
+    d::Hub hub(d::listen_at(true, 0), {.world = 2, .token = un::JobToken::random()});
+    std::string why;
+    const auto address = d::resolve("127.0.0.1", hub.port(), why).at(0);
+    const d::FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+    rlimit none = before;
+    none.rlim_cur = 3; // what is open stays so
+    BOOST_REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const int reached = ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
+    const un::nanoseconds until = test::in(30s);
+    while (!hub.first_fault() && un::steady_now() < until) std::this_thread::sleep_for(10ms);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    BOOST_REQUIRE(reached == 0 && hub.first_fault());
+    BOOST_CHECK(hub.first_fault()->code == un::ErrorCode::refused);
+    BOOST_CHECK(hub.first_fault()->message.find("ulimit -n") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

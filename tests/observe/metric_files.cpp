@@ -1,11 +1,14 @@
 // Metrics in files: what is written is what was told, by rank 0 alone, and a file that cannot be written is an error.
 #include "unisono/observe/metric_files.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/observe/hash_log.hpp"
 #include "unisono/observe/tensorboard.hpp"
 
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
+#include <clocale>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <dirent.h>
@@ -13,6 +16,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -189,6 +193,36 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_an_error) {
     un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
     BOOST_CHECK_EXCEPTION(log.write(3, {{"", 1}}), un::error,
                           [](const un::error& e) { return e.code() == un::ErrorCode::bad_input; });
+}
+
+// A program in a language that writes 0,5 for a half writes files that others read all the same.
+BOOST_AUTO_TEST_CASE(numbers_do_not_mind_the_locale) {
+    const Folder folder;
+    BOOST_REQUIRE(::mkdir((folder / "comma").c_str(), 0700) == 0);
+    {
+        // LC_NUMERIC of a locale of its own, as the C library keeps it: a mark, six entries, where each begins, and they:
+        // point, separator, groups, both as wide characters, and the encoding.
+        const std::uint32_t words[] = {0x20031115u ^ LC_NUMERIC, 6, 32, 34, 36, 40, 44, 48};
+        std::ofstream file(folder / "comma/LC_NUMERIC", std::ios::binary);
+        file.write(reinterpret_cast<const char*>(words), sizeof words);
+        file.write(",\0.\0\3\0\0\0,\0\0\0.\0\0\0ASCII\0", 22);
+    }
+    ::setenv("LOCPATH", (folder / "").c_str(), 1);
+    const bool has = std::setlocale(LC_NUMERIC, "comma") != nullptr;
+    ::unsetenv("LOCPATH");
+    BOOST_REQUIRE(has);
+    char half[8];
+    static_cast<void>(std::snprintf(half, sizeof half, "%.1f", 0.5));
+    un::JsonLinesFile(Rank{}, folder / "run.jsonl").write(1, {{"half", 0.5}});
+    un::CsvFile(Rank{}, folder / "run.csv").write(1, {{"half", 0.5}});
+    const std::string line = un::hash_line(1, -0.75, {});
+    const std::string message = un::concat({0.5, " ", un::fixed_text(2.25, 2)});
+    std::setlocale(LC_NUMERIC, "C");
+    BOOST_TEST(half == "0,5"); // it was in force
+    BOOST_TEST(nlohmann::json::parse(lines(folder / "run.jsonl").at(0))["half"] == 0.5);
+    BOOST_TEST(lines(folder / "run.csv").at(1).ends_with(",half,0.5"));
+    BOOST_TEST(line.starts_with("1 loss -0x1.8p-1 "));
+    BOOST_TEST(message == "0.500000 2.25");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

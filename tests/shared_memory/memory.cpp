@@ -9,6 +9,8 @@
 #include <map>
 #include <random>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace un = unisono;
 using test::Group;
@@ -246,6 +248,41 @@ BOOST_AUTO_TEST_CASE(too_many_groups_at_a_time_are_refused) {
     un::all_reduce(groups.back(), data);
     BOOST_CHECK_THROW(static_cast<void>(world.split(0, 0)), un::error);
     BOOST_TEST(world.endpoint().first_fault() == nullptr);
+}
+
+// Else a signal would end the process.
+BOOST_AUTO_TEST_CASE(a_limit_on_files_is_an_error) {
+    rlimit before{};
+    BOOST_REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    rlimit low = before;
+    low.rlim_cur = 1 << 20;
+    BOOST_REQUIRE(::setrlimit(RLIMIT_FSIZE, &low) == 0);
+    std::string what;
+    try {
+        static_cast<void>(un::detail::SharedSegment::create(std::size_t{1} << 24));
+    } catch (const un::error& refused) {
+        what = refused.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    BOOST_TEST(what.find("refused") != std::string::npos, what);
+    BOOST_TEST(what.find("`ulimit -f`") != std::string::npos, what);
+}
+
+// Else what ranks print would be written over what they share.
+BOOST_AUTO_TEST_CASE(without_standard_streams_the_segment_is_none_of_them) {
+    const int pid = ::fork();
+    if (pid == 0) {
+        for (const int stream : {0, 1, 2}) ::close(stream);
+        int found = -1;
+        try {
+            found = un::detail::SharedSegment::create(4096).file();
+        } catch (const un::error&) {
+        }
+        ::_exit(found > 2 ? 0 : 1);
+    }
+    int status = -1;
+    BOOST_TEST_REQUIRE(::waitpid(pid, &status, 0) == pid);
+    BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -127,6 +127,27 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
         test::limit);
 }
 
+// A crowd that comes behind a rank, before anybody has looked at it, does not push it out.
+BOOST_AUTO_TEST_CASE(a_crowd_of_strangers_does_not_push_out_a_rank) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
+    const un::nanoseconds until = un::steady_now() + 20'000'000'000;
+    std::vector<int> data(100, 7), found(100);
+    un::Operation sent = un::start_send(there, data, 0);
+    while (there.endpoint().describe(0).find("greeting") == std::string::npos && un::steady_now() < until) sent.poll();
+    BOOST_TEST_REQUIRE(there.endpoint().describe(0).find("greeting") != std::string::npos);
+    std::vector<un::detail::FileDescriptor> strangers;
+    for (int i = 0; i < 300; ++i) strangers.push_back(connected_to(test::port_of(here.endpoint().address())));
+    un::Operation received = un::start_receive(here, found, 1);
+    for (bool done = false; !done && un::steady_now() < until;) {
+        done = received.poll();
+        done = sent.poll() && done;
+    }
+    BOOST_TEST(found == data);
+    received.wait(1s);
+    sent.wait(1s);
+}
+
 BOOST_AUTO_TEST_CASE(interfaces) {
     const test::Variable said("UNISONO_INTERFACE", "nonesuch0");
     BOOST_CHECK_EXCEPTION(un::run<un::Tcp>(2, [](auto&) {}), un::error, [](const un::error& e) {

@@ -395,6 +395,80 @@ BOOST_AUTO_TEST_CASE(learning_rates_know_the_length) {
         BOOST_TEST(rates[i] == rate.rate(1e-3, {.update = i, .updates_total = 6}));
 }
 
+// Stopped after any update and gone on with, a training has the rates that it would have had: with short windows dropped, or kept,
+// and with updates that are left out.
+BOOST_AUTO_TEST_CASE(learning_rates_go_on_where_they_stopped) {
+    struct Skipping : Mean {
+        using Mean::Mean;
+        double operator()(const un::RowBatch<double, double>& batch, un::Pass& pass) {
+            const double loss = Mean::operator()(batch, pass);
+            return ++calls % 7 == 3 ? std::nan("") : loss;
+        }
+        int calls = 0;
+    };
+    for (const auto at_end : {un::ShortWindow::keep, un::ShortWindow::drop}) {
+        const auto rates = [&](int stop) {
+            un::Group<un::InProcess> world;
+            Skipping model(columns);
+            un::Trainer trainer{world,
+                                model,
+                                un::Accumulate{.steps = 3, .short_window = at_end},
+                                un::FiniteGuard{.action = un::OnOffence::skip},
+                                un::CosineRate{},
+                                un::Sgd{.learning_rate = 1e-3}};
+            std::vector<double> found;
+            int updates = 0;
+            const auto note = [&](const un::UpdateReport& report) {
+                found.push_back(report.learning_rate);
+                return ++updates != stop;
+            };
+            // 8 micro-batches an epoch
+            if (trainer.fit(data(), {.epochs = 4, .batch_size = 4, .progress = false}, note).stopped)
+                if (const std::int64_t left = 4 - trainer.position().epoch.number(); left > 0)
+                    trainer.fit(data(), {.epochs = left, .batch_size = 4, .progress = false}, note);
+            return found;
+        };
+        const auto expected = rates(-1);
+        BOOST_REQUIRE(expected.size() == (at_end == un::ShortWindow::keep ? 12u : 8u));
+        for (int stop = 1; stop < static_cast<int>(expected.size()); ++stop)
+            BOOST_TEST((rates(stop) == expected), "stopped after " << stop);
+    }
+}
+
+// An epoch's last round may be too short for its window, which is dropped then: that update never comes.
+BOOST_AUTO_TEST_CASE(learning_rates_know_of_windows_that_are_dropped) {
+    un::Group<un::InProcess> world;
+    Mean model(columns);
+    un::Trainer trainer{world,
+                        model,
+                        un::SequentialSampler{},
+                        un::AccumulateSamples{.samples = 10, .short_window = un::ShortWindow::drop},
+                        un::CosineRate{},
+                        un::Sgd{.learning_rate = 1e-3}};
+    std::vector<double> rates;
+    trainer.fit(data(), {.epochs = 2, .batch_size = 5, .progress = false}, // 29 samples: 10, 10 and 9
+                [&](const un::UpdateReport& report) { rates.push_back(report.learning_rate); });
+    BOOST_REQUIRE(rates.size() == 4u);
+    for (std::size_t i = 0; i < rates.size(); ++i)
+        BOOST_TEST(rates[i] == un::CosineRate{}.rate(1e-3, {.update = i, .updates_total = 4}));
+}
+
+// What an epoch's end drops counts for nothing in the next one.
+BOOST_AUTO_TEST_CASE(dropped_tokens_are_forgotten) {
+    un::Group<un::InProcess> world;
+    Tokens model(columns);
+    un::Trainer trainer{world,
+                        model,
+                        un::SequentialSampler{},
+                        un::ByTokens{},
+                        un::Sgd{.learning_rate = 1e-3},
+                        un::AccumulateTokens{.tokens = 9 * columns, .short_window = un::ShortWindow::drop}};
+    std::vector<std::int64_t> counts;
+    trainer.fit(data(), {.epochs = 3, .batch_size = 3, .progress = false},
+                [&](const un::UpdateReport& report) { counts.push_back(report.samples); });
+    BOOST_TEST(counts == std::vector<std::int64_t>(9, 9), boost::test_tools::per_element()); // of 29, 2 are left over
+}
+
 BOOST_AUTO_TEST_CASE(the_plan_in_words) {
     un::Group<un::InProcess> world;
     Mean model(columns, 4);

@@ -5,6 +5,7 @@
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
@@ -66,7 +67,7 @@ private:
 
 inline Descriptor open_path(const std::string& path, int flags, std::string_view tried) {
     for (;;) {
-        const int number = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+        const int number = above_standard_streams(::open(path.c_str(), flags | O_CLOEXEC, 0666));
         if (number >= 0) return {number, path};
         if (errno != EINTR) refuse_path(tried, path, errno);
     }

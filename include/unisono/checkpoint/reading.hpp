@@ -74,9 +74,15 @@ inline void check_fits(const Manifest& saved, const Manifest& here, const std::s
 inline void check_coverage(const Manifest& m, const std::string& where) {
     using Key = std::tuple<StateKind, std::size_t, std::size_t>;
     std::vector<std::pair<Key, std::pair<std::uint64_t, std::uint64_t>>> parts;
-    for (const SavedFile& file : m.files)
-        for (const SavedPart& part : file.parts)
+    for (const SavedFile& file : m.files) {
+        for (const SavedPart& part : file.parts) {
             if (part.count != 0) parts.push_back({{part.kind, part.array, part.index}, {part.first, part.count}});
+            else if (part.index >= (part.kind == StateKind::buffer ? m.buffers : m.parameters).size() ||
+                     (part.kind == StateKind::optimizer && part.array >= m.arrays.size()))
+                refuse_input({where, ": a file has an empty part of ", name_of(part.kind), " ", part.index, ", array ",
+                              part.array, ", that is not of this state"});
+        }
+    }
     std::sort(parts.begin(), parts.end());
     std::size_t next = 0;
     const auto expect = [&](StateKind kind, std::size_t array, const std::vector<Tensor>& tensors) {

@@ -5,6 +5,7 @@
 
 #include "unisono/core/config.hpp"
 
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
@@ -13,6 +14,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+inline constexpr std::size_t longest_number = 352; ///< a double in %f has up to 309 digits before the point
 
 /// A piece of a message: text, a character, or a number that becomes text when the message is made.
 struct TextPart {
@@ -37,18 +40,36 @@ struct TextPart {
     TextPart(T value) : kind(Kind::real), real(static_cast<double>(value)) {}
 
     void append_to(std::string& all) const {
-        char number[352]; // the longest double in %f has 309 digits before the point
-        int length = 0;
-        switch (kind) {
-        case Kind::text: all += text; return;
-        case Kind::character: all += character; return;
-        case Kind::natural: length = std::snprintf(number, sizeof number, "%llu", natural); break;
-        case Kind::integer: length = std::snprintf(number, sizeof number, "%lld", integer); break;
-        case Kind::real: length = std::snprintf(number, sizeof number, "%f", real); break;
+        if (kind == Kind::text) all += text;
+        else if (kind == Kind::character) all += character;
+        else {
+            char number[longest_number];
+            char* const limit = number + sizeof number;
+            const auto end = kind == Kind::natural ? std::to_chars(number, limit, natural).ptr
+                             : kind == Kind::integer
+                                 ? std::to_chars(number, limit, integer).ptr
+                                 : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
+            all.append(number, static_cast<std::size_t>(end - number));
         }
-        all.append(number, static_cast<std::size_t>(length));
     }
 };
+
+/// A number as printf has it in the C locale, by %f, %e or %g with so many digits, whatever the program's own locale is: files must be
+/// read elsewhere.
+inline std::string number_text(double value, std::chars_format how, int digits) {
+    char text[longest_number];
+    return {text, std::to_chars(text, text + sizeof text, value, how, digits).ptr};
+}
+/// As printf's %a: all of its bits.
+inline std::string hexadecimal_text(double value) {
+    char text[longest_number];
+    const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
+    std::string_view digits(text, static_cast<std::size_t>(end - text));
+    const bool negative = digits.front() == '-';
+    if (negative) digits.remove_prefix(1);
+    const bool finite = digits.front() <= '9'; // else "inf" or "nan"
+    return std::string(negative ? "-" : "").append(finite ? "0x" : "").append(digits);
+}
 
 } // namespace detail
 
@@ -63,9 +84,7 @@ struct TextPart {
 
 /// `digits` decimals after the point: 1.5 with one digit is "1.5".
 inline std::string fixed_text(double value, int digits) {
-    char text[352]; // the longest double in %f has 309 digits before the point
-    const int length = std::snprintf(text, sizeof text, "%.*f", digits < 0 ? 0 : (digits > 30 ? 30 : digits), value);
-    return std::string(text, static_cast<std::size_t>(length));
+    return detail::number_text(value, std::chars_format::fixed, digits < 0 ? 0 : (digits > 30 ? 30 : digits));
 }
 
 /// A size in bytes: "0 B", "1023 B", "1.0 KiB", "25.0 MiB".

@@ -65,6 +65,7 @@ public:
     /// transport has room for no more groups; it has again when others have ended on all of their ranks. (MPI 4.0, section
     /// 7.4.2)
     [[nodiscard]] Group split(int colour, int key) {
+        if (size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
         if (colour < 0 && colour != no_colour) {
             refuse_input({"a colour must be at least 0, or no_colour; rank ", rank(), " gave ", colour});
         }

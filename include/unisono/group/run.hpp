@@ -97,6 +97,14 @@ std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::W
         if (fault.rank < 0) fault.rank = rank;
         shared->abort(rank, fault);
         return std::current_exception();
+    } catch (const std::exception& failed) { // no memory, perhaps
+        shared->abort(rank, Fault{.code = ErrorCode::refused,
+                                  .rank = rank,
+                                  .peer = -1,
+                                  .operation = "run",
+                                  .sequence = 0,
+                                  .message = concat({"rank ", rank, " could not begin: ", failed.what()})});
+        return std::current_exception();
     }
 }
 

@@ -3,6 +3,7 @@
 /// \file
 /// File descriptors, and how long to wait for them.
 
+#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/time.hpp"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace detail {
 class FileDescriptor {
 public:
     FileDescriptor() = default;
-    explicit FileDescriptor(int fd) : fd_(fd) {}
+    explicit FileDescriptor(int fd) : fd_(above_standard_streams(fd)) {}
     FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
     FileDescriptor& operator=(FileDescriptor&& other) noexcept {
         std::swap(fd_, other.fd_);

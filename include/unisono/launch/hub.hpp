@@ -73,19 +73,27 @@ private:
 
     void run() {
         std::vector<pollfd> polled;
-        std::vector<std::uint32_t> ids;
+        struct Source {
+            std::uint32_t connection;
+            bool process; ///< else its socket
+        };
+        std::vector<Source> sources;
         nanoseconds deaf_until = 0;
+        int deaf_turns = 0;
         for (;;) {
             const nanoseconds until = until_.load();
             const nanoseconds now = steady_now();
             if (until != never && (now >= until || state_.finished())) break;
             polled.assign({{wakeup_.fd(), POLLIN, 0}, {now < deaf_until ? -1 : listener_.socket.get(), POLLIN, 0}});
-            ids.assign(2, 0);
+            sources.clear();
             for (const auto& [id, peer] : peers_) {
                 polled.push_back(
                     {peer.socket.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+                sources.push_back({id, false});
+                if (!peer.process.valid())
+                    continue; // poll counts empty places, too, and takes as many as a process may open
                 polled.push_back({peer.process.get(), POLLIN, 0});
-                ids.insert(ids.end(), 2, id);
+                sources.push_back({id, true});
             }
             nanoseconds next = std::min(until, state_.next_tick());
             if (now < deaf_until) next = std::min(next, deaf_until);
@@ -94,12 +102,17 @@ private:
 
             wakeup_.clear();
             take_reports();
-            for (std::size_t i = 2; i < polled.size(); i += 2) {
-                const bool ended = polled[i + 1].fd >= 0 && polled[i + 1].revents != 0;
-                if ((polled[i].revents & POLLOUT) != 0) flush(ids[i]);
-                if (polled[i].revents != 0 || ended) receive(ids[i], ended);
+            for (std::size_t i = 0; i < sources.size(); ++i) {
+                const short events = polled[i + 2].revents;
+                const auto [connection, process] = sources[i];
+                if (!process && (events & POLLOUT) != 0) flush(connection);
+                if (events != 0) receive(connection, process);
             }
-            if (polled[1].revents != 0 && !accept_all()) deaf_until = steady_now() + 100'000'000;
+            if (polled[1].revents != 0) {
+                deaf_turns = accept_all() ? 0 : deaf_turns + 1;
+                if (deaf_turns != 0) deaf_until = steady_now() + 100'000'000;
+                if (deaf_turns == 20 && !state_.complete()) state_.report(no_descriptor_left());
+            }
             for (const int rank : std::vector<int>(state_.unanswered())) {
                 const Hello& hello = state_.member(rank).hello;
                 if (hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid))) state_.found_stopped(rank);
@@ -122,6 +135,13 @@ private:
             act();
         }
         return true;
+    }
+
+    static Fault no_descriptor_left() {
+        return {.code = ErrorCode::refused,
+                .operation = "rendezvous",
+                .message = "where the ranks meet no descriptor was left for 2 s for those that came: "
+                           "may that process open too few files (see `ulimit -n`)?"};
     }
 
     void receive(std::uint32_t id, bool ended) {

@@ -47,10 +47,8 @@ inline std::string hash_text(std::uint64_t hash) {
 
 /// A line of a hash log, without its end.
 inline std::string hash_line(std::uint64_t update, double loss, const StateHash& hash) {
-    char exact[40];
-    static_cast<void>(std::snprintf(exact, sizeof exact, "%a", loss));
-    return concat({update, " loss ", exact, " parameters ", hash_text(hash.parameters), " optimizer ",
-                   hash_text(hash.optimizer)});
+    return concat({update, " loss ", detail::hexadecimal_text(loss), " parameters ", hash_text(hash.parameters),
+                   " optimizer ", hash_text(hash.optimizer)});
 }
 
 /// Where two logs part.

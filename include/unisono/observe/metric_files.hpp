@@ -81,11 +81,7 @@ private:
 };
 
 /// So many digits that the number is the same when it is read.
-inline std::string exact_text(double value) {
-    char text[32];
-    static_cast<void>(std::snprintf(text, sizeof text, "%.17g", value));
-    return text;
-}
+inline std::string exact_text(double value) { return number_text(value, std::chars_format::general, 17); }
 
 /// What all files have in common: reports become scalars. `Derived` has put(step, seconds, scalars).
 template <class Derived>

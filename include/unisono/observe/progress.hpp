@@ -167,9 +167,7 @@ private:
     }
     static std::string loss_text(const ProgressPoint& point) {
         if (point.loss != point.loss) return {};
-        char text[48];
-        const int length = std::snprintf(text, sizeof text, ", loss %.4g", point.loss);
-        return std::string(text, static_cast<std::size_t>(length));
+        return ", loss " + detail::number_text(point.loss, std::chars_format::general, 4);
     }
     static std::string speed_text(double samples_a_second) {
         if (!(samples_a_second < 1e15)) return "? samples/s";

@@ -84,10 +84,7 @@ public:
     TensorBoardFile(const World& world, const std::string& folder) : MetricFile(world.rank() == 0) {
         if (world.rank() != 0) return;
         static_cast<void>(::mkdir(folder.c_str(), 0777)); // what is wrong shows when the file is opened
-        char name[64];
-        static_cast<void>(std::snprintf(name, sizeof name, "/events.out.tfevents.%.6f.%d", wall_time(),
-                                        static_cast<int>(::getpid())));
-        file_.emplace(folder + name, "a");
+        file_.emplace(concat({folder, "/events.out.tfevents.", wall_time(), ".", ::getpid()}), "a");
         detail::Protobuf version;
         version.real(1, wall_time());
         version.text(3, "brain.Event:2");

@@ -31,7 +31,7 @@ UNISONO_NAMESPACE_BEGIN
 /// Where a training is when it asks for a rate.
 struct RatePoint {
     std::uint64_t update = 0;        ///< updates already made: 0 before the first
-    std::uint64_t updates_total = 0; ///< of the whole training; 0: unknown
+    std::uint64_t updates_total = 0; ///< of the whole training, without those that were left out so far; 0: unknown
     std::uint64_t global_batch = 0;  ///< samples in an update, over all replicas; 0: unknown
 };
 

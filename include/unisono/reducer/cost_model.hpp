@@ -13,10 +13,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,11 +74,7 @@ struct ReducerCosts {
         std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
         for (std::size_t c = 0; c < reducer_choices; ++c) {
             text += std::string(name_of(static_cast<ReducerChoice>(c)));
-            for (const double one : seconds[c]) {
-                char number[40];
-                const int length = std::snprintf(number, sizeof number, " %a", one);
-                text.append(number, static_cast<std::size_t>(length));
-            }
+            for (const double one : seconds[c]) text += " " + detail::hexadecimal_text(one);
             text += "\n";
         }
         return text;
@@ -101,22 +97,26 @@ struct ReducerCosts {
         const std::string head = "unisono reducer costs 1, world ";
         const std::string first = next_line();
         if (!first.starts_with(head)) refuse(first, concat({"'", head, "<ranks>'"}));
-        char* end = nullptr;
-        costs.world = std::strtoll(first.c_str() + head.size(), &end, 10);
-        if (*end != '\0' || costs.world < 1) refuse(first, "at least 1 rank");
+        const auto world = std::from_chars(first.data() + head.size(), first.data() + first.size(), costs.world);
+        if (world.ec != std::errc{} || world.ptr != first.data() + first.size() || costs.world < 1)
+            refuse(first, "at least 1 rank");
         for (std::size_t c = 0; c < reducer_choices; ++c) {
             const std::string line = next_line();
             const std::string name(name_of(static_cast<ReducerChoice>(c)));
             if (!line.starts_with(concat({name, " "})))
                 refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
-            const char* at = line.c_str() + name.size();
-            for (double& one : costs.seconds[c]) {
-                one = std::strtod(at, &end);
-                if (end == at || !(one > 0) || !std::isfinite(one))
+            std::string_view rest = std::string_view(line).substr(name.size());
+            for (double& one : costs.seconds[c]) { // not by strtod, which minds the program's locale
+                const bool hexadecimal = rest.starts_with(" 0x");
+                rest.remove_prefix(std::min<std::size_t>(rest.size(), hexadecimal ? 3 : 1));
+                const auto [end, problem] =
+                    std::from_chars(rest.data(), rest.data() + rest.size(), one,
+                                    hexadecimal ? std::chars_format::hex : std::chars_format::general);
+                if (problem != std::errc{} || !(one > 0) || !std::isfinite(one))
                     refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
-                at = end;
+                rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
             }
-            if (*at != '\0') refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
+            if (!rest.empty()) refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
         }
         return costs;
     }

@@ -99,6 +99,8 @@ public:
     [[nodiscard]] bool done() const { return round_ == rounds_; }
     [[nodiscard]] std::int64_t rounds() const { return rounds_; }
     [[nodiscard]] std::int64_t global_batch() const { return plan_.global_batch; }
+    /// Of all its rounds together, on all replicas, padding included.
+    [[nodiscard]] std::int64_t samples() const { return left_; }
     [[nodiscard]] const SamplerShape& shape() const { return plan_.shape; }
     [[nodiscard]] Position position() const { return {epoch_, prefix(round_)}; }
 

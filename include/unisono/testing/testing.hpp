@@ -45,11 +45,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
 /// A number as violations show it, small differences included.
-inline std::string number_text(double value) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%.9g", value);
-    return text;
-}
+inline std::string number_text(double value) { return detail::number_text(value, std::chars_format::general, 9); }
 
 /// What laws found wrong, a sentence each. Keeps the first few: one fault tends to cause many.
 class Violations {

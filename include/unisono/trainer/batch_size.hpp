@@ -100,8 +100,7 @@ struct BatchSize {
     [[nodiscard]] std::string text() const {
         Table table({">micro-batch", ">accumulation", ">ms", ">samples/s", ">memory", ""});
         for (const BatchTrial& one : trials) {
-            char milliseconds[32];
-            static_cast<void>(std::snprintf(milliseconds, sizeof milliseconds, "%.3f", one.seconds * 1e3));
+            const std::string milliseconds = fixed_text(one.seconds * 1e3, 3);
             const auto speed = static_cast<std::size_t>(speed_of(one));
             table.row({std::to_string(one.micro_batch), std::to_string(one.accumulation),
                        one.fits() ? milliseconds : "", one.fits() ? count_text(speed) : "",

@@ -85,8 +85,7 @@ public:
                                              shape.replicas});
         if (session_.serves()) return finish();
         if (position_.samples != 0) stream.restart(position_.epoch, position_.samples);
-        if (plan_.updates_per_epoch > 0)
-            point_.updates_total = session_.exchange().applied() + updates_to_come(stream.rounds());
+        if (plan_.updates_per_epoch > 0) point_.updates_total = session_.exchange().applied() + updates_to_come(stream);
         point_.global_batch = static_cast<std::uint64_t>(plan_.samples_per_update);
         Loader loader(data_, std::move(stream),
                       LoaderOptions{.depth = options_.read_ahead, .timeout = world.timeout()});
@@ -121,9 +120,9 @@ private:
         report_.staleness = session_.stale().staleness();
     }
 
-    std::uint64_t updates_to_come(std::int64_t rounds_left) const {
-        const std::int64_t first = (rounds_left + plan_.rounds_per_update - 1) / plan_.rounds_per_update;
-        return static_cast<std::uint64_t>(std::min(first, plan_.updates_per_epoch) +
+    template <class Stream>
+    std::uint64_t updates_to_come(const Stream& stream) const {
+        return static_cast<std::uint64_t>(updates_of(session_.policies().accumulation, plan_, stream) +
                                           (options_.epochs - 1) * plan_.updates_per_epoch);
     }
 
@@ -139,8 +138,7 @@ private:
     void run_epoch(Loader& loader, Epoch epoch, Observer& observer) {
         report_.epochs.push_back({.epoch = epoch.number()});
         double weighted_loss = 0;
-        session_.begin();
-        window_.reset();
+        begin_window();
         for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
             const MicroBatch& micro = item->entry;
             const bool due = micro.ends_round && due_after(micro);
@@ -157,14 +155,14 @@ private:
             const UpdateReport update = session_.update(epoch.number(), point_);
             if (session_.must_repeat()) {
                 loader.restart(epoch, position_.samples); // where this window began
-                session_.begin();
-                window_.reset();
-                tokens_before_ = 0;
+                begin_window();
                 continue;
             }
             session_.stop_if_not_finite(update, "fit");
             EpochReport& sums = report_.epochs.back();
             (update.committed ? sums.updates : sums.skipped) += 1;
+            if (!update.committed && point_.updates_total != 0)
+                --point_.updates_total; // as who goes on from here would count
             if (update.committed) {
                 sums.samples += update.samples;
                 weighted_loss += update.loss * static_cast<double>(update.samples);
@@ -172,9 +170,7 @@ private:
             position_ = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
             observer.update(point_of(epoch.number(), micro.resume.samples, update.loss));
             if (!goes_on(on_update_, update)) report_.stopped = true;
-            session_.begin();
-            window_.reset();
-            tokens_before_ = 0;
+            begin_window();
             if (report_.stopped) break;
         }
         EpochReport& sums = report_.epochs.back();
@@ -182,6 +178,13 @@ private:
         if (report_.stopped) return;
         position_ = {epoch.next(), 0};
         observer.epoch_end(point_of(epoch.number(), plan_.shape.data_size, sums.loss));
+    }
+
+    /// Nothing is collected yet; what an epoch's end has dropped counts no more.
+    void begin_window() {
+        session_.begin();
+        window_.reset();
+        tokens_before_ = 0;
     }
 
     static constexpr bool counts_tokens =

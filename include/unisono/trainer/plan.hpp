@@ -101,6 +101,21 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
     return hosting.shape(sampler, size, batch_size, world, rank);
 }
 
+/// Updates from where a stream stands to its epoch's end, the window at the end, which may be short, being kept or dropped.
+template <accumulation_policy Accumulation, sample_stream Stream>
+std::int64_t updates_of(const Accumulation& accumulation, const TrainingPlan& plan, const Stream& stream) {
+    const std::int64_t rounds = stream.rounds();
+    if (rounds == 0) return 0;
+    const std::int64_t windows = (rounds - 1) / plan.rounds_per_update; // before the last one
+    const std::int64_t full = rounds - windows * plan.rounds_per_update - 1;
+    std::int64_t last = stream.global_batch(); // samples of the last round
+    if constexpr (requires { stream.samples(); }) last = stream.samples() - (rounds - 1) * last;
+    auto window = accumulation.window(plan.counted);
+    window.add({plan.counted * full, stream.global_batch() * full, 0});
+    window.add({plan.counted, last, 0});
+    return windows + (window.due_at_end() ? 1 : 0);
+}
+
 /// The plan for a stream that stands at the beginning of an epoch.
 template <sample_stream Stream, sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
 TrainingPlan plan_training(const Stream& stream, const Sampler& sampler, const Accumulation& accumulation,
@@ -123,12 +138,7 @@ TrainingPlan plan_training(const Stream& stream, const Sampler& sampler, const A
                       (Hosting::logical ? " replicas x " : " ranks x "),
                       (Hosting::logical ? plan.rounds_per_update : plan.hosted()),
                       " micro-batches each, of batch_size ", shape.batch_size});
-    plan.updates_per_epoch = plan.rounds_per_epoch / plan.rounds_per_update;
-    if (const std::int64_t rest = plan.rounds_per_epoch % plan.rounds_per_update; rest != 0) {
-        auto window = accumulation.window(plan.counted);
-        window.add({plan.counted * rest, rest, 0}); // at least one sample a round: enough to tell keep from drop
-        if (window.due_at_end()) ++plan.updates_per_epoch;
-    }
+    plan.updates_per_epoch = updates_of(accumulation, plan, stream);
     return plan;
 }
 

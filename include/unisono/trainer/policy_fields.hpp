@@ -72,9 +72,7 @@ struct PolicyField {
     [[nodiscard]] std::string text() const {
         if (kind == Kind::boolean) return bits != 0 ? "true" : "false";
         if (kind == Kind::integer) return std::to_string(static_cast<std::int64_t>(bits));
-        char number[32];
-        const int length = std::snprintf(number, sizeof number, "%g", std::bit_cast<double>(bits));
-        return std::string(number, static_cast<std::size_t>(length));
+        return number_text(std::bit_cast<double>(bits), std::chars_format::general, 6);
     }
 };
 

@@ -61,15 +61,9 @@ struct TraceReport {
     /// A table, a line a rank, and a sentence about who holds up whom.
     [[nodiscard]] std::string text() const {
         const auto share = [](double part, double whole) {
-            char number[32];
-            static_cast<void>(std::snprintf(number, sizeof number, "%.1f %%", whole > 0 ? 100 * part / whole : 0.0));
-            return std::string(number);
+            return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
         };
-        const auto seconds = [](double value) {
-            char number[32];
-            static_cast<void>(std::snprintf(number, sizeof number, "%.3f", value));
-            return std::string(number);
-        };
+        const auto seconds = [](double value) { return fixed_text(value, 3); };
         Table table({"rank", ">seconds", ">compute", ">exchange", ">of it waiting", ">apply", ">other", ">came last",
                      ">awaited"});
         std::uint64_t dropped = 0;
@@ -178,11 +172,7 @@ void write_trace(const Trainer& trainer, const std::string& path) {
                 const auto put = [&](const std::string& text) {
                     written = written && std::fwrite(text.data(), 1, text.size(), file) == text.size();
                 };
-                const auto microseconds = [](std::int64_t ns) {
-                    char number[40];
-                    static_cast<void>(std::snprintf(number, sizeof number, "%.3f", static_cast<double>(ns) * 1e-3));
-                    return std::string(number);
-                };
+                const auto microseconds = [](std::int64_t ns) { return fixed_text(static_cast<double>(ns) * 1e-3, 3); };
                 put("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
                 std::size_t at = 0;
                 for (std::size_t r = 0; r < counts.size(); at += counts[r], ++r) {

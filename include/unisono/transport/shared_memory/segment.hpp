@@ -5,6 +5,7 @@
 /// process that holds it, however that ends. It is large and sparse; pages are there from when they are backed.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/standard_streams.hpp"
 #include "unisono/core/text.hpp"
 
 #include <cerrno>
@@ -13,6 +14,7 @@
 #include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -45,9 +47,14 @@ public:
     /// A new one, of zeros; only this user may open it. Errors: refused.
     static SharedSegment create(std::size_t bytes) {
         SharedSegment made;
-        made.file_ = ::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        made.file_ = above_standard_streams(::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (made.file_ < 0) refuse_shared_memory("no memory file (memfd_create)", errno);
         if (::fchmod(made.file_, 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
+        // Beyond that limit a signal would end the process without a word.
+        if (rlimit most{}; ::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur)
+            refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse): a file may have at most ",
+                                         bytes_text(most.rlim_cur), " (see `ulimit -f`)"}),
+                                 0);
         if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
             refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
         // A file that became shorter would kill whoever touches the missing part.
@@ -59,7 +66,7 @@ public:
     /// Another process's, by a path to it (/proc/PID/fd/N). Errors: refused.
     static SharedSegment open(const std::string& path) {
         SharedSegment opened;
-        opened.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        opened.file_ = above_standard_streams(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
         if (opened.file_ < 0) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
         struct stat facts {};
         if (::fstat(opened.file_, &facts) != 0) refuse_shared_memory(concat({"cannot look at ", path}), errno);

@@ -253,7 +253,10 @@ private:
                 if (errno == EINTR || errno == ECONNABORTED) continue;
                 return;
             }
-            if (visitors_.size() == most_visitors) visitors_.erase(visitors_.begin());
+            if (visitors_.size() == most_visitors) {
+                hear_visitors(); // one of them may be a rank, and have said so
+                if (visitors_.size() == most_visitors) visitors_.erase(visitors_.begin());
+            }
             visitors_.emplace_back(std::move(socket), steady_now());
         }
     }
