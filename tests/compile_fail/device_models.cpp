@@ -4,6 +4,7 @@
 #include "unisono/reducer/native.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/replicated.hpp"
+#include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
 #include "unisono/trainer/device/rules.hpp"
 #include "unisono/transport/in_process.hpp"
@@ -21,6 +22,11 @@ struct Model {
 struct WithoutStream {
     un::DeviceSpan<float> parameters() { return {}; }
     un::DeviceSpan<float> gradients() { return {}; }
+};
+struct Narrow {
+    un::DeviceSpan<un::bfloat16> parameters() { return {}; }
+    un::DeviceSpan<un::bfloat16> gradients() { return {}; }
+    cudaStream_t stream() { return {}; }
 };
 struct OddGuard : un::FiniteGuard {
     static constexpr bool only_finite = false;
@@ -80,6 +86,7 @@ static_assert(!un::detail::DeviceOfPolicies<un::Group<un::InProcess>, Model, Cho
 // expect: unisono::Trainer: found a model on a device, with a sharding that is measured first.
 // expect: unisono::Trainer: found a model on a device, with an update that declares `local` or `served`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
+// expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
 #ifdef CASE_policies
 static_assert(Asked<Model, Chosen>::good);
 static_assert(!Asked<WithoutStream, Chosen>::good);
@@ -87,6 +94,7 @@ static_assert(!Asked<Model, OfTheHost>::good);
 static_assert(!Asked<Model, Measured>::good);
 static_assert(!Asked<Model, Local>::good);
 static_assert(!Asked<Model, Guarded>::good);
+void without_group(Narrow& model) { un::MasterWeights master(model); }
 #endif
 
 // case: no_compiler_for_the_device

@@ -10,7 +10,7 @@ target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/t
 # Under a sanitizer one translation unit: single updates. The rest compiles for too long.
 if(UNISONO_SANITIZED)
     get_target_property(device_sources ${room_target} SOURCES)
-    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|refused|training)[.]cpp$")
+    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|master_weights|refused|training)[.]cpp$")
     set_target_properties(${room_target} PROPERTIES SOURCES "${device_sources}")
 endif()
 

@@ -11,6 +11,7 @@
 /// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
 /// - `measure<T>(squares, most)`: what adds squares of elements to a summation's `Squares`: `add(x)`, at most so often, and then `finish()`;
 /// - `update(...)`: clips, and runs an optimizer; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
+/// - `follow(at, n)`: parameters there have been written by others than `update`: an image that the model has of them becomes theirs;
 /// - `read(at, n, visit)`: visit(std::span<const T>) with the values, for the host; `settle()`: nothing of its own goes on any more.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
@@ -18,6 +19,7 @@
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/device/weight_image.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -32,6 +34,7 @@ template <class World>
 class HostPlace {
 public:
     static constexpr bool on_device = false;
+    static constexpr bool has_image = false;
     template <class T>
     static constexpr std::size_t chunk = 16384 / sizeof(T); ///< they stay in the first cache from pass to pass
     template <class T>
@@ -102,6 +105,9 @@ public:
     }
     static constexpr std::size_t offender() { return no_offender; } ///< all were told
 
+    template <class T>
+    static constexpr void follow(const T*, std::size_t) {}
+
     template <class T, class Visit>
     static void read(const T* at, std::size_t count, Visit&& visit) {
         visit(std::span<const T>(at, count));
@@ -111,7 +117,7 @@ private:
     World* world_;
 };
 
-template <class World>
+template <class World, class Image = NoWeightImage>
 class DevicePlace; // device/place.hpp
 
 template <class World, class Model>
@@ -120,7 +126,7 @@ struct PlaceFor {
 };
 template <class World, model_on_device Model>
 struct PlaceFor<World, Model> {
-    using type = DevicePlace<World>;
+    using type = DevicePlace<World, typename WeightImageOf<Model>::type>;
 };
 
 } // namespace detail

@@ -58,11 +58,13 @@ private:
 
 namespace detail {
 
-template <streaming_transport Transport>
-class DevicePlace<Group<Transport>> {
+/// `Image`: what the model has of its parameters in 16 bits (weight_image.hpp). It is always theirs.
+template <streaming_transport Transport, class Image>
+class DevicePlace<Group<Transport>, Image> {
 public:
     using Stream = std::remove_cvref_t<decltype(std::declval<Transport&>().stream())>;
     static constexpr bool on_device = true;
+    static constexpr bool has_image = Image::present;
     template <class T>
     static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max(); ///< a kernel a stretch
     template <class T>
@@ -72,7 +74,18 @@ public:
 
     template <class Model>
     DevicePlace(Group<Transport>& world, Model& model)
-        : world_(&world), stream_(model.stream()), on_(stream_), offender_(allocate<std::uint64_t>(1)) {}
+        : world_(&world), stream_(model.stream()), on_(stream_), offender_(allocate<std::uint64_t>(1)) {
+        if constexpr (has_image) {
+            image_ = &model.image();
+            model.refresh();
+            image_->keep();
+        }
+    }
+    DevicePlace(const DevicePlace&) = delete;
+    DevicePlace& operator=(const DevicePlace&) = delete;
+    ~DevicePlace() {
+        if constexpr (has_image) image_->let_go();
+    }
 
     [[nodiscard]] const StreamArithmetic<Stream>& arithmetic() const { return on_; }
     template <class T>
@@ -95,12 +108,28 @@ public:
     void order() const { world_->endpoint().wait_for(stream_); }
     void settle() const { world_->endpoint().settle(stream_); }
 
-    /// In one pass.
+    /// In one pass, with the image.
     template <class Optimizer, class Clipping, class T>
     void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state, T* parameters,
                 T* gradients, const OptimizerStep& step) const {
-        update_on(on_, optimizer, state, std::span<T>(parameters, state.count),
-                  std::span<const T>(gradients, state.count), step, clipping);
+        if constexpr (has_image) {
+            image_->visit(parameters, state.count, [&](std::size_t first, std::size_t n, auto* low) {
+                OptimizerSlice<T> part{.arrays = state.arrays, .count = n};
+                for (T*& array : part.arrays) array += array == nullptr ? 0 : first;
+                update_on(on_, optimizer, part, std::span<T>(parameters + first, n),
+                          std::span<const T>(gradients + first, n), step, clipping, std::span(low, n));
+            });
+        } else {
+            update_on(on_, optimizer, state, std::span<T>(parameters, state.count),
+                      std::span<const T>(gradients, state.count), step, clipping);
+        }
+    }
+    template <class T>
+    void follow(const T* at, std::size_t count) const {
+        if constexpr (has_image)
+            image_->visit(at, count, [&](std::size_t first, std::size_t n, auto* low) {
+                on_.accumulate_first(std::span(low, n), std::span<const T>(at + first, n), 1.0);
+            });
     }
 
     template <class T, class Body>
@@ -172,6 +201,8 @@ public:
     template <class T>
     void write(T* at, std::span<const T> values) const {
         world_->endpoint().copy_to_device(at, values.data(), values.size_bytes(), stream_);
+        if constexpr (has_image && std::is_same_v<T, float>)
+            if (image_->has(at)) follow(at, values.size());
     }
 
 private:
@@ -180,6 +211,7 @@ private:
     Group<Transport>* world_;
     Stream stream_;
     StreamArithmetic<Stream> on_;
+    Image* image_ = nullptr;
     DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each stretch whose norm is measured
     DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of what is not finite
 };
