@@ -1,11 +1,13 @@
 // A model in 16 bits on a device, trained there in float: the bits of MasterWeights on the host, and no byte over the bus.
-#include "chosen.hpp"
 #include "on_device.hpp"
 
 #include <unisono/guard/clip_by_norm.hpp>
+#include <unisono/guard/clip_by_value.hpp>
 #include <unisono/guard/loss_scaling.hpp>
+#include <unisono/optimizer/adam.hpp>
 #include <unisono/reproducible.hpp>
 #include <unisono/sharding/state.hpp>
+#include <unisono/update/local_steps.hpp>
 
 #include <array>
 #include <cmath>
@@ -93,6 +95,7 @@ std::vector<Told> trained(int ranks, std::size_t gap, std::array<std::size_t, 2>
                 bytes = {stand_in::counts().bytes_to_host - before.bytes_to_host,
                          stand_in::counts().bytes_to_device - before.bytes_to_device};
             un::barrier(world);
+            trainer.synchronise();
             trainer.verify_replicas();
             mine.owns = !trainer.owned().empty();
             trainer.visit_parameters({0, count}, [&](std::size_t, std::span<const float> values) {
@@ -153,13 +156,15 @@ BOOST_AUTO_TEST_CASE(sums_of_numbers) {
     // A scale that is too large at first: gradients overflow, all ranks leave the update out.
     const un::LossScaling scaling{.initial = 0x1p17, .growth_interval = 3};
     const un::ClipByValue clips{.limit = 0.4};
-    using device_matrix::ChosenSharding;
-    using Optimizer = device_matrix::ChosenOptimizer<device_matrix::FewOptimizers>;
     constexpr std::array<std::size_t, 2> bytes = {8, 0}; // where the guard found something
-    same_as_on_the_host<un::float16>(1, 0, bytes, scaling, clips, ChosenSharding{{3}}, Optimizer{{1}});
-    for (std::size_t sharding = 0; sharding < ChosenSharding::choices; ++sharding)
-        same_as_on_the_host<un::float16>(2, sharding % 2, bytes, scaling, clips, ChosenSharding{{sharding}},
-                                         Optimizer{{sharding / 2}});
+    for (const int ranks : {1, 2})
+        for (const std::size_t gap : {0u, 1u})
+            same_as_on_the_host<un::float16>(ranks, gap, bytes, scaling, clips, un::StateSharding{}, un::AdamW{});
+}
+
+BOOST_AUTO_TEST_CASE(meetings_of_ranks_that_go_their_own_ways) {
+    constexpr std::array<std::size_t, 2> bytes = {8, 0};
+    same_as_on_the_host<un::float16>(2, 1, bytes, un::LocalSteps{.steps = 3, .warm_up = 1});
 }
 
 BOOST_AUTO_TEST_CASE(sums_on_grids) {

@@ -7,14 +7,16 @@
 /// A place has
 /// - `arithmetic()`: kernels on its addresses (HostArithmetic, or one of the same functions);
 /// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`, `chunk<T>`: elements at a time;
+/// - `OwnArray<T>` and `allocate_own<T>(n)`: zeros that the transport need not see;
 /// - `view(at, n)`: as reducers and collectives take it, and `order()`: what was enqueued so far comes before those that start now;
 /// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
 /// - `measure<T>(squares, most)`: what adds squares of elements to a summation's `Squares`: `add(x)`, at most so often, and then `finish()`;
-/// - `update(...)`: clips, and runs an optimizer; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
+/// - `update(...)`: clips, and runs an optimizer; `update_other(...)` does so on what is no parameter of the model's; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
 /// - `follow(at, n)`: parameters there have been written by others than `update`: an image that the model has of them becomes theirs;
 /// - `read(at, n, visit)`: visit(std::span<const T>) with the values, for the host; `settle()`: nothing of its own goes on any more.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
@@ -40,6 +42,8 @@ public:
     template <class T>
     using Array = Memory<T>;
     template <class T>
+    using OwnArray = List<T>;
+    template <class T>
     using State = OptimizerState<T>;
 
     template <class Model>
@@ -49,6 +53,10 @@ public:
     template <class T>
     [[nodiscard]] Memory<T> allocate(std::size_t count) const {
         return world_->template allocate<T>(count);
+    }
+    template <class T>
+    [[nodiscard]] static List<T> allocate_own(std::size_t count) {
+        return List<T>(count);
     }
     template <class T>
     [[nodiscard]] static OptimizerState<T> state(const StateArrays& arrays, std::size_t count) {
@@ -73,6 +81,12 @@ public:
         if constexpr (Clipping::changes_elements) clipping.clip(values, step.gradient_scale);
         optimizer.update(state, std::span<T>(parameters, state.count), std::span<const T>(values),
                          {step.learning_rate, step.number, Clipping::changes_elements ? 1 : step.gradient_scale});
+    }
+
+    template <class Optimizer, class T>
+    static void update_other(const Optimizer& optimizer, const OptimizerSlice<T>& state, T* values, const T* gradients,
+                             const OptimizerStep& step) {
+        optimizer.update(state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count), step);
     }
 
     /// Calls body(at, n) for chunks. All but the first begin at a cache line of this array, and so mostly of others: wide loads across

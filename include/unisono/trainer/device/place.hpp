@@ -70,6 +70,8 @@ public:
     template <class T>
     using Array = DeviceMemory<T>;
     template <class T>
+    using OwnArray = DeviceMemory<T>;
+    template <class T>
     using State = DeviceOptimizerState<T>;
 
     template <class Model>
@@ -91,6 +93,12 @@ public:
     template <class T>
     [[nodiscard]] DeviceMemory<T> allocate(std::size_t count) const {
         return allocate_on_device<T>(*world_, count);
+    }
+    template <class T>
+    [[nodiscard]] DeviceMemory<T> allocate_own(std::size_t count) const {
+        DeviceMemory<T> made = allocate<T>(count);
+        on_.zero(std::span<T>(made.data(), count));
+        return made;
     }
     template <class T>
     [[nodiscard]] DeviceOptimizerState<T> state(const StateArrays& arrays, std::size_t count) const {
@@ -123,6 +131,12 @@ public:
             update_on(on_, optimizer, state, std::span<T>(parameters, state.count),
                       std::span<const T>(gradients, state.count), step, clipping);
         }
+    }
+    template <class Optimizer, class T>
+    void update_other(const Optimizer& optimizer, const OptimizerSlice<T>& state, T* values, const T* gradients,
+                      const OptimizerStep& step) const {
+        update_on(on_, optimizer, state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count),
+                  step);
     }
     template <class T>
     void follow(const T* at, std::size_t count) const {
