@@ -12,7 +12,7 @@ unite_sources("local master_weights")
 # Under a sanitizer one translation unit: single updates. The rest compiles for too long.
 if(UNISONO_SANITIZED)
     get_target_property(device_sources ${room_target} SOURCES)
-    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|local|master_weights|refused|training)[.]cpp$")
+    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|local|master_weights|refused|training|units)[.]cpp$")
     set_target_properties(${room_target} PROPERTIES SOURCES "${device_sources}")
 endif()
 

@@ -138,7 +138,7 @@ template <class World, class Model>
 void broadcast_buffers(World& world, Model& model) {
     if constexpr (requires { model.buffers(); }) {
         if (world.size() == 1) return;
-        if constexpr (model_on_device<Model>) world.endpoint().follow(model.stream());
+        if constexpr (trained_on_device<Model>) world.endpoint().follow(model.stream());
         for_each_span(model.buffers(), [&](auto one) { broadcast(world, one, 0); });
     }
 }

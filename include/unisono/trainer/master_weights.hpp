@@ -116,6 +116,10 @@ private:
 template <unit_model M>
     requires(!model<M>)
 class MasterWeights<M> : public detail::WrappedModel<M> {
+    static_assert(!unit_model_on_device<M>,
+                  "unisono::MasterWeights: found a model in units on a device. Required: one of float or double, or "
+                  "one that holds its memory. Why: units in 16 bits are made on the host.");
+
 public:
     using Element = float;
     using PassElement = typename M::Element;

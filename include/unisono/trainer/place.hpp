@@ -8,6 +8,7 @@
 /// - `arithmetic()`: kernels on its addresses (HostArithmetic, or one of the same functions);
 /// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`, `chunk<T>`: elements at a time;
 /// - `OwnArray<T>` and `allocate_own<T>(n)`: zeros that the transport need not see;
+/// - `clear(at, n)`: all become zero;
 /// - `view(at, n)`: as reducers and collectives take it, and `order()`: what was enqueued so far comes before those that start now;
 /// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
 /// - `measure<T>(squares, most)`: what adds squares of elements to a summation's `Squares`: `add(x)`, at most so often, and then `finish()`;
@@ -26,6 +27,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -66,6 +68,10 @@ public:
     template <class T>
     [[nodiscard]] bool is_shared(const T* at, std::size_t count) const {
         return world_->is_shared(std::span<const T>(at, count));
+    }
+    template <class T>
+    static void clear(T* at, std::size_t count) {
+        if (count != 0) std::memset(static_cast<void*>(at), 0, count * sizeof(T)); // the number zero
     }
     template <class T>
     static std::span<T> view(T* at, std::size_t count) {
@@ -138,7 +144,7 @@ template <class World, class Model>
 struct PlaceFor {
     using type = HostPlace<World>;
 };
-template <class World, model_on_device Model>
+template <class World, trained_on_device Model>
 struct PlaceFor<World, Model> {
     using type = DevicePlace<World, typename WeightImageOf<Model>::type>;
 };

@@ -110,6 +110,10 @@ public:
         return true;
     }
     template <class T>
+    void clear(T* at, std::size_t count) const {
+        if (count != 0) on_.fill(std::span<T>(at, count), T{});
+    }
+    template <class T>
     static DeviceSpan<T> view(T* at, std::size_t count) {
         return {at, count};
     }

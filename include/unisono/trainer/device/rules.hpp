@@ -48,7 +48,7 @@ template <class World, class Model, class Policies>
 struct DeviceRules {
     static constexpr bool good = true;
 };
-template <class World, model_on_device Model, class Policies>
+template <class World, trained_on_device Model, class Policies>
 struct DeviceRules<World, Model, Policies> {
     using Guard = typename Policies::Guard;
     static constexpr bool has_device = streaming_transport<typename World::transport_type>;
@@ -78,7 +78,7 @@ template <class World, class Model, class Policies>
 struct DeviceOfPolicies {
     static constexpr bool good = true;
 };
-template <class World, model_on_device Model, class Policies>
+template <class World, trained_on_device Model, class Policies>
 struct DeviceOfPolicies<World, Model, Policies> {
     using Rules = DeviceRules<World, Model, Policies>;
     static_assert(
