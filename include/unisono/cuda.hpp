@@ -14,6 +14,7 @@
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
 #include "unisono/tcp.hpp"
+#include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
 #include "unisono/transport/cuda/join.hpp"
 #include "unisono/transport/cuda/prefetch.hpp"

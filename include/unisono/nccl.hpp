@@ -9,6 +9,7 @@
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
 #include "unisono/join.hpp"
+#include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
 #include "unisono/transport/cuda/prefetch.hpp"
 #include "unisono/transport/nccl/join.hpp"

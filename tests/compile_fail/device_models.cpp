@@ -4,11 +4,12 @@
 #include "unisono/reducer/native.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/replicated.hpp"
+#include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
 #include "unisono/trainer/device/rules.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/nccl.hpp"
-#include "unisono/update/local_steps.hpp"
+#include "unisono/update/gossip.hpp"
 #include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;
@@ -21,6 +22,11 @@ struct Model {
 struct WithoutStream {
     un::DeviceSpan<float> parameters() { return {}; }
     un::DeviceSpan<float> gradients() { return {}; }
+};
+struct Narrow {
+    un::DeviceSpan<un::bfloat16> parameters() { return {}; }
+    un::DeviceSpan<un::bfloat16> gradients() { return {}; }
+    cudaStream_t stream() { return {}; }
 };
 struct OddGuard : un::FiniteGuard {
     static constexpr bool only_finite = false;
@@ -59,8 +65,8 @@ struct OfTheHost : Chosen {
 struct Measured : Chosen {
     using Sharding = un::AutomaticSharding;
 };
-struct Local : Chosen {
-    using Update = un::LocalSteps;
+struct Gossiping : Chosen {
+    using Update = un::Gossip;
 };
 struct Guarded : Chosen {
     using Guard = OddGuard;
@@ -78,15 +84,17 @@ static_assert(!un::detail::DeviceOfPolicies<un::Group<un::InProcess>, Model, Cho
 // expect: unisono::Trainer: found a model on a device without stream(). Required: the stream on which it enqueues
 // expect: unisono::Trainer: found a model on a device, with a reducer whose verbs do not take DeviceSpan.
 // expect: unisono::Trainer: found a model on a device, with a sharding that is measured first.
-// expect: unisono::Trainer: found a model on a device, with an update that declares `local` or `served`.
+// expect: unisono::Trainer: found a model on a device, with an update that declares `served`, `in_common` or `gossips`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
+// expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
 #ifdef CASE_policies
 static_assert(Asked<Model, Chosen>::good);
 static_assert(!Asked<WithoutStream, Chosen>::good);
 static_assert(!Asked<Model, OfTheHost>::good);
 static_assert(!Asked<Model, Measured>::good);
-static_assert(!Asked<Model, Local>::good);
+static_assert(!Asked<Model, Gossiping>::good);
 static_assert(!Asked<Model, Guarded>::good);
+void without_group(Narrow& model) { un::MasterWeights master(model); }
 #endif
 
 // case: no_compiler_for_the_device

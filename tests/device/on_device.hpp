@@ -68,7 +68,8 @@ private:
     void take(std::size_t p) {
         const std::span<T> one = here_gradients_[p];
         stand_in::launch(stream_.get(), [to = seen(gradients_[p]), add = std::vector<T>(one.begin(), one.end())] {
-            for (std::size_t i = 0; i < add.size(); ++i) to[i] += add[i];
+            for (std::size_t i = 0; i < add.size(); ++i)
+                to[i] = static_cast<T>(un::detail::widen(to[i]) + un::detail::widen(add[i]));
         });
         zero(p);
     }

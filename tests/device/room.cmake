@@ -7,10 +7,12 @@ target_compile_options(device_stand_in PRIVATE -O0)
 target_link_libraries(${room_target} PRIVATE device_stand_in)
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
 
+unite_sources("local master_weights")
+
 # Under a sanitizer one translation unit: single updates. The rest compiles for too long.
 if(UNISONO_SANITIZED)
     get_target_property(device_sources ${room_target} SOURCES)
-    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|refused|training)[.]cpp$")
+    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|local|master_weights|refused|training|units)[.]cpp$")
     set_target_properties(${room_target} PROPERTIES SOURCES "${device_sources}")
 endif()
 

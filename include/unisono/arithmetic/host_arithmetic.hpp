@@ -33,6 +33,10 @@ struct HostArithmetic : OnHost {
     static void scale(std::span<T> x, double factor) {
         unisono::scale(x, factor);
     }
+    template <class T>
+    static void divide(std::span<T> x, double divisor) {
+        unisono::divide(x, divisor);
+    }
     template <class To, class T>
     static void accumulate(std::span<To> y, std::span<T> x, double weight = 1.0) {
         unisono::accumulate(y, x, weight);

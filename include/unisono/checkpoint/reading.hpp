@@ -182,7 +182,7 @@ public:
         };
         if constexpr (requires(Model& model) { model.parameters(); })
             for_each_span(trainer_->trained().parameters(), write);
-        else trainer_->rewrite_parameters([&](std::size_t, std::span<T> one) { write(one); });
+        else trainer_->rewrite_parameters([&](std::size_t, auto one) { write(one); });
         std::size_t a = 0;
         for (const auto& one : held_arrays(*trainer_)) write_values(*trainer_, one.values, arrays_[a++].data());
         if constexpr (has_buffers) {

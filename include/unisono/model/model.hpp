@@ -138,14 +138,31 @@ concept model_on_device = model<M> && detail::SpansElement<detail::parameters_t<
 
 template <class T>
 class UnitPass;
+template <class T>
+class DeviceUnitPass;
+
+/// A model in units whose memory is that of a device: it has `stream()`, and is given DeviceSpans (unit_pass.hpp).
+template <class M>
+concept unit_model_on_device =
+    floating_element<typename M::Element> && requires(M& m, DeviceSpan<typename M::Element> values) {
+        { *std::begin(m.units()) } -> std::convertible_to<std::size_t>;
+        std::end(m.units());
+        m.initialise(std::size_t{0}, values);
+        m.stream();
+    };
 
 /// A model whose memory the trainer holds, in units: unit_pass.hpp says what that is.
 template <class M>
-concept unit_model = floating_element<typename M::Element> && requires(M& m, std::span<typename M::Element> values) {
-    { *std::begin(m.units()) } -> std::convertible_to<std::size_t>;
-    std::end(m.units());
-    m.initialise(std::size_t{0}, values);
-};
+concept unit_model = unit_model_on_device<M> ||
+                     (floating_element<typename M::Element> && requires(M& m, std::span<typename M::Element> values) {
+                         { *std::begin(m.units()) } -> std::convertible_to<std::size_t>;
+                         std::end(m.units());
+                         m.initialise(std::size_t{0}, values);
+                     });
+
+/// A model that is trained on a device, whoever holds its memory.
+template <class M>
+concept trained_on_device = model_on_device<M> || unit_model_on_device<M>;
 
 namespace detail {
 template <class M>
@@ -165,11 +182,26 @@ struct PassElement<M> {
 template <unit_model M>
 using pass_element_t = typename detail::PassElement<M>::type;
 
+namespace detail {
+template <class M>
+struct UnitPassOf {
+    using type = UnitPass<pass_element_t<M>>;
+};
+template <unit_model_on_device M>
+struct UnitPassOf<M> {
+    using type = DeviceUnitPass<pass_element_t<M>>;
+};
+} // namespace detail
+
+/// What a model in units is called with: UnitPass, or DeviceUnitPass.
+template <unit_model M>
+using unit_pass_t = typename detail::UnitPassOf<M>::type;
+
 /// A model that can be trained on micro-batches of this type.
 template <class M, class Batch>
 concept trainable_on = (model<M> && requires(M& m, const Batch& batch, Pass& pass) {
                            { m(batch, pass) } -> std::convertible_to<double>;
-                       }) || (unit_model<M> && requires(M& m, const Batch& batch, UnitPass<pass_element_t<M>>& pass) {
+                       }) || (unit_model<M> && requires(M& m, const Batch& batch, unit_pass_t<M>& pass) {
                            { m(batch, pass) } -> std::convertible_to<double>;
                        });
 
@@ -178,7 +210,7 @@ namespace detail {
 template <model M, class Batch>
 auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch));
 template <unit_model M, class Batch>
-auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch, std::declval<UnitPass<pass_element_t<M>>&>()));
+auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch, std::declval<unit_pass_t<M>&>()));
 
 template <class M>
 struct ParameterElement;

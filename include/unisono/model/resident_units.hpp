@@ -22,6 +22,9 @@ UNISONO_NAMESPACE_BEGIN
 template <unit_model M>
 class ResidentUnits : public detail::WrappedModel<M>, private detail::UnitKeeper<typename M::Element> {
     using T = typename M::Element;
+    static_assert(!unit_model_on_device<M>,
+                  "unisono::ResidentUnits: found a model in units on a device. Required: the model itself, with "
+                  "GradientSharding or ParameterSharding. Why: these hold memory of the host.");
     static_assert(std::same_as<T, pass_element_t<M>>,
                   "unisono::ResidentUnits: found a model that computes with another type than it is trained in. "
                   "Required: MasterWeights of the ResidentUnits, and not the other way round. "

@@ -13,6 +13,9 @@
 /// | `evaluate(batch, UnitPass<Element>&, metrics...)` (optional) | forward alone                                       |
 /// | `predict(batch, UnitPass<Element>&)` (optional) | forward alone, as model.hpp                                    |
 ///
+/// On a device (docs/device.md) it has `stream()`, too, and is given `DeviceSpan`s: initialise(unit, DeviceSpan<Element>), and as its pass
+/// a DeviceUnitPass<Element>. What it has enqueued on its stream by the time a unit's memory is no longer its own still runs before others write there.
+///
 /// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are as in model.hpp, where a unit
 /// is one parameter.
 ///
@@ -107,8 +110,35 @@ public:
     /// again. Valid until the gradient is complete. \throws error bad_input: out of order, complete already, or no training
     [[nodiscard]] std::span<T> gradient(std::size_t unit) { return keeper_->gradient(unit); }
 
-private:
+protected:
     detail::UnitKeeper<T>* keeper_;
+};
+
+/// The same on a device. Converts to a DeviceSpan.
+template <class T>
+class DeviceUnitParameters {
+public:
+    DeviceUnitParameters(detail::UnitKeeper<T>& keeper, std::size_t unit) : held_(keeper, unit) {}
+
+    [[nodiscard]] DeviceSpan<const T> span() const { return {held_.data(), held_.size()}; }
+    [[nodiscard]] operator DeviceSpan<const T>() const { return span(); } // NOLINT(google-explicit-constructor)
+    [[nodiscard]] const T* data() const { return held_.data(); }          ///< an address of the device's
+    [[nodiscard]] std::size_t size() const { return held_.size(); }
+
+private:
+    UnitParameters<T> held_;
+};
+
+/// As UnitPass, for models on a device.
+template <class T>
+class DeviceUnitPass : public UnitPass<T> {
+public:
+    using UnitPass<T>::UnitPass;
+    [[nodiscard]] DeviceUnitParameters<T> parameters(std::size_t unit) { return {*this->keeper_, unit}; }
+    [[nodiscard]] DeviceSpan<T> gradient(std::size_t unit) {
+        const std::span<T> values = this->keeper_->gradient(unit);
+        return {values.data(), values.size()};
+    }
 };
 
 UNISONO_NAMESPACE_END

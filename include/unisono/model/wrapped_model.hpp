@@ -100,7 +100,7 @@ private:
 /// A wrapper whose parameters and gradients are others than the model's. The model's parameters are written before each call of
 /// the model, and its gradients are taken to where the trainer sees them, and zeroed, as soon as they are complete.
 ///
-/// `Wrapper` derives from it and has `refresh()`, which writes the model's parameters, and for its base alone `take(p)`: adds the
+/// `Wrapper` derives from it and has `refresh()`, which writes the model's parameters (and maybe `fresh()`: no need to now), and for its base alone `take(p)`: adds the
 /// model's p-th gradient to the trainer's and zeroes the model's, and `zero(p)`: the latter alone. Calls `expect(parameters)` once.
 template <class Wrapper, class M>
 class ImageOfModel : public WrappedModel<M> {
@@ -114,7 +114,7 @@ public:
             { m(batch, pass) } -> std::convertible_to<double>;
         }
     double operator()(const Batch& batch, Pass& pass) {
-        self().refresh();
+        renew();
         for (std::size_t p = 0; p < taken_.size() && !clean_; ++p) self().zero(p); // the last call threw
         clean_ = false;
         TakingPass taking(pass, taken_, [&](std::size_t p) { self().take(p); });
@@ -126,13 +126,13 @@ public:
     template <class Batch, class... Metrics>
         requires requires(M& m, const Batch& batch, Metrics&... metrics) { m.evaluate(batch, metrics...); }
     void evaluate(const Batch& batch, Metrics&... metrics) {
-        self().refresh();
+        renew();
         this->wrapped().evaluate(batch, metrics...);
     }
     template <class Batch>
         requires requires(M& m, const Batch& batch) { m.predict(batch); }
     decltype(auto) predict(const Batch& batch) {
-        self().refresh();
+        renew();
         return this->wrapped().predict(batch);
     }
 
@@ -140,6 +140,12 @@ protected:
     void expect(std::size_t parameters) { taken_.resize(parameters); }
 
 private:
+    void renew() {
+        if constexpr (requires { self().fresh(); }) {
+            if (self().fresh()) return;
+        }
+        self().refresh();
+    }
     Wrapper& self() { return static_cast<Wrapper&>(*this); }
 
     std::vector<bool> taken_; ///< in this call

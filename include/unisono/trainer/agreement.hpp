@@ -130,6 +130,7 @@ void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& p
     for (std::size_t i = 0; i < flat.layout().parameters(); ++i)
         flat.visit({flat.layout().start_of(i), flat.layout().shapes()[i].count},
                    [&](const Stretch<T>& one) { broadcast(world, place.view(one.parameters, one.count), 0); });
+    for (const Stretch<T>& one : flat.stretches()) place.follow(one.parameters, one.count);
 }
 
 /// Rank 0's buffers (running statistics) become everyone's.
@@ -137,7 +138,7 @@ template <class World, class Model>
 void broadcast_buffers(World& world, Model& model) {
     if constexpr (requires { model.buffers(); }) {
         if (world.size() == 1) return;
-        if constexpr (model_on_device<Model>) world.endpoint().follow(model.stream());
+        if constexpr (trained_on_device<Model>) world.endpoint().follow(model.stream());
         for_each_span(model.buffers(), [&](auto one) { broadcast(world, one, 0); });
     }
 }

@@ -9,7 +9,8 @@
 ///
 /// The optimizer runs on float weights, of which the model's are the rounded image; gradients are added up over micro-batches and
 /// ranks in float. So every policy works as for a float model: sharding, clipping, sums on a grid. A model in units works, too, with
-/// GradientSharding and ParameterSharding: its units travel in 16 bits, and owners hold their slices in float.
+/// GradientSharding and ParameterSharding: its units travel in 16 bits, and owners hold their slices in float. One on a device is trained there
+/// (device/master_weights.hpp).
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/error.hpp"
@@ -27,6 +28,9 @@ UNISONO_NAMESPACE_BEGIN
 
 template <class M>
 class MasterWeights {
+    static_assert(!model_on_device<M>,
+                  "unisono::MasterWeights: found a model on a device. Required: unisono/nccl.hpp or unisono/cuda.hpp, "
+                  "which have MasterWeights(world, model) for it. Why: its weights are held there.");
     static_assert(
         model<M> || unit_model<M>,
         "unisono::MasterWeights: found something else than a model. Required: parameters() and gradients(), or "
@@ -43,6 +47,7 @@ MasterWeights(M&) -> MasterWeights<M>;
 /// even), each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
+    requires(!model_on_device<M>)
 class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
     using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
     friend Frame; // take, zero
@@ -111,6 +116,10 @@ private:
 template <unit_model M>
     requires(!model<M>)
 class MasterWeights<M> : public detail::WrappedModel<M> {
+    static_assert(!unit_model_on_device<M>,
+                  "unisono::MasterWeights: found a model in units on a device. Required: one of float or double, or "
+                  "one that holds its memory. Why: units in 16 bits are made on the host.");
+
 public:
     using Element = float;
     using PassElement = typename M::Element;

@@ -27,14 +27,14 @@ inline constexpr bool trains_wider = [] {
     else return false;
 }();
 
-/// Of the passes that a model is given; of one that is not in units whatever it is trained in.
+/// The passes that a model in units is given; of others nothing that is called.
 template <class Model, class Element>
-struct PassElementOf {
-    using type = Element;
+struct PassGivenTo {
+    using type = UnitPass<Element>;
 };
 template <unit_model Model, class Element>
-struct PassElementOf<Model, Element> {
-    using type = pass_element_t<Model>;
+struct PassGivenTo<Model, Element> {
+    using type = unit_pass_t<Model>;
 };
 
 template <class Model, class Sharding, class Update, class Summation>

@@ -7,21 +7,27 @@
 /// A place has
 /// - `arithmetic()`: kernels on its addresses (HostArithmetic, or one of the same functions);
 /// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`, `chunk<T>`: elements at a time;
+/// - `OwnArray<T>` and `allocate_own<T>(n)`: zeros that the transport need not see;
+/// - `clear(at, n)`: all become zero;
 /// - `view(at, n)`: as reducers and collectives take it, and `order()`: what was enqueued so far comes before those that start now;
 /// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
 /// - `measure<T>(squares, most)`: what adds squares of elements to a summation's `Squares`: `add(x)`, at most so often, and then `finish()`;
-/// - `update(...)`: clips, and runs an optimizer; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
+/// - `update(...)`: clips, and runs an optimizer; `update_other(...)` does so on what is no parameter of the model's; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
+/// - `follow(at, n)`: parameters there have been written by others than `update`: an image that the model has of them becomes theirs;
 /// - `read(at, n, visit)`: visit(std::span<const T>) with the values, for the host; `settle()`: nothing of its own goes on any more.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/guard/guard.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/device/weight_image.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 UNISONO_NAMESPACE_BEGIN
@@ -32,10 +38,13 @@ template <class World>
 class HostPlace {
 public:
     static constexpr bool on_device = false;
+    static constexpr bool has_image = false;
     template <class T>
     static constexpr std::size_t chunk = 16384 / sizeof(T); ///< they stay in the first cache from pass to pass
     template <class T>
     using Array = Memory<T>;
+    template <class T>
+    using OwnArray = List<T>;
     template <class T>
     using State = OptimizerState<T>;
 
@@ -48,6 +57,10 @@ public:
         return world_->template allocate<T>(count);
     }
     template <class T>
+    [[nodiscard]] static List<T> allocate_own(std::size_t count) {
+        return List<T>(count);
+    }
+    template <class T>
     [[nodiscard]] static OptimizerState<T> state(const StateArrays& arrays, std::size_t count) {
         return {arrays, count};
     }
@@ -55,6 +68,10 @@ public:
     template <class T>
     [[nodiscard]] bool is_shared(const T* at, std::size_t count) const {
         return world_->is_shared(std::span<const T>(at, count));
+    }
+    template <class T>
+    static void clear(T* at, std::size_t count) {
+        if (count != 0) std::memset(static_cast<void*>(at), 0, count * sizeof(T)); // the number zero
     }
     template <class T>
     static std::span<T> view(T* at, std::size_t count) {
@@ -70,6 +87,12 @@ public:
         if constexpr (Clipping::changes_elements) clipping.clip(values, step.gradient_scale);
         optimizer.update(state, std::span<T>(parameters, state.count), std::span<const T>(values),
                          {step.learning_rate, step.number, Clipping::changes_elements ? 1 : step.gradient_scale});
+    }
+
+    template <class Optimizer, class T>
+    static void update_other(const Optimizer& optimizer, const OptimizerSlice<T>& state, T* values, const T* gradients,
+                             const OptimizerStep& step) {
+        optimizer.update(state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count), step);
     }
 
     /// Calls body(at, n) for chunks. All but the first begin at a cache line of this array, and so mostly of others: wide loads across
@@ -102,6 +125,9 @@ public:
     }
     static constexpr std::size_t offender() { return no_offender; } ///< all were told
 
+    template <class T>
+    static constexpr void follow(const T*, std::size_t) {}
+
     template <class T, class Visit>
     static void read(const T* at, std::size_t count, Visit&& visit) {
         visit(std::span<const T>(at, count));
@@ -111,16 +137,16 @@ private:
     World* world_;
 };
 
-template <class World>
+template <class World, class Image = NoWeightImage>
 class DevicePlace; // device/place.hpp
 
 template <class World, class Model>
 struct PlaceFor {
     using type = HostPlace<World>;
 };
-template <class World, model_on_device Model>
+template <class World, trained_on_device Model>
 struct PlaceFor<World, Model> {
-    using type = DevicePlace<World>;
+    using type = DevicePlace<World, typename WeightImageOf<Model>::type>;
 };
 
 } // namespace detail

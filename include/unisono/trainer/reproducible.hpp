@@ -23,7 +23,7 @@
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-template <class T, class I>
+template <class T, class I, class Place>
 class GridUnitSums; // trainer/units/sums.hpp, for models in units
 
 /// \throws error bad_input
@@ -73,8 +73,8 @@ struct Reproducible {
     class Squares;
     template <class World, class T, class Place>
     using Gradients = detail::GridGradients<World, T, std::int64_t, Place>;
-    template <class T>
-    using UnitSums = detail::GridUnitSums<T, std::int64_t>;
+    template <class T, class Place>
+    using UnitSums = detail::GridUnitSums<T, std::int64_t, Place>;
 };
 
 /// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in steps of 2^-20.
@@ -172,8 +172,8 @@ struct NarrowReproducible {
     using Squares = Reproducible::Squares;
     template <class World, class T, class Place>
     using Gradients = detail::GridGradients<World, T, std::int32_t, Place>;
-    template <class T>
-    using UnitSums = detail::GridUnitSums<T, std::int32_t>;
+    template <class T, class Place>
+    using UnitSums = detail::GridUnitSums<T, std::int32_t, Place>;
 };
 static_assert(policy_of<NarrowReproducible, Family::summation>);
 

@@ -90,7 +90,8 @@ public:
 
     using Exchanges = std::conditional_t<shards_gradients<typename Policies::Sharding>,
                                          typename UnitExchangeOf<Context, Model>::type, Exchange<Context>>;
-    using Meetings = Meeting<World, T, typename Policies::Update, typename Policies::Compression>;
+    using Meetings = Meeting<World, T, typename Policies::Update, typename Policies::Compression,
+                             typename PlaceFor<World, Model>::type>;
     struct NoService {};
     using Served = std::conditional_t<served, Service<Exchange<Context>, typename Policies::Update>, NoService>;
     /// Ranks make updates of their own, which may fail on one of them.
@@ -119,7 +120,7 @@ public:
                 context.sharding = policies_.sharding;
             }
             exchange_ = std::make_unique<Exchanges>(world, model, context, policies_.buckets);
-            meeting_ = std::make_unique<Meetings>(world, exchange_->flat(), policies_.update);
+            meeting_ = std::make_unique<Meetings>(world, exchange_->flat(), exchange_->place(), policies_.update);
             if constexpr (served) service_ = std::make_unique<Served>(world, *exchange_, policies_.update);
             agree_on_shapes(world, model, exchange_->flat());
             if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);

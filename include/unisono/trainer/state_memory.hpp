@@ -43,7 +43,7 @@ StateMemory memory_of(const Trainer& trainer, DeviceSpan<T> values) {
 /// What `visit_parameters` shows, for longer than its call.
 template <class Trainer, class T>
 StateMemory memory_of_visited(const Trainer& trainer, std::span<const T> values) {
-    if constexpr (model_on_device<std::remove_reference_t<decltype(trainer.trained())>>) return copy_of(values);
+    if constexpr (trained_on_device<std::remove_reference_t<decltype(trainer.trained())>>) return copy_of(values);
     else return {values.data(), {}};
 }
 

@@ -10,7 +10,7 @@
 /// | `NarrowReproducible` | the same, on a coarser grid (there, too)         | half of that                             |
 ///
 /// A policy names types of the trainer's own. `Gradients<World, T, Place>` is where the gradients lie and become a sum: for plain
-/// sums GradientImage. `UnitSums<T>` is the same for models in units. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
+/// sums GradientImage. `UnitSums<T, Place>` is the same for models in units. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
 /// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
 /// Declared property: `reproducible`.
 
@@ -28,7 +28,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T>
+template <class T, class Place>
 class PlainUnitSums; // trainer/units/sums.hpp, for models in units
 
 /// Sums over micro-batches: of this rank, and after `Totals::agree` of all ranks.
@@ -104,8 +104,8 @@ struct PlainSums {
 
     template <class World, class T, class Place>
     using Gradients = detail::GradientImage<World, T, Place>;
-    template <class T>
-    using UnitSums = detail::PlainUnitSums<T>;
+    template <class T, class Place>
+    using UnitSums = detail::PlainUnitSums<T, Place>;
     using Totals = detail::PlainTotals;
     using Squares = detail::PlainSquares;
 };

@@ -63,7 +63,7 @@ public:
         "unisono::Trainer: the model on a device and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
-    using PassElement = typename detail::PassElementOf<Model, Element>::type; ///< of models in units: pass_element_t
+    using UnitPassGiven = typename detail::PassGivenTo<Model, Element>::type; ///< to models in units: unit_pass_t
     /// No rank holds all parameters, in the type in which they are trained.
     static constexpr bool shards_parameters = detail::shards_parameters<Sharding> || detail::trains_wider<Model>;
     static_assert(
@@ -158,7 +158,7 @@ public:
         requires data_set<std::remove_reference_t<Data>>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
         using Batch = batch_of<std::remove_reference_t<Data>>;
-        if constexpr (requires(Model& m, const Batch& batch, UnitPass<PassElement>& pass) {
+        if constexpr (requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
                           m.evaluate(batch, pass, metrics...);
                       })
             return evaluate(
@@ -185,7 +185,8 @@ public:
             const auto shape = evaluation_shape(data, options, "evaluate");
             detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
                 if constexpr (unit_model<Model>)
-                    session_.exchange().forward([&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
+                    session_.exchange().template forward<UnitPassGiven>(
+                        [&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
                 else feed(session_.model(), batch, metrics...);
             });
             if constexpr (unit_model<Model>) session_.exchange().end_forward();
@@ -213,7 +214,7 @@ public:
             detail::Outputs<E> outputs;
             detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
                 if constexpr (unit_model<Model>) {
-                    session_.exchange().forward([&](auto& pass) {
+                    session_.exchange().template forward<UnitPassGiven>([&](auto& pass) {
                         const auto& found = session_.model().predict(batch, pass);
                         outputs.add(std::span<const E>(found), samples);
                     });
@@ -299,7 +300,7 @@ public:
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
         session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
-            if constexpr (model_on_device<Model>)
+            if constexpr (trained_on_device<Model>)
                 session_.exchange().place().read(one.parameters, one.count,
                                                  [&](std::span<const Element> values) { visit(one.flat, values); });
             else visit(one.flat, std::span<const Element>(one.parameters, one.count));
@@ -311,7 +312,7 @@ public:
     {
         return session_.trace();
     }
-    /// Calls visit(flat, std::span<Element>) for what this rank holds of a model in units, to be written: all ranks alike. Collective
+    /// Calls visit(flat, std::span<Element>), or DeviceSpan, for what this rank holds of a model in units, to be written: all ranks alike. Collective
     /// where ranks also hold an image of it in 16 bits.
     template <class Visit>
     void rewrite_parameters(Visit&& visit)
@@ -321,7 +322,7 @@ public:
     }
     /// Of a model on a device: read(at, n, visit) and write(at, values), for its memory.
     [[nodiscard]] const auto& place() const
-        requires(model_on_device<Model>)
+        requires(trained_on_device<Model>)
     {
         return session_.exchange().place();
     }

@@ -39,6 +39,10 @@ struct OnStream {
     void scale(std::span<T> x, double factor) const {
         run([=, at = seen(x)] { Kernels{}.scale(at, factor); });
     }
+    template <class T>
+    void divide(std::span<T> x, double divisor) const {
+        run([=, at = seen(x)] { Kernels{}.divide(at, divisor); });
+    }
     template <class To, class T>
     void accumulate(std::span<To> y, std::span<T> x, double weight) const {
         run([=, to = seen(y), at = seen(x)] { Kernels{}.accumulate(to, at, weight); });

@@ -6,6 +6,9 @@
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/optimizer/sgd.hpp>
+#include <unisono/trainer/device/master_weights.hpp>
+#include <unisono/trainer/modes/meeting.hpp>
+#include <unisono/trainer/units/sums.hpp>
 
 #include <thrust/device_vector.h>
 
@@ -71,6 +74,15 @@ int main() {
     on.note_squares(x, thrust::raw_pointer_cast(noted.data()));
     on.note_squares(x, thrust::raw_pointer_cast(noted.data()), 7);
     double result = on.sum_of_squares(x) + static_cast<double>(on.first_non_finite(x));
+
+    // What a trainer adds: gradients in 16 bits that are taken, what ranks have in common, images that are added.
+    on.apply(un::detail::TakeElement<un::float16>{}, y, un::span_of(halves));
+    on.fill(un::span_of(halves), un::float16{});
+    on.apply(un::detail::Difference<float>{}, y, std::span<const float>(x), std::span<const float>(x));
+    on.apply(un::detail::Subtract<float>{}, y, std::span<const float>(x));
+    on.apply(un::detail::Mix<float>{0.5f, 0.5f}, y, std::span<const float>(x));
+    on.apply(un::detail::AddImage<std::int32_t>{}, un::span_of(narrow),
+             std::span<const std::int32_t>(un::span_of(narrow)));
 
     const auto train = [&](const auto& policy, const auto& clipping, auto gradients) {
         un::ThrustOptimizerState<Vector<float>> state(policy.state(), x.size());

@@ -58,26 +58,47 @@ private:
 
 namespace detail {
 
-template <streaming_transport Transport>
-class DevicePlace<Group<Transport>> {
+/// `Image`: what the model has of its parameters in 16 bits (weight_image.hpp). It is always theirs.
+template <streaming_transport Transport, class Image>
+class DevicePlace<Group<Transport>, Image> {
 public:
     using Stream = std::remove_cvref_t<decltype(std::declval<Transport&>().stream())>;
     static constexpr bool on_device = true;
+    static constexpr bool has_image = Image::present;
     template <class T>
     static constexpr std::size_t chunk = std::numeric_limits<std::size_t>::max(); ///< a kernel a stretch
     template <class T>
     using Array = DeviceMemory<T>;
     template <class T>
+    using OwnArray = DeviceMemory<T>;
+    template <class T>
     using State = DeviceOptimizerState<T>;
 
     template <class Model>
     DevicePlace(Group<Transport>& world, Model& model)
-        : world_(&world), stream_(model.stream()), on_(stream_), offender_(allocate<std::uint64_t>(1)) {}
+        : world_(&world), stream_(model.stream()), on_(stream_), offender_(allocate<std::uint64_t>(1)) {
+        if constexpr (has_image) {
+            image_ = &model.image();
+            model.refresh();
+            image_->keep();
+        }
+    }
+    DevicePlace(const DevicePlace&) = delete;
+    DevicePlace& operator=(const DevicePlace&) = delete;
+    ~DevicePlace() {
+        if constexpr (has_image) image_->let_go();
+    }
 
     [[nodiscard]] const StreamArithmetic<Stream>& arithmetic() const { return on_; }
     template <class T>
     [[nodiscard]] DeviceMemory<T> allocate(std::size_t count) const {
         return allocate_on_device<T>(*world_, count);
+    }
+    template <class T>
+    [[nodiscard]] DeviceMemory<T> allocate_own(std::size_t count) const {
+        DeviceMemory<T> made = allocate<T>(count);
+        on_.zero(std::span<T>(made.data(), count));
+        return made;
     }
     template <class T>
     [[nodiscard]] DeviceOptimizerState<T> state(const StateArrays& arrays, std::size_t count) const {
@@ -89,18 +110,44 @@ public:
         return true;
     }
     template <class T>
+    void clear(T* at, std::size_t count) const {
+        if (count != 0) on_.fill(std::span<T>(at, count), T{});
+    }
+    template <class T>
     static DeviceSpan<T> view(T* at, std::size_t count) {
         return {at, count};
     }
     void order() const { world_->endpoint().wait_for(stream_); }
     void settle() const { world_->endpoint().settle(stream_); }
 
-    /// In one pass.
+    /// In one pass, with the image.
     template <class Optimizer, class Clipping, class T>
     void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state, T* parameters,
                 T* gradients, const OptimizerStep& step) const {
-        update_on(on_, optimizer, state, std::span<T>(parameters, state.count),
-                  std::span<const T>(gradients, state.count), step, clipping);
+        if constexpr (has_image) {
+            image_->visit(parameters, state.count, [&](std::size_t first, std::size_t n, auto* low) {
+                OptimizerSlice<T> part{.arrays = state.arrays, .count = n};
+                for (T*& array : part.arrays) array += array == nullptr ? 0 : first;
+                update_on(on_, optimizer, part, std::span<T>(parameters + first, n),
+                          std::span<const T>(gradients + first, n), step, clipping, std::span(low, n));
+            });
+        } else {
+            update_on(on_, optimizer, state, std::span<T>(parameters, state.count),
+                      std::span<const T>(gradients, state.count), step, clipping);
+        }
+    }
+    template <class Optimizer, class T>
+    void update_other(const Optimizer& optimizer, const OptimizerSlice<T>& state, T* values, const T* gradients,
+                      const OptimizerStep& step) const {
+        update_on(on_, optimizer, state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count),
+                  step);
+    }
+    template <class T>
+    void follow(const T* at, std::size_t count) const {
+        if constexpr (has_image)
+            image_->visit(at, count, [&](std::size_t first, std::size_t n, auto* low) {
+                on_.accumulate_first(std::span(low, n), std::span<const T>(at + first, n), 1.0);
+            });
     }
 
     template <class T, class Body>
@@ -172,6 +219,8 @@ public:
     template <class T>
     void write(T* at, std::span<const T> values) const {
         world_->endpoint().copy_to_device(at, values.data(), values.size_bytes(), stream_);
+        if constexpr (has_image && std::is_same_v<T, float>)
+            if (image_->has(at)) follow(at, values.size());
     }
 
 private:
@@ -180,6 +229,7 @@ private:
     Group<Transport>* world_;
     Stream stream_;
     StreamArithmetic<Stream> on_;
+    Image* image_ = nullptr;
     DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each stretch whose norm is measured
     DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of what is not finite
 };

@@ -9,7 +9,7 @@
 /// | the model has `stream()`                                   | kernels and sums come after what it enqueued                        |
 /// | the source can compute on the device                       | the trainer's kernels are compiled in it                            |
 /// | the reducer's verbs take DeviceSpan                        | gradients never leave the device                                    |
-/// | no sharding that is measured, no update of servers or of each rank by itself | they compute on the host: not built |
+/// | no sharding that is measured, no update of servers, in memory of all ranks, or among neighbours | they compute on the host: not built |
 /// | a guard looks for what is not finite, or for nothing       | any other looks at the elements, on the host                        |
 
 #include "unisono/arithmetic/stream_arithmetic.hpp"
@@ -48,7 +48,7 @@ template <class World, class Model, class Policies>
 struct DeviceRules {
     static constexpr bool good = true;
 };
-template <class World, model_on_device Model, class Policies>
+template <class World, trained_on_device Model, class Policies>
 struct DeviceRules<World, Model, Policies> {
     using Guard = typename Policies::Guard;
     static constexpr bool has_device = streaming_transport<typename World::transport_type>;
@@ -56,11 +56,11 @@ struct DeviceRules<World, Model, Policies> {
     static constexpr bool has_kernels = !has_device || computes_on_device<World>;
     static constexpr bool reduces = !has_kernels || reduces_on_device<typename Policies::Reducer, World>;
     static constexpr bool unmeasured = !measured_sharding<typename Policies::Sharding>;
-    static constexpr bool in_step =
-        !local_update<typename Policies::Update> && !served_update<typename Policies::Update>;
+    using Update = typename Policies::Update;
+    static constexpr bool meets_all = !served_update<Update> && !in_common<Update> && !gossips<Update>;
     static constexpr bool looks_for_finite = !Guard::inspects || requires { requires Guard::only_finite; };
     static constexpr bool good =
-        has_device && has_stream && has_kernels && reduces && unmeasured && in_step && looks_for_finite;
+        has_device && has_stream && has_kernels && reduces && unmeasured && meets_all && looks_for_finite;
 
     /// The first rule that is broken; empty if none is.
     static constexpr std::string_view refusal =
@@ -69,7 +69,7 @@ struct DeviceRules<World, Model, Policies> {
         : !has_kernels      ? "the source cannot compute on a device"
         : !reduces          ? "the reducer's verbs do not take memory of a device"
         : !unmeasured       ? "the sharding is measured first, with a model on the host"
-        : !in_step          ? "the update has meetings or servers, which compute on the host"
+        : !meets_all        ? "the update has servers, common memory or neighbours, which compute on the host"
         : !looks_for_finite ? "the guard looks at elements, on the host"
                             : "";
 };
@@ -78,7 +78,7 @@ template <class World, class Model, class Policies>
 struct DeviceOfPolicies {
     static constexpr bool good = true;
 };
-template <class World, model_on_device Model, class Policies>
+template <class World, trained_on_device Model, class Policies>
 struct DeviceOfPolicies<World, Model, Policies> {
     using Rules = DeviceRules<World, Model, Policies>;
     static_assert(
@@ -101,10 +101,10 @@ struct DeviceOfPolicies<World, Model, Policies> {
     static_assert(Rules::unmeasured,
                   "unisono::Trainer: found a model on a device, with a sharding that is measured first. Required: "
                   "Replicated or StateSharding. Why: it is tried out with a model on the host.");
-    static_assert(Rules::in_step,
-                  "unisono::Trainer: found a model on a device, with an update that declares `local` or `served`. "
-                  "Required: one in lockstep, as Synchronous; or the model as DeviceModel. Why: meetings and servers "
-                  "compute on the host.");
+    static_assert(Rules::meets_all,
+                  "unisono::Trainer: found a model on a device, with an update that declares `served`, `in_common` or "
+                  "`gossips`. Required: one in lockstep, as Synchronous, or whose ranks all meet, as LocalSteps and "
+                  "Diloco; or the model as DeviceModel. Why: servers and neighbours compute on the host.");
     static_assert(Rules::looks_for_finite,
                   "unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`. "
                   "Required: FiniteGuard or NoGuard. Why: any other looks at elements, on the host.");

@@ -53,11 +53,13 @@ public:
 
     /// All operations are done.
     void finish(std::span<const OwnedExtent> extents) {
-        if (!flat_->contiguous()) {
+        if (Place::has_image || !flat_->contiguous()) {
             for (const OwnedExtent& extent : extents) {
                 if (extent.owner == every_rank || extent.owner == world_->rank()) continue;
-                flat_->visit(extent.slice,
-                             [&](const Stretch<T>& to) { copy(to.parameters, array_ + to.flat, to.count); });
+                flat_->visit(extent.slice, [&](const Stretch<T>& to) {
+                    if (!flat_->contiguous()) copy(to.parameters, array_ + to.flat, to.count);
+                    place_->follow(to.parameters, to.count);
+                });
             }
         }
         array_ = nullptr;

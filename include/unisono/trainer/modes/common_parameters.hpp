@@ -32,11 +32,11 @@ namespace detail {
 /// common parameters, and what they are then goes into the model. A rank alone has nothing in common with anybody.
 ///
 /// An update counts, and has its number, from when it begins to be added; so do those that it may have read in part.
-template <class World, class T, class Policy, class Compression>
+template <class World, class T, class Policy, class Compression, class Place>
     requires in_common<Policy>
-class Meeting<World, T, Policy, Compression> {
+class Meeting<World, T, Policy, Compression, Place> {
 public:
-    Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
+    Meeting(World& world, const FlatModel<T>& flat, const Place&, const Policy& policy)
         : world_(&world), flat_(&flat), policy_(policy) {
         policy_.check();
     }

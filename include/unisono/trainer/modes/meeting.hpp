@@ -24,12 +24,25 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// For updates that are not local: nothing.
-template <class World, class T, class Policy, class Compression>
+UNISONO_NO_CONTRACTION_BEGIN
+
+template <class T>
+struct Difference {
+    UNISONO_INLINE void operator()(T& y, const T& from, const T& x) const { y = from - x; }
+};
+template <class T>
+struct Subtract {
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y -= x; }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// For updates that are not local: nothing. `Place`: the trainer's, in whose memory all is.
+template <class World, class T, class Policy, class Compression, class Place>
 class Meeting {
 public:
     template <class Flat>
-    Meeting(World&, const Flat&, const Policy&) {}
+    Meeting(World&, const Flat&, const Place&, const Policy&) {}
     static constexpr bool alone(std::uint64_t) { return false; }
     static constexpr void depart() {}
     template <class Run>
@@ -41,12 +54,14 @@ public:
 
 /// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
 /// Compressed are the differences to the parameters that the ranks had in common, whose leftovers the next meeting brings.
-template <class World, class T, class Policy, class Compression>
+template <class World, class T, class Policy, class Compression, class Place>
     requires(local_update<Policy> && !in_common<Policy>)
-class Meeting<World, T, Policy, Compression> {
+class Meeting<World, T, Policy, Compression, Place> {
+    using State = typename Place::template State<T>;
+
 public:
-    Meeting(World& world, const FlatModel<T>& flat, const Policy& policy)
-        : world_(&world), flat_(&flat), policy_(policy) {
+    Meeting(World& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
+        : world_(&world), flat_(&flat), place_(&place), policy_(policy) {
         policy_.check();
         if constexpr (gossip) neighbours_.emplace(world, flat);
         if constexpr (streams) synchronised_.resize(policy_.fragments);
@@ -58,12 +73,14 @@ public:
     /// trainer was made, the other ranks need not have gone as far: it is dropped, which aborts the world.
     ~Meeting() {
         if constexpr (streams) {
-            if (std::uncaught_exceptions() > exceptions_) return;
-            try {
-                sum_.wait();
-            } catch (...) { // the world has the fault: every rank's next call throws it
+            if (std::uncaught_exceptions() <= exceptions_) {
+                try {
+                    sum_.wait();
+                } catch (...) { // the world has the fault: every rank's next call throws it
+                }
             }
         }
+        place_->settle(); // before the images go
     }
 
     /// Whether the update after so many is this rank's own.
@@ -72,10 +89,9 @@ public:
     void depart() {
         if constexpr (has_common) {
             if (own_ != 0 || !common_.empty()) return;
-            common_.resize(flat_->count());
-            flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) {
-                std::copy_n(one.parameters, one.count, common_.data() + one.flat);
-            });
+            common_ = place_->template allocate_own<T>(flat_->count());
+            flat_->visit({0, flat_->count()},
+                         [&](const Stretch<T>& one) { copy(common_.data() + one.flat, one.parameters, one.count); });
         }
         if constexpr (has_outer) static_cast<void>(outer());
     }
@@ -98,7 +114,7 @@ public:
         own_ = 0;
         if constexpr (streams) land();
         if (!has_outer && world_->size() == 1) return;
-        if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        if (image_.empty()) image_ = place_->template allocate<T>(flat_->count());
         if constexpr (compresses) {
             if (met_ == 0) wire.forget(); // what is left over of gradients
         }
@@ -107,8 +123,12 @@ public:
             flat_->visit(bucket, [&](const Stretch<T>& one) { set_out(one); });
             T* const values = image_.data() + bucket.first;
             if (world_->size() == 1) continue;
-            if constexpr (compresses) wire.begin(b, values, run);
-            else operations.push_back(run.sum(*world_, std::span<T>(values, bucket.count)));
+            if constexpr (compresses) {
+                wire.begin(b, values, run);
+            } else {
+                place_->order();
+                operations.push_back(run.sum(*world_, place_->view(values, bucket.count)));
+            }
         }
         if constexpr (compresses) wire.finish();
         for (Operation& operation : operations) operation.wait();
@@ -125,9 +145,9 @@ public:
     /// How often they met.
     [[nodiscard]] std::uint64_t met() const { return met_; }
     /// The outer optimizer's state, the same on all ranks; without arrays where there is none.
-    [[nodiscard]] OptimizerState<T>& outer() {
+    [[nodiscard]] State& outer() {
         if constexpr (has_outer)
-            if (state_.count() == 0) state_ = OptimizerState<T>(policy_.outer.state(), flat_->count());
+            if (state_.count() == 0) state_ = place_->template state<T>(policy_.outer.state(), flat_->count());
         return state_;
     }
     /// The ranks have just met for the so-manieth time, and hold the parameters of now. The outer state is the caller's to write.
@@ -139,7 +159,8 @@ public:
             under_way_ = {};
             std::fill(synchronised_.begin(), synchronised_.end(), met_);
         }
-        common_.clear();
+        place_->settle();
+        common_ = typename Place::template OwnArray<T>();
     }
 
     /// Of images of the parameters, made when they are first needed, and of the outer optimizer's state.
@@ -172,9 +193,10 @@ private:
         const std::size_t begin = flat_->count() * fragment_ / parts;
         under_way_ = {begin, flat_->count() * (fragment_ + 1) / parts - begin};
         if (under_way_.count == 0) return; // fewer elements than fragments
-        if (image_.empty()) image_ = world_->template allocate<T>(flat_->count());
+        if (image_.empty()) image_ = place_->template allocate<T>(flat_->count());
         flat_->visit(under_way_, [&](const Stretch<T>& one) { set_out(one); });
-        if (world_->size() > 1) sum_ = run.sum(*world_, std::span<T>(image_.data() + begin, under_way_.count));
+        place_->order();
+        if (world_->size() > 1) sum_ = run.sum(*world_, place_->view(image_.data() + begin, under_way_.count));
         arrives_ = own_ + policy_.overlap;
         if (policy_.overlap == 0) land();
     }
@@ -185,12 +207,14 @@ private:
         const std::uint64_t number = ++synchronised_[fragment_];
         met_ = std::max(met_, number); // a meeting is the next one for all fragments
         flat_->visit(under_way_, [&](const Stretch<T>& one) {
-            const std::span<T> common(common_.data() + one.flat, one.count);
-            policy_.outer.update(state_.slice(one.flat, one.count), common,
-                                 std::span<const T>(image_.data() + one.flat, one.count),
-                                 {policy_.outer.learning_rate, number, 1.0 / world_->size()});
-            if (policy_.mix == 0) std::copy_n(common.data(), one.count, one.parameters);
-            else mix(std::span<T>(one.parameters, one.count), common, policy_.mix);
+            step_outside(one, number);
+            const std::span<const T> common(common_.data() + one.flat, one.count);
+            using W = accumulator_t<T>;
+            if (policy_.mix == 0) copy(one.parameters, common.data(), one.count);
+            else
+                place_->arithmetic().apply(Mix<T>{static_cast<W>(policy_.mix), static_cast<W>(1 - policy_.mix)},
+                                           std::span<T>(one.parameters, one.count), common);
+            place_->follow(one.parameters, one.count);
         });
         under_way_ = {};
     }
@@ -199,36 +223,42 @@ private:
     void set_out(const Stretch<T>& one) {
         T* const image = image_.data() + one.flat;
         if constexpr (has_common) {
-            const T* const from = common_.data() + one.flat;
-            for (std::size_t i = 0; i < one.count; ++i) image[i] = from[i] - one.parameters[i];
+            place_->arithmetic().apply(Difference<T>{}, std::span<T>(image, one.count),
+                                       std::span<const T>(common_.data() + one.flat, one.count),
+                                       std::span<const T>(one.parameters, one.count));
         } else {
-            std::copy_n(one.parameters, one.count, image);
+            copy(image, one.parameters, one.count);
         }
     }
     void arrive(const Stretch<T>& one) {
+        const auto& on = place_->arithmetic();
         const std::span<T> image(image_.data() + one.flat, one.count);
-        if constexpr (has_outer) {
-            const std::span<T> common(common_.data() + one.flat, one.count);
-            policy_.outer.update(state_.slice(one.flat, one.count), common, std::span<const T>(image),
-                                 {policy_.outer.learning_rate, met_, 1.0 / world_->size()});
-            std::copy_n(common.data(), one.count, one.parameters);
-        } else if constexpr (has_common) {
-            T* const common = common_.data() + one.flat;
-            divide(image, world_->size());
-            for (std::size_t i = 0; i < one.count; ++i) common[i] -= image[i];
-            std::copy_n(common, one.count, one.parameters);
-        } else {
-            divide(image, world_->size());
-            std::copy_n(image.data(), one.count, one.parameters);
-        }
+        if constexpr (has_outer) step_outside(one, met_);
+        else on.divide(image, world_->size());
+        if constexpr (has_common && !has_outer)
+            on.apply(Subtract<T>{}, std::span<T>(common_.data() + one.flat, one.count), std::span<const T>(image));
+        if constexpr (has_common) copy(one.parameters, common_.data() + one.flat, one.count);
+        else copy(one.parameters, image.data(), one.count);
+        place_->follow(one.parameters, one.count);
+    }
+    /// The outer optimizer's step of what the ranks have in common, by how far they have come.
+    void step_outside(const Stretch<T>& one, std::uint64_t number) {
+        place_->update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
+                             image_.data() + one.flat,
+                             OptimizerStep{policy_.outer.learning_rate, number, 1.0 / world_->size()});
+    }
+    void copy(T* to, const T* from, std::size_t count) const {
+        place_->arithmetic().copy(std::span<T>(to, count), std::span<const T>(from, count));
     }
 
     World* world_;
     const FlatModel<T>* flat_;
+    const Place* place_;
     Policy policy_;
-    Memory<T> image_;
-    std::vector<T> common_;   ///< with an outer optimizer or a compression: the parameters when the ranks last met
-    OptimizerState<T> state_; ///< the outer optimizer's
+    typename Place::template Array<T> image_;
+    typename Place::template OwnArray<T>
+        common_;  ///< with an outer optimizer or a compression: what they held when they last met
+    State state_; ///< the outer optimizer's
     [[no_unique_address]] Around neighbours_;
     std::vector<std::uint64_t> synchronised_; ///< how often, of each fragment
     Slice under_way_ = {};                    ///< the fragment that is; of no elements: none

@@ -9,7 +9,6 @@
 /// 4 bytes whether they have a micro-batch, and whether it is their last. Buckets play no part: a unit travels by itself.
 /// Where the model computes in fewer bits (`Low`) than are trained, its gradient of a unit is added to floats as soon as it is complete.
 
-#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/guard/clipping.hpp"
@@ -45,20 +44,23 @@ class UnitExchange final : private UnitKeeper<Low> {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
+    using Place = typename Context::Place;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
     static constexpr bool shards_parameters = requires { requires Context::Sharding::shards_parameters; };
 
     template <class Model, class Unused>
     UnitExchange(World& world, Model& model, const Context& policies, const Unused&)
-        : world_(&world), policies_(policies), slices_(T{}, model, policies_.sharding, world.rank(), world.size()),
-          store_(world, slices_), gradients_(started(world)), run_(policies_.reducer.start(world)),
-          loss_scale_(policies_.scaling), walk_(slices_.units()),
-          state_(policies_.optimizer.state(), slices_.own_count()) {
-        numbers_.resize(chunk);
-        if constexpr (mixed) low_gradient_.resize(slices_.largest());
+        : world_(&world), policies_(policies), place_(world, model),
+          slices_(T{}, model, policies_.sharding, world.rank(), world.size()), store_(world, place_, slices_),
+          gradients_(started(world)), run_(policies_.reducer.start(world)), loss_scale_(policies_.scaling),
+          walk_(slices_.units()), state_(place_.template state<T>(policies_.optimizer.state(), slices_.own_count())) {
+        if constexpr (on_grid)
+            numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
+        if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
     }
     UnitExchange(const UnitExchange&) = delete;
     UnitExchange& operator=(const UnitExchange&) = delete;
+    ~UnitExchange() { place_.settle(); } // before its memory goes
 
     /// Once, and collective: the first values are those of rank 0.
     template <class Model>
@@ -75,6 +77,7 @@ public:
         norm_ = 0;
         loss_scale_.begin();
         gradients_.begin();
+        if constexpr (inspects) place_.begin_inspection();
         closed_ = world_->size() == 1;
         opened_ = false;
         pass_ = nullptr;
@@ -87,7 +90,7 @@ public:
         MicroBatchFacts micro{samples, 0, gradient_kind_of<Model>};
         if constexpr (!Context::Weighing::needs_tokens) facts.weight = policies_.weighing.share(micro).multiplier;
         facts.loss_scale = loss_scale_.scale();
-        UnitPass<Low> pass(facts, *this);
+        unit_pass_t<Model> pass(facts, *this);
         micro_ = &micro;
         pass_ = &pass;
         weighed_ = false;
@@ -110,11 +113,11 @@ public:
     void end_round() { close_rounds(); }
 
     /// Forward alone: visit(pass). Any number a rank, and then `end_forward` on every rank.
-    template <class Visit>
+    template <class GivenPass, class Visit>
     void forward(Visit&& visit) {
         closed_ = false;
         if constexpr (shards_parameters) enter_round(one_of_more);
-        UnitPass<Low> pass({}, *this);
+        GivenPass pass({}, *this);
         walk_.begin(false);
         visit(pass);
         end_pass();
@@ -141,6 +144,11 @@ public:
         if constexpr (on_grid) {
             const std::size_t found = gradients_.sums().first_not_finite();
             if (found != no_offender) offence_.note({world_->rank(), found, false});
+        }
+        if constexpr (inspects) {
+            const std::size_t flat = place_.offender();
+            if (flat != no_offender)
+                offence_.note({world_->rank(), slices_.layout().element_at(flat).parameter, false});
         }
         sums_.offenders = offence_.rank >= 0 ? 1 : 0;
         totals_.agree(*world_, sums_);
@@ -172,11 +180,8 @@ public:
         for (std::size_t u = 0; u < slices_.units(); ++u) {
             const std::span<T> parameters = store_.own(u);
             each_chunk(u, [&](std::size_t at, std::size_t n, T* gradient) {
-                if constexpr (Context::Clipping::changes_elements)
-                    policies_.clipping.clip(std::span<T>(gradient, n), step.gradient_scale);
-                policies_.optimizer.update(
-                    state_.slice(slices_.own_at(u) + at, n), parameters.subspan(at, n), std::span<const T>(gradient, n),
-                    {step.learning_rate, step.number, Context::Clipping::changes_elements ? 1 : step.gradient_scale});
+                place_.update(policies_.optimizer, policies_.clipping, state_.slice(slices_.own_at(u) + at, n),
+                              parameters.data() + at, gradient, step);
             });
         }
         walk_.forget();
@@ -198,16 +203,16 @@ public:
     // --- what it is made of ----------------------------------------------------------------------------------------
 
     [[nodiscard]] const auto& flat() const { return store_; }
-    [[nodiscard]] const OptimizerState<T>& state() const { return state_; }
-    [[nodiscard]] OptimizerState<T>& state() { return state_; }
-    [[nodiscard]] HostPlace<World> place() const { return {*world_, *this}; }
+    [[nodiscard]] const auto& state() const { return state_; }
+    [[nodiscard]] auto& state() { return state_; }
+    [[nodiscard]] const Place& place() const { return place_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
     void restore_applied(std::uint64_t updates) { applied_ = updates; }
-    /// Calls visit(flat, std::span<T>) for the parameters that this rank holds, to be written.
+    /// Calls visit(flat, std::span<T>), or DeviceSpan, for the parameters that this rank holds, to be written.
     template <class Visit>
     void rewrite_parameters(Visit&& visit) {
         store_.visit({0, store_.count()},
-                     [&](const Stretch<T>& one) { visit(one.flat, std::span<T>(one.parameters, one.count)); });
+                     [&](const Stretch<T>& one) { visit(one.flat, place_.view(one.parameters, one.count)); });
         if constexpr (mixed) store_.publish();
         walk_.forget();
     }
@@ -230,22 +235,22 @@ private:
     static constexpr bool compresses = Context::Compression::compresses;
     template <class C>
     struct SumsOf {
-        using type = typename Context::Summation::template UnitSums<T>;
+        using type = typename Context::Summation::template UnitSums<T, Place>;
     };
     template <class C>
         requires(C::compresses)
     struct SumsOf<C> {
-        using type = CompressedUnitSums<T, C>;
+        using type = CompressedUnitSums<T, Place, C>;
     };
     using Sums = typename SumsOf<typename Context::Compression>::type;
-    UnitGradients<World, T, Sums> started(World& world) const {
-        if constexpr (compresses) return {world, slices_, policies_.summation, policies_.compression, world.size()};
-        else return {world, slices_, policies_.summation};
+    UnitGradients<World, T, Place, Sums> started(World& world) const {
+        if constexpr (compresses)
+            return {world, place_, slices_, policies_.summation, policies_.compression, world.size()};
+        else return {world, place_, slices_, policies_.summation};
     }
     /// A grid finds NaN and infinity by itself.
     static constexpr bool inspects =
         Context::Guard::inspects && !(on_grid && requires { requires Context::Guard::only_finite; });
-    static constexpr std::size_t chunk = 16384 / sizeof(T);
 
     // --- as UnitKeeper: what the pass asks for -----------------------------------------------------------------------
 
@@ -260,7 +265,7 @@ private:
         go_to(walk_.step_of_gradient(unit));
         if constexpr (mixed) {
             const std::span<Low> room(low_gradient_.data(), slices_.unit(unit).count);
-            if (!std::exchange(opened_, true)) std::fill(room.begin(), room.end(), Low{});
+            if (!std::exchange(opened_, true)) place_.clear(room.data(), room.size());
             return room;
         } else return std::exchange(opened_, true) ? gradients_.opened(unit) : gradients_.open(unit);
     }
@@ -289,7 +294,8 @@ private:
         const std::size_t unit = walk_.unit();
         const std::span<T> values = opened_ && !mixed ? gradients_.opened(unit) : gradients_.open(unit);
         if constexpr (mixed)
-            if (opened_) accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()));
+            if (opened_)
+                place_.arithmetic().accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()), 1.0);
         opened_ = false;
         double multiplier = 1;
         if (pass_ != nullptr) {
@@ -301,8 +307,8 @@ private:
                               "all before it"});
             multiplier_ = multiplier;
             if constexpr (inspects) {
-                const std::size_t found = policies_.guard.first_offender(std::span<const T>(values));
-                if (found != no_offender) offence_.note({world_->rank(), unit, false});
+                const auto note = [&](std::size_t) { offence_.note({world_->rank(), unit, false}); };
+                place_.inspect(policies_.guard, values.data(), values.size(), slices_.unit(unit).first, note);
             }
         }
         gradients_.start(unit, run_, multiplier, pass_ != nullptr);
@@ -343,35 +349,38 @@ private:
 
     // --- the update --------------------------------------------------------------------------------------------------
 
-    /// visit(first, count, gradient) for what this rank owns of a unit, in pieces that stay in the first cache.
+    /// visit(first, count, gradient) for what this rank owns of a unit; on the host in pieces that stay in the first cache.
     template <class Visit>
     void each_chunk(std::size_t u, Visit&& visit) {
         const std::size_t count = slices_.own(u).count;
         for (std::size_t at = 0, n = 0; at < count; at += n) {
-            n = std::min(chunk, count - at);
+            n = std::min(Place::template chunk<T>, count - at);
             visit(at, n, const_cast<T*>(gradients_.numbers(u, at, numbers_.data(), n)));
         }
     }
     double measure_norm(double scale) {
         typename Context::Summation::Squares squares(gradients_.sums(), static_cast<std::int64_t>(sums_.micro_batches));
+        auto measured = place_.template measure<T>(squares, slices_.units());
         for (std::size_t u = 0; u < slices_.units(); ++u)
-            each_chunk(u, [&](std::size_t, std::size_t n, T* values) { squares.add(std::span<const T>(values, n)); });
+            each_chunk(u, [&](std::size_t, std::size_t n, T* values) { measured.add(std::span<const T>(values, n)); });
+        measured.finish();
         if (slices_.extents().cut()) squares.agree(*world_);
         return std::sqrt(squares.value()) * scale;
     }
 
     World* world_;
     Context policies_;
+    Place place_;
     UnitSlices slices_;
-    UnitStore<World, T, Low, shards_parameters> store_;
-    UnitGradients<World, T, Sums> gradients_;
+    UnitStore<World, T, Low, Place, shards_parameters> store_;
+    UnitGradients<World, T, Place, Sums> gradients_;
     ReducerRun run_;
     typename Context::Summation::Totals totals_;
     LossScaleRun<typename Context::Scaling> loss_scale_;
     UnitWalk walk_;
-    OptimizerState<T> state_;
-    List<T> numbers_;        ///< of a chunk, where sums are none
-    List<Low> low_gradient_; ///< where the model writes, if that is not what is trained
+    typename Place::template State<T> state_;
+    typename Place::template OwnArray<T> numbers_;        ///< of a chunk, where sums are none
+    typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if that is not what is trained
 
     UpdateSums sums_;
     Offence offence_;

@@ -4,7 +4,6 @@
 /// The gradients of a model in units in the course of an update: each unit's is summed over the ranks as soon as it is complete,
 /// and what this rank owns of the sum is added to what it has of earlier micro-batches.
 
-#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/reducer/reducer.hpp"
@@ -15,14 +14,13 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class World, class T, class Sums>
+template <class World, class T, class Place, class Sums>
 class UnitGradients {
 public:
     using Sum = typename Sums::Sum;
@@ -30,13 +28,13 @@ public:
 
     /// `sums`: what makes them, behind the layout.
     template <class... Made>
-    UnitGradients(World& world, const UnitSlices& slices, const Made&... sums)
-        : world_(&world), slices_(&slices), sums_(slices.layout(), sums...) {
-        own_.resize(slices.own_count());
+    UnitGradients(World& world, const Place& place, const UnitSlices& slices, const Made&... sums)
+        : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
+          own_(place.template allocate_own<Kept>(slices.own_count())) {
         has_.resize(slices.units());
-        if constexpr (!Sums::in_place) gradient_.resize(slices.largest());
+        if constexpr (!Sums::in_place) gradient_ = place.template allocate_own<T>(slices.largest());
         for (Travel& one : travels_) {
-            one.values = world.template allocate<Sum>(slices.largest());
+            one.values = place.template allocate<Sum>(slices.largest());
             one.operations.reserve(static_cast<std::size_t>(world.size()));
         }
     }
@@ -53,7 +51,7 @@ public:
     /// Zeros, for a micro-batch's gradient of a unit.
     std::span<T> open(std::size_t u) {
         const std::span<T> values = opened(u);
-        zero(values.data(), values.size());
+        place_->clear(values.data(), values.size());
         return values;
     }
     /// The same memory again, as the model left it.
@@ -77,17 +75,21 @@ public:
         travel.unit = u;
         const std::span<Sum> sums(travel.values.data(), values.size());
         if (mine) sums_.encode(u, values, sums.data(), multiplier);
-        else if constexpr (!Sums::in_place) std::memset(static_cast<void*>(sums.data()), 0, sums.size_bytes());
+        else if constexpr (!Sums::in_place) place_->clear(sums.data(), sums.size());
         if (world_->size() == 1) return;
+        place_->order();
         if constexpr (sums_slices<Run, World>) {
             if (sums_slices_at_once<World>(run)) {
-                travel.operations.push_back(run.sum_slices(*world_, sums, slices_->counts(u)));
+                travel.operations.push_back(
+                    run.sum_slices(*world_, place_->view(sums.data(), sums.size()), slices_->counts(u)));
                 return;
             }
         }
         for (const OwnedExtent& extent : slices_->extents().of_bucket(u))
             travel.operations.push_back(run.sum_to(
-                *world_, sums.subspan(extent.slice.first - slices_->unit(u).first, extent.slice.count), extent.owner));
+                *world_,
+                place_->view(sums.data() + (extent.slice.first - slices_->unit(u).first), extent.slice.count),
+                extent.owner));
     }
 
     /// All sums have arrived.
@@ -111,7 +113,7 @@ public:
 private:
     static constexpr std::size_t none = Layout::none;
     struct Travel {
-        Memory<Sum> values = {};
+        typename Place::template Array<Sum> values = {};
         std::size_t unit = none; ///< whose sum is under way
         std::vector<Operation> operations = {};
     };
@@ -119,8 +121,8 @@ private:
     /// Nothing travels, so nothing is made narrower.
     void keep_alone(std::size_t u, std::span<T> values, double multiplier) {
         const std::span<T> own(own_.data() + slices_->own_at(u), values.size());
-        if (has_[u]) accumulate(own, std::span<const T>(values), multiplier);
-        else accumulate_first(own, std::span<const T>(values), multiplier);
+        if (has_[u]) place_->arithmetic().accumulate(own, std::span<const T>(values), multiplier);
+        else place_->arithmetic().accumulate_first(own, std::span<const T>(values), multiplier);
         has_[u] = true;
     }
     /// Waits for a unit's sum and keeps what this rank owns of it.
@@ -132,18 +134,21 @@ private:
         travel.operations.clear();
         const std::span<const Sum> arrived(travel.values.data() + slices_->own_in_unit(u), slices_->own(u).count);
         const std::span<Kept> own(own_.data() + slices_->own_at(u), arrived.size());
-        if (has_[u]) sums_.add(own, arrived);
-        else sums_.set(own, arrived);
+        const bool adds = has_[u];
         has_[u] = true;
+        if (own.empty()) return;
+        if (adds) sums_.add(own, arrived);
+        else sums_.set(own, arrived);
     }
 
     World* world_;
+    const Place* place_;
     const UnitSlices* slices_;
     Sums sums_;
-    List<Kept> own_;                ///< what this rank owns of all units
-    List<bool> has_;                ///< it has a sum of this update
-    List<T> gradient_;              ///< where the model writes, if that is not what travels
-    std::array<Travel, 2> travels_; ///< by turns: one travels while the model fills the other
+    typename Place::template OwnArray<Kept> own_;   ///< what this rank owns of all units
+    List<bool> has_;                                ///< it has a sum of this update
+    typename Place::template OwnArray<T> gradient_; ///< where the model writes, if that is not what travels
+    std::array<Travel, 2> travels_;                 ///< by turns: one travels while the model fills the other
     std::size_t next_ = 0;
 };
 

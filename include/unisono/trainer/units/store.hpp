@@ -5,7 +5,6 @@
 /// the model computes in fewer bits (`Low`) than are trained, owners hold their slices in full, and what is gathered, or whole on every
 /// rank, is rounded.
 
-#include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
@@ -16,6 +15,7 @@
 #include "unisono/model/unit_pass.hpp"
 #include "unisono/trainer/exchange/extents.hpp"
 #include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/place.hpp"
 
 #include <algorithm>
 #include <array>
@@ -83,18 +83,19 @@ private:
 };
 
 /// `Sharded`: this rank holds its slices; the units in use lie in two rooms by turns, of which one is filled while the other is used.
-template <class World, class T, class Low, bool Sharded>
+template <class World, class T, class Low, class Place, bool Sharded>
 class UnitStore {
 public:
     using Element = T;
 
-    UnitStore(World& world, const UnitSlices& slices)
-        : world_(&world), slices_(&slices), held_(world.template allocate<Low>(!Sharded ? slices.layout().count()
-                                                                               : mixed  ? 0
-                                                                                        : slices.own_count())) {
+    UnitStore(World& world, const Place& place, const UnitSlices& slices)
+        : world_(&world), place_(&place), slices_(&slices),
+          held_(place.template allocate<Low>(!Sharded ? slices.layout().count()
+                                             : mixed  ? 0
+                                                      : slices.own_count())) {
         if constexpr (Sharded)
-            for (Memory<Low>& room : rooms_) room = world.template allocate<Low>(slices.largest());
-        if constexpr (mixed) masters_.resize(slices.own_count());
+            for (Held& room : rooms_) room = place.template allocate<Low>(slices.largest());
+        if constexpr (mixed) masters_ = place.template allocate_own<T>(slices.own_count());
         publications_.resize(Sharded ? 0 : most_publications);
     }
     UnitStore(const UnitStore&) = delete;
@@ -103,17 +104,20 @@ public:
     /// The model writes its first values; those of rank 0 become everyone's. Collective.
     template <class Model>
     void initialise(Model& model) {
-        List<T> full(mixed ? slices_->largest() : 0);
+        const auto& on = place_->arithmetic();
+        auto full = place_->template allocate_own<T>(mixed ? slices_->largest() : 0);
         for (std::size_t u = 0; u < slices_->units(); ++u) {
             std::span<T> unit;
             if constexpr (mixed) unit = {full.data(), slices_->unit(u).count};
             else unit = Sharded ? room(0, u) : whole(u);
-            zero(unit.data(), unit.size());
-            model.initialise(u, unit);
-            if (world_->size() > 1) broadcast(*world_, unit, 0);
+            place_->clear(unit.data(), unit.size());
+            model.initialise(u, place_->view(unit.data(), unit.size()));
+            place_->order();
+            if (world_->size() > 1) broadcast(*world_, place_->view(unit.data(), unit.size()), 0);
             if constexpr (Sharded || mixed)
-                std::copy_n(unit.data() + slices_->own_in_unit(u), slices_->own(u).count, own(u).data());
-            if constexpr (mixed && !Sharded) accumulate_first(whole(u), std::span<const T>(unit));
+                if (slices_->own(u).count != 0)
+                    on.copy(own(u), std::span<const T>(unit).subspan(slices_->own_in_unit(u), slices_->own(u).count));
+            if constexpr (mixed && !Sharded) on.accumulate_first(whole(u), std::span<const T>(unit), 1.0);
         }
     }
 
@@ -154,8 +158,7 @@ public:
 
     /// Begins to gather a unit, the `turn`-th of a pass. Nothing to do for units that are whole.
     void start(std::size_t turn, std::size_t u) {
-        if constexpr (Sharded)
-            gathering_ = start_all_gather(*world_, given(u, room(turn, u)), room(turn, u), slices_->counts(u));
+        if constexpr (Sharded) gathering_ = gather(u, room(turn, u));
     }
     void wait() { gathering_.wait(); }
     [[nodiscard]] std::span<const Low> values(std::size_t turn, std::size_t u) {
@@ -169,7 +172,7 @@ public:
             for (std::size_t u = 0; u < slices_->units(); ++u) {
                 Operation& next = publications_[u % most_publications];
                 next.wait();
-                next = start_all_gather(*world_, given(u, whole(u)), whole(u), slices_->counts(u));
+                next = gather(u, whole(u));
             }
             for (Operation& one : publications_) one.wait();
         }
@@ -183,11 +186,17 @@ private:
     static constexpr std::size_t most_publications = 4; ///< in flight
     static constexpr bool mixed = !std::same_as<T, Low>;
 
+    Operation gather(std::size_t u, std::span<Low> all) {
+        const std::span<const Low> mine = given(u, all);
+        place_->order();
+        return start_all_gather(*world_, place_->view(mine.data(), mine.size()), place_->view(all.data(), all.size()),
+                                slices_->counts(u));
+    }
     /// What this rank gives of a unit that is gathered to `all`: what it owns; rounded, in its place there.
     std::span<const Low> given(std::size_t u, [[maybe_unused]] std::span<Low> all) {
         if constexpr (mixed) {
             const std::span<Low> place = all.subspan(slices_->own_in_unit(u), slices_->own(u).count);
-            accumulate_first(place, std::span<const T>(own(u)));
+            if (!place.empty()) place_->arithmetic().accumulate_first(place, std::span<const T>(own(u)), 1.0);
             return place;
         } else {
             return own(u);
@@ -196,11 +205,14 @@ private:
     std::span<Low> whole(std::size_t u) { return {held_.data() + slices_->unit(u).first, slices_->unit(u).count}; }
     std::span<Low> room(std::size_t turn, std::size_t u) { return {rooms_[turn % 2].data(), slices_->unit(u).count}; }
 
+    using Held = typename Place::template Array<Low>;
+
     World* world_;
+    const Place* place_;
     const UnitSlices* slices_;
-    Memory<Low> held_; ///< what the model is given, or of that what this rank owns
-    List<T> masters_;  ///< what this rank owns of what is trained, where that is wider
-    std::array<Memory<Low>, 2> rooms_;
+    Held held_;                                    ///< what the model is given, or of that what this rank owns
+    typename Place::template OwnArray<T> masters_; ///< what this rank owns of what is trained, where that is wider
+    std::array<Held, 2> rooms_;
     Operation gathering_;
     std::vector<Operation> publications_;
 };

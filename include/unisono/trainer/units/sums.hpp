@@ -22,7 +22,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <class T>
+/// `Place`: the trainer's, in whose memory all is.
+template <class T, class Place>
 class PlainUnitSums {
 public:
     using Sum = T;  ///< what travels
@@ -30,15 +31,15 @@ public:
     static constexpr bool in_place = true;
 
     template <class Policy>
-    PlainUnitSums(const Layout&, const Policy&) {}
+    PlainUnitSums(const Place& place, const Layout&, const Policy&) : place_(&place) {}
 
     static constexpr void begin() {}
     /// One micro-batch's gradient of a unit, weighed; `from` and `to` are the same memory.
-    static void encode(std::size_t, std::span<T> from, T*, double multiplier) {
-        if (multiplier != 1) scale(from, multiplier);
+    void encode(std::size_t, std::span<T> from, T*, double multiplier) {
+        if (multiplier != 1) place_->arithmetic().scale(from, multiplier);
     }
-    static void add(std::span<T> sum, std::span<const T> one) { accumulate(sum, one); }
-    static void set(std::span<T> sum, std::span<const T> one) { std::copy(one.begin(), one.end(), sum.begin()); }
+    void add(std::span<T> sum, std::span<const T> one) { place_->arithmetic().accumulate(sum, one, 1.0); }
+    void set(std::span<T> sum, std::span<const T> one) { place_->arithmetic().copy(sum, one); }
     static const T* numbers(std::size_t, const T* sums, T*, std::size_t) { return sums; }
 
     static constexpr std::size_t first_not_finite() { return no_offender; }
@@ -48,19 +49,23 @@ public:
     }
     static constexpr void follow() {}
     static constexpr void widen() {}
+
+protected:
+    const Place* place_;
 };
 
 /// What travels is narrower (compression/cast.hpp); what an owner has of earlier micro-batches is not.
-template <class T, class Compression>
-class CompressedUnitSums : public PlainUnitSums<T> {
+template <class T, class Place, class Compression>
+class CompressedUnitSums : public PlainUnitSums<T, Place> {
 public:
     using Sum = typename Compression::Wire;
     static constexpr bool in_place = false;
 
     /// \throws error bad_input: what encoding leaves over would be kept
     template <class Policy>
-    CompressedUnitSums(const Layout& layout, const Policy& policy, const Compression& compression, int ranks)
-        : PlainUnitSums<T>(layout, policy), ranks_(ranks) {
+    CompressedUnitSums(const Place& place, const Layout& layout, const Policy& policy, const Compression& compression,
+                       int ranks)
+        : PlainUnitSums<T, Place>(place, layout, policy), ranks_(ranks) {
         if constexpr (requires { compression.error_feedback; }) {
             if (compression.error_feedback && ranks > 1)
                 refuse_input({Compression::name,
@@ -69,21 +74,31 @@ public:
         }
     }
     void encode(std::size_t, std::span<T> from, Sum* to, double multiplier) {
-        if (multiplier != 1) scale(from, multiplier);
-        Compression::encode(std::span<Sum>(to, from.size()), std::span<const T>(from), ranks_);
+        const auto& on = this->place_->arithmetic();
+        if (multiplier != 1) on.scale(from, multiplier);
+        Compression::encode(std::span<Sum>(to, from.size()), std::span<const T>(from), ranks_, on);
     }
-    static void add(std::span<T> sum, std::span<const Sum> one) {
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<T>(static_cast<float>(one[i]));
-    }
-    static void set(std::span<T> sum, std::span<const Sum> one) {
-        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<T>(static_cast<float>(one[i]));
-    }
+    void add(std::span<T> sum, std::span<const Sum> one) { this->place_->arithmetic().accumulate(sum, one, 1.0); }
+    void set(std::span<T> sum, std::span<const Sum> one) { this->place_->arithmetic().accumulate_first(sum, one, 1.0); }
 
 private:
     int ranks_;
 };
 
-template <class T, class I>
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// Wraps where the grid is too fine, as all ranks will find.
+template <class I>
+struct AddImage {
+    UNISONO_INLINE void operator()(I& sum, const I& one) const {
+        using Bits = std::make_unsigned_t<I>;
+        sum = static_cast<I>(static_cast<Bits>(static_cast<Bits>(sum) + static_cast<Bits>(one)));
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+template <class T, class I, class Place>
 class GridUnitSums {
 public:
     using Sum = I;
@@ -91,27 +106,31 @@ public:
     static constexpr bool in_place = false;
 
     template <class Policy>
-    GridUnitSums(const Layout& layout, const Policy& policy)
-        : range_(layout, policy.checked_headroom(), Grid::least<T>) {}
+    GridUnitSums(const Place& place, const Layout& layout, const Policy& policy)
+        : place_(&place), kernels_(place, layout.parameters()),
+          range_(layout, policy.checked_headroom(), Grid::least<T>) {}
 
-    void begin() { range_.begin(); }
+    void begin() {
+        range_.begin();
+        kernels_.begin();
+    }
     void encode(std::size_t unit, std::span<T> from, Sum* to, double multiplier) {
-        const double largest = image_on<T, false>(best_instruction_set(), to, from.data(), from.size(), multiplier,
-                                                  range_.stretches()[unit].exponent);
-        range_.need(unit, needed_by(largest, multiplier));
+        kernels_.template image<false>(unit, to, from.data(), from.size(), multiplier,
+                                       range_.stretches()[unit].exponent,
+                                       [&](std::size_t u, std::int32_t exponent) { range_.need(u, exponent); });
     }
-    static void add(std::span<Sum> sum, std::span<const Sum> one) {
-        using Bits = std::make_unsigned_t<I>;
-        for (std::size_t i = 0; i < sum.size(); ++i) // wraps where the grid is too fine, as all ranks will find
-            sum[i] = static_cast<Sum>(static_cast<Bits>(sum[i]) + static_cast<Bits>(one[i]));
-    }
-    static void set(std::span<Sum> sum, std::span<const Sum> one) { std::copy(one.begin(), one.end(), sum.begin()); }
+    void add(std::span<Sum> sum, std::span<const Sum> one) { place_->arithmetic().apply(AddImage<I>{}, sum, one); }
+    void set(std::span<Sum> sum, std::span<const Sum> one) { place_->arithmetic().copy(sum, one); }
     const T* numbers(std::size_t unit, const Sum* sums, T* to, std::size_t count) {
-        from_image_on<T>(best_instruction_set(), to, sums, count, range_.stretches()[unit].exponent);
+        kernels_.numbers(to, sums, count, range_.stretches()[unit].exponent);
         return to;
     }
 
-    [[nodiscard]] std::size_t first_not_finite() const { return range_.first_not_finite(); }
+    /// Waits for the device.
+    [[nodiscard]] std::size_t first_not_finite() {
+        kernels_.tell([&](std::size_t u, std::int32_t exponent) { range_.need(u, exponent); });
+        return range_.first_not_finite();
+    }
     template <class World>
     bool agree(World& world, std::int64_t micro_batches) {
         return range_.agree(world, GridImages<I>::more_for(micro_batches));
@@ -122,6 +141,8 @@ public:
     [[nodiscard]] const GridRange& range() const { return range_; }
 
 private:
+    const Place* place_;
+    GridImageKernels<Place, T, I> kernels_;
     GridRange range_;
 };
 

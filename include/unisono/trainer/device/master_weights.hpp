@@ -1,0 +1,154 @@
+#pragma once
+
+/// \file
+/// Mixed precision on a device: a model there that computes in 16 bits, trained there in float.
+///
+///     Network network;                              // DeviceSpans of bfloat16 or float16, and stream()
+///     un::MasterWeights master(world, network);     // the group whose transport has the device
+///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}};
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/arithmetic/stream_arithmetic.hpp"
+#include "unisono/collective/on_device.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/model/wrapped_model.hpp"
+#include "unisono/trainer/device/weight_image.hpp"
+#include "unisono/trainer/master_weights.hpp"
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// What is added to a sum is zero from then on.
+template <class Low>
+struct TakeElement {
+    UNISONO_INLINE void operator()(float& sum, Low& one) const {
+        Add<float, Low>{}(sum, one);
+        one = Low{};
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+template <class M>
+concept enqueues = requires(M& m) { m.stream(); };
+
+} // namespace detail
+
+template <class World, class M>
+MasterWeights(World&, M&) -> MasterWeights<M>;
+
+/// A float model on a device around one of bfloat16 or float16 there: weights, their gradients and the optimizer's state are float, in memory
+/// of the device. The model's weights are their rounded image, and the trainer's to write, in the optimizer's own pass; its gradients are
+/// added to the float ones as they become ready, in one pass that zeroes them. What is written to either by others while a trainer lives
+/// is lost, or, in the float weights, seen by the model after `refresh()`. No byte crosses the bus.
+///
+/// The bits of MasterWeights on the host. Memory of the device: 8 bytes an element beside the model's 4. The model and the group must live
+/// longer, and the model's memory stay where it is. \throws error bad_input: spans that do not match; refused: no memory
+template <model_on_device M>
+class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
+    static_assert(detail::enqueues<M>,
+                  "unisono::MasterWeights: found a model on a device without stream(). Required: the stream on which "
+                  "it enqueues. Why: its gradients are added, and its weights rounded, behind that.");
+    using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
+    friend Frame; // take, zero
+    using Stream = std::remove_cvref_t<decltype(std::declval<M&>().stream())>;
+    static_assert(has_stream_arithmetic<Stream>,
+                  "unisono::MasterWeights: found a model on a device, in a source that cannot compute there. Required: "
+                  "unisono/nccl.hpp or unisono/cuda.hpp, in a source that nvcc compiles. Why: its kernels are compiled "
+                  "with it.");
+
+public:
+    using Low = parameter_element_t<M>;
+    static_assert(sizeof(Low) == 2,
+                  "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
+                  "bfloat16 or float16. Why: others are trained as they are.");
+    using Image = detail::WeightImage<Low>; ///< for the trainer's place
+
+    template <streaming_transport Transport>
+    MasterWeights(Group<Transport>& world, M& model)
+        : Frame(model), on_(model.stream()), endpoint_(&world.endpoint()),
+          settle_([](void* endpoint, Stream stream) { static_cast<Transport*>(endpoint)->settle(stream); }) {
+        std::size_t count = 0;
+        detail::for_each_span(model.parameters(), [&](DeviceSpan<Low> one) {
+            low_.push_back({one.data(), one.size()});
+            count += one.size();
+        });
+        detail::for_each_span(model.gradients(), [&](DeviceSpan<Low> one) {
+            low_gradients_.push_back({one.data(), one.size()});
+        });
+        if (low_.size() != low_gradients_.size())
+            refuse_input({"MasterWeights: the model has ", low_.size(), " parameters and ", low_gradients_.size(),
+                          " gradients; expected as many"});
+        for (std::size_t p = 0; p < low_.size(); ++p)
+            if (low_[p].size() != low_gradients_[p].size())
+                refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", low_[p].size(),
+                              " elements and its gradient ", low_gradients_[p].size(), "; expected as many"});
+        weights_ = allocate_on_device<float>(world, count);
+        gradients_ = allocate_on_device<float>(world, count);
+        image_ = Image(weights_.data());
+        std::size_t at = 0;
+        for (const std::span<Low> one : low_) {
+            weight_spans_.push_back({weights_.data() + at, one.size()});
+            gradient_spans_.push_back({gradients_.data() + at, one.size()});
+            image_.add(one.data(), one.size());
+            at += one.size();
+        }
+        image_.visit(weights_.data(), count, [&](std::size_t first, std::size_t n, Low* low) {
+            on_.accumulate_first(std::span<float>(weights_.data() + first, n), std::span<const Low>(low, n), 1.0);
+        });
+        if (count != 0) on_.zero(std::span<float>(gradients_.data(), count));
+        for (std::size_t p = 0; p < low_.size(); ++p) zero(p);
+        this->expect(low_.size());
+    }
+    template <class Nothing = void>
+    explicit MasterWeights(M& model) : Frame(model), on_(model.stream()) {
+        static_assert(!std::is_void_v<Nothing>,
+                      "unisono::MasterWeights: found a model on a device, and no group. Required: "
+                      "MasterWeights(world, model). Why: its transport gives memory of the device.");
+    }
+    /// Waits for what it has enqueued.
+    ~MasterWeights() { settle_(endpoint_, this->wrapped().stream()); }
+
+    [[nodiscard]] std::span<const DeviceSpan<float>> parameters() { return weight_spans_; }
+    [[nodiscard]] std::span<const DeviceSpan<float>> gradients() { return gradient_spans_; }
+    [[nodiscard]] auto stream() { return this->wrapped().stream(); }
+
+    /// The model's weights become those of now: needed only where the float weights were written by somebody else than a trainer.
+    void refresh() {
+        image_.visit(weights_.data(), weights_.size(), [&](std::size_t first, std::size_t n, Low* low) {
+            on_.accumulate_first(std::span<Low>(low, n), std::span<const float>(weights_.data() + first, n), 1.0);
+        });
+    }
+    /// They are those of now already: a trainer sees to it.
+    [[nodiscard]] bool fresh() const { return image_.kept(); }
+    [[nodiscard]] Image& image() { return image_; } ///< the trainer's
+
+private:
+    void take(std::size_t p) {
+        if (!low_[p].empty())
+            on_.apply(detail::TakeElement<Low>{},
+                      std::span<float>(gradient_spans_[p].data(), gradient_spans_[p].size()), low_gradients_[p]);
+    }
+    void zero(std::size_t p) {
+        if (!low_[p].empty()) on_.fill(low_gradients_[p], Low{});
+    }
+
+    StreamArithmetic<Stream> on_;
+    void* endpoint_ = nullptr;
+    void (*settle_)(void* endpoint, Stream stream) = nullptr;
+    std::vector<std::span<Low>> low_, low_gradients_; ///< the device's
+    DeviceMemory<float> weights_, gradients_;
+    std::vector<DeviceSpan<float>> weight_spans_, gradient_spans_;
+    Image image_;
+};
+
+UNISONO_NAMESPACE_END
