@@ -3,4 +3,4 @@ if(thread_sanitizer) # which would not see what processes do
 elseif(UNISONO_TEST_QUICK)
     leave_out("/deaths[.]cpp$")
 endif()
-unite_sources("collectives memory reproducible_sum" "deaths running served" "digits hogwild")
+unite_sources("collectives memory reproducible_sum" "deaths running served")
