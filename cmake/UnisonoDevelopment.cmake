@@ -10,6 +10,9 @@ endif()
 add_library(unisono_warnings INTERFACE)
 target_compile_options(unisono_warnings INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow)
 
+# g++ looks for garbage whenever its memory has doubled from 128 MiB on: a sixth of its time, for little that it finds.
+add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1500000>)
+
 set(UNISONO_SANITIZED OFF)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize=")
     set(UNISONO_SANITIZED ON)

@@ -2,6 +2,7 @@
 # Installs what is missing, builds and runs all tests: bash tests/run.sh [--preset NAME] [--quick]
 #   --preset NAME   a configure preset of CMakePresets.json; dev by default
 #   --quick         without the test cases labelled "slow"
+#   --once          for a build that is made once: our own headers are precompiled, too
 #   --rooms 'A;B'   only these folders of tests/
 #   --without 'A;B' all but these
 #   --only build    no tests are run; --only test: those that were built so are run
@@ -14,16 +15,19 @@ preset=dev
 rooms=
 without=
 only=
+quick=OFF
+options=()
 while [ $# != 0 ]; do
     case $1 in
         --preset) preset=${2:?--preset needs a name}; shift 2 ;;
         --preset=*) preset=${1#*=}; shift ;;
-        --quick) export BOOST_TEST_RUN_FILTERS='!@slow'; shift ;;
+        --quick) export BOOST_TEST_RUN_FILTERS='!@slow'; quick=ON; shift ;;
+        --once) options+=(-D UNISONO_TEST_PRECOMPILED=ON); shift ;;
         --rooms) rooms=${2:?--rooms needs names separated by semicolons}; shift 2 ;;
         --without) without=${2:?--without needs names separated by semicolons}; shift 2 ;;
         --only) only=${2:?--only needs build or test}; shift 2 ;;
         --) shift; break ;;
-        -h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
         *) echo "$0: unknown option '$1' (--help shows the options)" >&2; exit 2 ;;
     esac
 done
@@ -46,6 +50,6 @@ case $preset,$rooms,$without in
         conan=$PWD/build/python/bin/conan
         ;;
 esac
-cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" "$@"
+cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" -D UNISONO_TEST_QUICK="$quick" "${options[@]}" "$@"
 cmake --build --preset "$preset" --parallel "$jobs"
 if [ "$only" != build ]; then ctest --preset "$preset" --parallel "$jobs"; fi

@@ -21,8 +21,9 @@ endif()
 
 # Under a sanitizer ranks in lockstep stand for those that go their own ways: files are written in the same ways.
 if(UNISONO_SANITIZED)
-    get_target_property(checkpoint_sources ${room_target} SOURCES)
-    list(FILTER checkpoint_sources EXCLUDE REGEX "/local[.]cpp$")
-    set_target_properties(${room_target} PROPERTIES SOURCES "${checkpoint_sources}")
+    leave_out("/local[.]cpp$")
+endif()
+if(thread_sanitizer) # which would not see what processes do
+    leave_out("/kills[.]cpp$")
 endif()
 unite_sources("damage kills local resuming" "format own_loop")

@@ -11,6 +11,10 @@ The file says in comments what is expected:
     // expect-success               a control: this case must compile
 
 White space is compared loosely. A case without any expectation is an error of the file.
+
+Cases that must be refused are first compiled all at once, as most of the work is the same for all: what a compiler says of the lines
+between `#ifdef CASE_x` and its `#endif`, or of what they instantiate, is what it says of that case. A case for which it lacks words is
+compiled alone, and so is one that says CASE_x anywhere else.
 """
 import argparse
 import os
@@ -21,6 +25,8 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 FLAGS = ["-std=c++20", "-fsyntax-only", "-fdiagnostics-color=never", "-fmessage-length=0"]
+CONTEXT = re.compile(r"^In file included from |: In .*:$|: At global scope:$|^\S+:\d+:\d+:\s+(recursively )?required |^\s+from .*[:,]$")
+ERROR = re.compile(r": (fatal )?error: ")
 LINE = re.compile(r"^\s*//\s*(case|expect|expect-gcc|expect-clang|expect-success)(?::\s*(.*?))?\s*$")
 
 
@@ -57,6 +63,68 @@ def loose(text):
     return " ".join(text.split())
 
 
+def lines_of(path):
+    """Case -> the numbers of its lines; of those cases whose lines are all that depends on them, with no include behind."""
+    text = open(path).read().splitlines()
+    mentioned = [set(re.findall(r"\bCASE_(\w+)", line)) for line in text]
+    last_include = max((number for number, line in enumerate(text) if line.startswith("#include")), default=-1)
+    found = {}
+    for number, line in enumerate(text):
+        match = re.match(r"#\s*(?:ifdef\s+CASE_(\w+)|if\s+defined\(CASE_(\w+)\))\s*$", line)
+        name = match and (match[1] or match[2])
+        if not name or number < last_include or sum(name in names for names in mentioned) != 1:
+            continue
+        end = next((at for at in range(number + 1, len(text)) if re.match(r"#\s*(if|el|endif)", text[at])), None)
+        if end is not None and re.match(r"#\s*endif", text[end]):
+            found[name] = range(number + 1, end + 2)
+    return found
+
+
+def told_of(diagnostics, path, lines):
+    """Case -> all that the diagnostics say of it: errors with what stands before them (where they were asked for) and behind (notes)."""
+    blocks, context = [], True
+    for line in diagnostics.splitlines():
+        if ERROR.search(line):
+            if not context:
+                blocks.append([])
+            context = False
+        elif CONTEXT.search(line):
+            if not context:
+                blocks.append([])
+            context = True
+        if not blocks:
+            blocks.append([])
+        blocks[-1].append(line)
+    told, last = {}, set()
+    for block in blocks:
+        numbers = {int(number) for number in re.findall(re.escape(path) + r":(\d+)", "\n".join(block))}
+        cases = {name for name, own in lines.items() if numbers & set(own)}
+        if not numbers and not CONTEXT.search(block[0]):
+            cases = last  # g++ says where something was asked for once, before the first of several errors
+        for name in cases:
+            told[name] = told.get(name, "") + loose("\n".join(block)) + "\n"
+        last = cases
+    return told
+
+
+def refused_together(cases, compiler, path, includes, precompiled):
+    """The names of cases that are refused with the words that they expect, where several are compiled at once."""
+    lines = lines_of(path)
+    together = [case for case in cases if not case.success and case.name in lines and wanted_of(case, compiler)]
+    if len(together) < 2:
+        return set()
+    command = [compiler, *FLAGS, "-ferror-limit=0" if "clang" in compiler else "-fmax-errors=0", *precompiled,
+               *(f"-I{folder}" for folder in includes), *(f"-DCASE_{case.name}" for case in together), path]
+    result = subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, LC_ALL="C"))
+    told = told_of(result.stderr, path, lines) if result.returncode == 1 else {}
+    return {case.name for case in together if case.name in told
+            and all(loose(text) in told[case.name] for text in wanted_of(case, compiler))}
+
+
+def wanted_of(case, compiler):
+    return [text for kind, text in case.expected if kind == "expect" or (kind == "expect-clang") == ("clang" in compiler)]
+
+
 def precompile(compiler, path, includes, folder):
     """The options by which a case gets the file's leading includes precompiled, as they are most of the work."""
     lines = []
@@ -81,8 +149,7 @@ def precompile(compiler, path, includes, folder):
 
 def problem_of(case, compiler, path, includes, precompiled):
     """None if all is as expected, else what is wrong."""
-    wanted = [text for kind, text in case.expected
-              if kind == "expect" or (kind == "expect-clang") == ("clang" in compiler)]
+    wanted = wanted_of(case, compiler)
     if not case.success and not wanted:
         return "the case expects nothing; say `// expect: text` or `// expect-success`"
     if case.success and wanted:
@@ -108,17 +175,22 @@ def main():
     parser.add_argument("--compiler", action="append", required=True)
     parser.add_argument("file")
     options = parser.parse_args()
-    runs = [(case, compiler) for case in parse(options.file) for compiler in options.compiler]
+    cases = parse(options.file)
     with ThreadPoolExecutor(2) as pool, tempfile.TemporaryDirectory() as folder:
         preludes = dict(zip(options.compiler, pool.map(
             lambda compiler: precompile(compiler, options.file, options.include, folder), options.compiler)))
-        problems = list(pool.map(
-            lambda run: problem_of(*run, options.file, options.include, preludes[run[1]]), runs))
+        refused = dict(zip(options.compiler, pool.map(
+            lambda compiler: refused_together(cases, compiler, options.file, options.include, preludes[compiler]), options.compiler)))
+        alone = [(case, compiler) for case in cases for compiler in options.compiler if case.name not in refused[compiler]]
+        problems = {run: None for run in ((case, compiler) for case in cases for compiler in options.compiler)}
+        problems.update(zip(alone, pool.map(
+            lambda run: problem_of(*run, options.file, options.include, preludes[run[1]]), alone)))
     failed = 0
-    for (case, compiler), problem in zip(runs, problems):
+    for (case, compiler), problem in problems.items():
         label = f"{options.file}{' case ' + case.name if case.name else ''} with {compiler}"
         print(f"{'ok' if problem is None else 'FAILED'}: {label}{'' if problem is None else ': ' + problem}")
         failed += problem is not None
+    print(f"{len(problems) - len(alone)} of {len(problems)} refused together, {len(alone)} compiled alone")
     return 1 if failed else 0
 
 

@@ -22,6 +22,27 @@ CASES = [
      REFUSAL + "#ifdef CASE_wide\nS<int> s;\n#else\nS<char> s;\n#endif\n"),
 ]
 
+# Compiled together, each must still be judged by what is said of it alone.
+NAMED = ('template <class T> struct S { static_assert(sizeof(T) == 1, "found a wide T"); };\n'
+         'template <class T> struct R { static_assert(sizeof(T) != 1, "found a narrow T"); };\n'
+         "template <class T> void f(T) { S<T> s; }\ntemplate <class T> void g(T) { R<T> s; }\nint main() {\n")
+
+
+def two(words, statement, other_words, other_statement):
+    return (f"{NAMED}// case: wide\n// expect: {words}\n#ifdef CASE_wide\n{statement}\n#endif\n"
+            f"// case: narrow\n// expect: {other_words}\n#ifdef CASE_narrow\n{other_statement}\n#endif\n}}\n")
+
+
+CASES += [
+    ("two together", True, two("found a wide T", "f(1);", "found a narrow T", "g('a');")),
+    ("two with each other's words", False, two("found a narrow T", "f(1);", "found a wide T", "g('a');")),
+    ("two with the words of one", False, two("found a wide T", "f(1);", "found a wide T", "g('a');")),
+    ("one of two compiles", False, two("found a wide T", "f(1);", "found a narrow T", "g(1);")),
+    ("the first of two compiles", False, two("found a wide T", "f('a');", "found a narrow T", "g('a');")),
+    ("two of the same, which is told once", True, two("found a wide T", "f(1);", "found a wide T", "f(2);")),
+    ("one declares what the other does", True, two("found a wide T", "int a = 1; f(a);", "found a narrow T", "char a = 1; g(a);")),
+]
+
 failed = 0
 for name, good, text in CASES:
     with tempfile.TemporaryDirectory() as folder:

@@ -36,90 +36,112 @@ int main() {
 // case: checkpoint_of_compressed_local_updates
 // expect: unisono::Checkpoints: found a trainer whose update declares `local`, with a compression. Required: none.
 #ifdef CASE_checkpoint_of_compressed_local_updates
-    Model local;
-    un::Trainer drifting{world, local, un::LocalSteps{}, un::OneBit{}};
-    un::Checkpoints("folder").save(drifting);
+    {
+        Model local;
+        un::Trainer drifting{world, local, un::LocalSteps{}, un::OneBit{}};
+        un::Checkpoints("folder").save(drifting);
+    }
 #endif
 
 // case: objective_with_owners
 // expect: unisono::FullBatch: found a policy that declares `gives_owners`
 #ifdef CASE_objective_with_owners
-    Model whole;
-    un::FullBatch objective{world, whole, data, {}, un::StateSharding{}};
+    {
+        Model whole;
+        un::FullBatch objective{world, whole, data, {}, un::StateSharding{}};
+    }
 #endif
 
 // case: objective_of_local_updates
 // expect: unisono::FullBatch: found an update that does not declare `agrees`
 #ifdef CASE_objective_of_local_updates
-    Model whole;
-    un::FullBatch objective{world, whole, data, {}, un::LocalSteps{}};
+    {
+        Model whole;
+        un::FullBatch objective{world, whole, data, {}, un::LocalSteps{}};
+    }
 #endif
 
 // case: checkpoint_of_served_updates
 // expect: unisono::Checkpoints: found a trainer whose update declares `served`
 #ifdef CASE_checkpoint_of_served_updates
-    Model served;
-    un::Trainer stale{world, served, un::Asynchronous{}};
-    un::Checkpoints("folder").save(stale);
+    {
+        Model served;
+        un::Trainer stale{world, served, un::Asynchronous{}};
+        un::Checkpoints("folder").save(stale);
+    }
 #endif
 
 // case: good
 // expect-success
 #ifdef CASE_good
-    Model model;
-    un::Trainer trainer{world, model};
-    trainer.fit(data, {.batch_size = 2});
-    trainer.step(un::RowBatch<float>{});
-    trainer.step();
-    TakesOpaque opaque;
-    un::Trainer{world, opaque}.step(Opaque{});
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.fit(data, {.batch_size = 2});
+        trainer.step(un::RowBatch<float>{});
+        trainer.step();
+        TakesOpaque opaque;
+        un::Trainer{world, opaque}.step(Opaque{});
+    }
 #endif
 
 // case: wrong_batch
 // expect: the model cannot be called with this data set's batches. Required: model(batch, pass)
 // expect: unisono::WithLoss
 #ifdef CASE_wrong_batch
-    Model model;
-    un::Trainer trainer{world, model};
-    trainer.fit(doubles, {.batch_size = 2});
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.fit(doubles, {.batch_size = 2});
+    }
 #endif
 
 // case: wrong_step
 // expect: the model cannot be called with this batch
 #ifdef CASE_wrong_step
-    Model model;
-    un::Trainer trainer{world, model};
-    trainer.step(3.0);
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.step(3.0);
+    }
 #endif
 
 // case: samples_unknown
 // expect: found a batch that does not say how many samples it has, with a weighing policy that declares `needs_samples`
 #ifdef CASE_samples_unknown
-    TakesOpaque model;
-    un::Trainer trainer{world, model, un::BySamples{}};
-    trainer.step(Opaque{});
+    {
+        TakesOpaque model;
+        un::Trainer trainer{world, model, un::BySamples{}};
+        trainer.step(Opaque{});
+    }
 #endif
 
 // case: no_evaluate
 // expect: found a model without evaluate(batch, metrics&...) for this data set and these metrics
 #ifdef CASE_no_evaluate
-    Model model;
-    un::Trainer trainer{world, model};
-    trainer.evaluate(data, {}, un::MeanMetric{});
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.evaluate(data, {}, un::MeanMetric{});
+    }
 #endif
 
 // case: no_predict
 // expect: found a model without predict(batch) for this data set
 #ifdef CASE_no_predict
-    Model model;
-    un::Trainer trainer{world, model};
-    trainer.predict(data);
+    {
+        Model model;
+        un::Trainer trainer{world, model};
+        trainer.predict(data);
+    }
 #endif
 
 // case: integer_gradients
 // expect: found a second argument that is no model
 #ifdef CASE_integer_gradients
-    HalfModel model;
-    un::Trainer trainer{world, model};
+    {
+        HalfModel model;
+        un::Trainer trainer{world, model};
+    }
 #endif
 }

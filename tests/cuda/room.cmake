@@ -5,7 +5,6 @@ target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/t
 
 # Under a sanitizer one translation unit: the rest compiles for too long.
 if(UNISONO_SANITIZED)
-    get_target_property(cuda_sources ${room_target} SOURCES)
-    list(FILTER cuda_sources EXCLUDE REGEX "/(networks|training)[.]cpp$")
-    set_target_properties(${room_target} PROPERTIES SOURCES "${cuda_sources}")
+    leave_out("/(networks|training)[.]cpp$")
 endif()
+unite_sources("networks staged training")

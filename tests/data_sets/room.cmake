@@ -1,1 +1,2 @@
 target_link_libraries(${room_target} PRIVATE unisono_allocation_counter)
+unite_sources("device_rows loader")

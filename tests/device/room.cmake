@@ -7,13 +7,9 @@ target_compile_options(device_stand_in PRIVATE -O0)
 target_link_libraries(${room_target} PRIVATE device_stand_in)
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
 
-unite_sources("local master_weights")
-
 # Under a sanitizer one translation unit: single updates. The rest compiles for too long.
 if(UNISONO_SANITIZED)
-    get_target_property(device_sources ${room_target} SOURCES)
-    list(FILTER device_sources EXCLUDE REGEX "/(bus|checkpoints|crossed_.*|local|master_weights|refused|training|units)[.]cpp$")
-    set_target_properties(${room_target} PROPERTIES SOURCES "${device_sources}")
+    leave_out("/(bus|checkpoints|crossed_.*|local|master_weights|refused|training|units)[.]cpp$")
 endif()
 
 # examples/digits_on_gpu with Thrust's kernels on the stand-in: accuracy and bits are those of the example on the host.
@@ -31,3 +27,4 @@ if(TARGET unisono::thrust AND UNISONO_BUILD_EXAMPLES AND NOT UNISONO_SANITIZED)
                      $<TARGET_FILE:digits> ${PROJECT_SOURCE_DIR}/examples/digits/data/digits.csv)
     set_tests_properties(device_digits PROPERTIES TIMEOUT 600 PROCESSORS 2)
 endif()
+unite_sources("crossed_grids crossed_numbers training" "checkpoints refused" "local master_weights")

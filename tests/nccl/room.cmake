@@ -4,9 +4,7 @@ target_include_directories(${room_target} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DI
 
 # Under a sanitizer one translation unit: worlds that begin, fail and end. The rest compiles for too long.
 if(UNISONO_SANITIZED)
-    get_target_property(nccl_sources ${room_target} SOURCES)
-    list(FILTER nccl_sources EXCLUDE REGEX "/(collectives|laws|training)[.]cpp$")
-    set_target_properties(${room_target} PROPERTIES SOURCES "${nccl_sources}")
+    leave_out("/(collectives|laws|training)[.]cpp$")
 endif()
 
 # NCCL itself, where it is: compiled, linked and run as far as a machine without a GPU goes.
@@ -22,3 +20,4 @@ if(NOT UNISONO_SANITIZED)
         set_tests_properties(nccl/link PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
     endif()
 endif()
+unite_sources("captured collectives faults laws prefetch training")

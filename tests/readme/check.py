@@ -11,6 +11,9 @@ What a block takes for granted stands before it in a comment that readers do not
     <!-- given
     struct MyModel { ... };
     -->
+
+Blocks without includes and main() are one translation unit, each in a name space of its own, as most of the work is the same for all; if that does
+not compile, each is compiled alone.
 """
 import argparse
 import re
@@ -27,12 +30,29 @@ FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]
 
 
 def blocks(path):
-    """(line of the code, translation unit, what it prints or None) for each block of the file."""
+    """(line of the code, translation unit, what it prints or None, whether it can stand beside others) for each block of the file."""
     text = path.read_text()
     for match in BLOCK.finditer(text):
-        output = OUTPUT.match(text, match.end()) if re.search(r"\bint\s+main\s*\(", match["code"]) else None
+        own_main = re.search(r"\bint\s+main\s*\(", match["code"])
+        output = OUTPUT.match(text, match.end()) if own_main else None
         yield (text.count("\n", 0, match.start("code")) + 1, translation_unit(path, text, match),
-               output and output["output"])
+               output and output["output"], not own_main and not includes_by_itself(match["code"]))
+
+
+def includes_by_itself(code):
+    return re.search(r"^\s*#\s*include", code, re.M)
+
+
+def together(units):
+    """One translation unit of several, each in a name space of its own, behind what any of them includes."""
+    heads, bodies = [], []
+    for number, unit in enumerate(units):
+        head, body = [], []
+        for line in unit.splitlines():
+            (head if re.match(r"\s*#\s*include\b", line) else body).append(line)
+        heads += [line for line in head if line not in heads]
+        bodies.append(f"namespace block_{number} {{\n" + "\n".join(body) + "\n}\n")
+    return "\n".join(heads) + "\n" + "".join(bodies)
 
 
 def translation_unit(path, text, match):
@@ -42,7 +62,7 @@ def translation_unit(path, text, match):
     if match["given"]:
         given = f'#line {text.count(chr(10), 0, match.start("given")) + 1} "{path}"\n{match["given"]}'
     own_main = re.search(r"\bint\s+main\s*\(", code)
-    own_includes = re.search(r"^\s*#\s*include", code, re.M)
+    own_includes = includes_by_itself(code)
     prelude = ("" if own_includes else "#include <unisono/unisono.hpp>\n") + given
     if not re.search(r"\bnamespace\s+un\s*=", code) and not own_includes:
         prelude += "namespace un = unisono;\n"
@@ -69,7 +89,7 @@ def main():
                         f"{umbrella}.gch"], check=True)
 
     def fault_of(item):
-        _, _, unit, output = item
+        _, _, unit, output, _ = item
         with tempfile.TemporaryDirectory() as folder:
             source, program = Path(folder, "block.cpp"), Path(folder, "block")
             source.write_text(unit)
@@ -86,13 +106,19 @@ def main():
                 return f"the program ended with {ran.returncode}, after\n{ran.stdout}{ran.stderr}expected 0, and\n{output}"
             return None
 
+    united = [item for item in found if item[4]]
     with ThreadPoolExecutor(2) as pool:
-        faults = list(pool.map(fault_of, found))
-    for (path, line, _, _), fault in zip(found, faults):
-        if fault:
+        unity = pool.submit(fault_of, (None, None, together([item[2] for item in united]), None, None)) if len(united) > 1 else None
+        others = [item for item in found if unity is None or item not in united]
+        faults = dict(zip(others, pool.map(fault_of, others)))
+        if unity and unity.result():
+            faults.update(zip(united, pool.map(fault_of, united)))
+    for item in found:
+        path, line, *_ = item
+        if fault := faults.get(item):
             print(f"{path.relative_to(root)}:{line}: {fault}")
-    failed = sum(fault is not None for fault in faults)
-    print(f"{len(found)} blocks, {sum(output is not None for *_, output in found)} of them run, {failed} failed")
+    failed = sum(fault is not None for fault in faults.values())
+    print(f"{len(found)} blocks, {sum(output is not None for _, _, _, output, _ in found)} of them run, {failed} failed")
     return 1 if failed else 0
 
 

@@ -20,6 +20,14 @@ CASES = [
     ("second of two", False, f"{FENCE}cpp\nint n = 1;\n{FENCE}\n\n{FENCE}cpp\nint m = missing;\n{FENCE}\n"),
 ]
 
+# Blocks without includes are compiled together, and must still be as strangers to each other.
+CASES += [
+    ("two with the same names", True, f"{FENCE}cpp\n// file scope\nstruct S {{}};\n{FENCE}\n\n{FENCE}cpp\n// file scope\nstruct S {{ int n; }};\n{FENCE}\n"),
+    ("the second takes names of the first", False, f"{FENCE}cpp\n// file scope\nstruct S {{}};\n{FENCE}\n\n{FENCE}cpp\nS s;\n{FENCE}\n"),
+    ("two that do not compile together", True, f"{FENCE}cpp\n// file scope\nnamespace unisono {{ struct S {{}}; }}\nun::S s;\n{FENCE}\n\n"
+                                               f"{FENCE}cpp\nint n = un::one;\n{FENCE}\n"),
+]
+
 PROGRAM = f'{FENCE}cpp\n#include <cstdio>\nint main() {{ std::puts("two"); }}\n{FENCE}\n\n'
 CASES += [
     ("a program that prints what it says", True, f"{PROGRAM}{FENCE}text\ntwo\n{FENCE}\n"),

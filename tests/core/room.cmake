@@ -1,0 +1,1 @@
+unite_sources("element list outcome random version")

@@ -1,0 +1,1 @@
+unite_sources("cost drawing hierarchical mutants numbers proof")

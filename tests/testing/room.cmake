@@ -1,0 +1,1 @@
+unite_sources("compression limits models optimizers policies ranks roles")
