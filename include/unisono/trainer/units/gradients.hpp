@@ -87,8 +87,7 @@ public:
         }
         for (const OwnedExtent& extent : slices_->extents().of_bucket(u))
             travel.operations.push_back(run.sum_to(
-                *world_,
-                place_->view(sums.data() + (extent.slice.first - slices_->unit(u).first), extent.slice.count),
+                *world_, place_->view(sums.data() + (extent.slice.first - slices_->unit(u).first), extent.slice.count),
                 extent.owner));
     }
 
