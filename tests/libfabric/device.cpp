@@ -134,6 +134,28 @@ BOOST_AUTO_TEST_CASE(as_the_staged_way) {
     }
 }
 
+/// Memory of the library's is registered once, other memory for each operation, and both as long as they are used.
+BOOST_AUTO_TEST_CASE(registrations) {
+    const Clean clean;
+    test::Findings findings;
+    un::run<un::Cuda<un::Libfabric>>(
+        2,
+        [&](World& world) {
+            const std::uint64_t before = world.endpoint().registrations();
+            const auto data = upload(world, std::vector<int>(50'000, world.rank()));
+            void* theirs = nullptr;
+            un::detail::check_cuda(cudaMalloc(&theirs, 200'000), "cudaMalloc");
+            const un::DeviceSpan<int> other(static_cast<int*>(theirs), 50'000);
+            for (int i = 0; i < 3; ++i) un::broadcast(world, data.span(), 0);
+            findings.expect(world.endpoint().registrations() == before + 1, "the library's");
+            for (int i = 0; i < 3; ++i) un::broadcast(world, other, 0);
+            findings.expect(world.endpoint().registrations() == before + 4, "the program's");
+            un::detail::check_cuda(cudaFree(theirs), "cudaFree");
+            findings.expect(download(data.span()) == std::vector<int>(50'000, 0), "broadcast");
+        },
+        test::device::limit);
+}
+
 /// Many at once, some on the same memory, and a rank that comes late: what is sent to it waits where it is.
 BOOST_AUTO_TEST_CASE(late_receives_and_what_overlaps) {
     const Clean clean;
@@ -281,9 +303,10 @@ BOOST_AUTO_TEST_CASE(what_is_refused) {
 /// Ranks that join agree: all of them go directly, or none, and all are told which one cannot.
 BOOST_AUTO_TEST_CASE(ranks_that_join_agree) {
     const Clean clean;
-    for (const auto& [first, second] : {std::pair(un::DeviceTransfers::direct, un::DeviceTransfers::direct),
-                                        std::pair(un::DeviceTransfers::automatic, un::DeviceTransfers::staged),
-                                        std::pair(un::DeviceTransfers::direct, un::DeviceTransfers::staged)}) {
+    for (const auto& ways : {std::pair(un::DeviceTransfers::direct, un::DeviceTransfers::direct),
+                             std::pair(un::DeviceTransfers::automatic, un::DeviceTransfers::staged),
+                             std::pair(un::DeviceTransfers::direct, un::DeviceTransfers::staged)}) {
+        const un::DeviceTransfers first = ways.first, second = ways.second;
         const auto ends = test::device::joined(3, [&](int rank) { return rank == 1 ? second : first; });
         for (const std::string& end : ends) {
             if (second == un::DeviceTransfers::direct) BOOST_TEST(end == "directly");

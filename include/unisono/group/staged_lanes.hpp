@@ -45,7 +45,7 @@ public:
     /// up nobody else, and no more pinned memory is used than the lanes of two operations need.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
-        operation.direct = false;
+        const bool was_direct = std::exchange(operation.direct, false);
         if (!request.stream.through_host) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
@@ -63,8 +63,9 @@ public:
         run.awaited = transport.take_awaited();
         operation.images = images_of(operation, group);
         operation.direct = reach(transport, operation, run);
-        for (LaneState& lane : operation.slots)
-            lane.cut_for = LaneState::no_lane; // it may have gone the other way before
+        if (operation.direct != was_direct) {
+            for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane; // which keeps where blocks lie
+        }
         if (!operation.direct) {
             request.input = nullptr;
             request.output = nullptr;

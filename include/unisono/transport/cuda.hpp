@@ -83,9 +83,21 @@ public:
         if constexpr (requires(Network& network) { network.allocate(bytes); }) return Network::allocate(bytes);
         else return detail::allocate_pinned(device(), copies_->pinned(), bytes);
     }
-    /// Memory of the device. To free it waits for all that the device does. Errors: refused.
+    /// Memory of the device; where transfers go straight it is registered with the network once. To free it waits for all that the
+    /// device does. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        return detail::allocate_device(device(), bytes);
+        auto memory = detail::allocate_device(device(), bytes);
+        if (!goes_directly() || bytes < direct_from) return memory;
+        struct Kept {
+            std::shared_ptr<std::byte> memory;
+            std::shared_ptr<void> reached; ///< ends before
+        };
+        const auto kept = std::make_shared<Kept>(Kept{std::move(memory), nullptr});
+        try {
+            kept->reached = reach(kept->memory.get(), bytes);
+        } catch (const error&) { // no room for that now: operations try again
+        }
+        return {kept, kept->memory.get()};
     }
 
     // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------

@@ -66,7 +66,7 @@ Libfabric Libfabric::join(Control control, nanoseconds deadline, const Libfabric
         const detail::FabricCard theirs = detail::FabricCard::read(world->address(other));
         if (theirs.device_memory == detail::FabricCard::required) detail::refuse_device_memory(*world);
     }
-    if (!all) device.give_up_device_memory("not all ranks reach theirs");
+    if (!all && device.moves_device_memory()) device.give_up_device_memory("not all ranks reach theirs");
     return {world, rank, detail::LibfabricWire(world, rank, std::move(device), card.eager_bytes)};
 }
 

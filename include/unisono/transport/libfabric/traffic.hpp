@@ -55,8 +55,9 @@ public:
     /// Whether messages may leave from memory of the device, and come to it, where it is reached.
     [[nodiscard]] bool moves_device_memory() const { return device_.moves_device_memory(); }
     [[nodiscard]] const std::string& device_memory_problem() const { return device_.device_memory_problem(); }
-    /// As long as what is returned, messages may use it. Errors: refused.
+    /// As long as what is returned, messages may use it: registered now, unless it lies in what is reached already. Errors: refused.
     [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
+        if (auto known = device_memory_of(data, bytes); known != nullptr) return known;
         std::erase_if(reached_, [](const auto& one) { return one.expired(); });
         const auto made = std::make_shared<FabricMemory>(device_, data, bytes);
         reached_.push_back(made);
