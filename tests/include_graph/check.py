@@ -57,7 +57,7 @@ CONCEPT_HEADERS = {
 # Third-party headers appear in these back ends alone, which the umbrella must not reach.
 THIRD_PARTY = {
     "transport/libfabric": r"rdma/",
-    "transport/mpi": r"mpi\.h$",
+    "transport/mpi": r"mpi(-ext)?\.h$",
     "transport/cuda": r"cuda",
     "transport/nccl": r"(nccl|cuda)",
     "arithmetic/thrust": r"(thrust|cuda|cub)",

@@ -91,6 +91,13 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
         "found: MappedSchedule or StagedSchedule on memory of a device. Required: NativeSchedule, or one over "
         "messages. Why: peers see images of a few pieces at a time");
     request.stream.space = MemorySpace::device;
+    if constexpr (std::same_as<Family, NativeSchedule> && takes_device_itself<Transport>) {
+        if (group.endpoint().takes_device_memory() && request.stream.weigh == nullptr &&
+            has_own<What>(group, family, request)) {
+            request.plan = &group.plan(schedule::TransportsOwn<What>{.shape = group.shape(root)});
+            return group.engine().start(group.context(), request);
+        }
+    }
     request.stream.through_host = true;
     request.chunk_bytes = group.endpoint().piece_bytes();
     if constexpr (requires { family.chunk_bytes; })

@@ -19,6 +19,7 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
+#include "unisono/group/whole_runs.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -36,6 +37,7 @@ public:
     /// up nobody else, and no more pinned memory is used than the lanes of two operations need.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
+        if (operation.is_transports_own()) return begin_whole(transport, group, operation);
         if (!request.stream.through_host) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
@@ -100,10 +102,14 @@ public:
         piece.mark = transport.mark(false);
     }
 
-    [[nodiscard]] static bool done(Transport&, OperationState&) { return true; }
+    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
+        if (!operation.is_transports_own()) return true;
+        return whole_.done(transport, operation, [&] { return may_begin_whole(transport, operation); });
+    }
 
     void end(Transport& transport, OperationState& operation) {
-        if (!operation.request.stream.through_host) return;
+        if (operation.is_transports_own()) whole_.end(operation);
+        else if (!operation.request.stream.through_host) return;
         Run& run = runs_[operation.number];
         for (const auto& block : run.blocks) transport.give_block(block);
         run = {};
@@ -116,6 +122,7 @@ public:
 
     /// What comes on `stream` from now on waits for it; false while there is something left to enqueue.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+        if (operation.is_transports_own()) return whole_.follow(transport, operation, stream);
         if (operation.point_to_point || !operation.request.stream.through_host)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
         if (operation.done) return true;
@@ -152,12 +159,18 @@ private:
         bool fetches_output = false; ///< at the root of a broadcast
         bool in_place = false;       ///< one image for both
         bool begun = false;
+        bool whole = false; ///< see whole_runs.hpp
         std::uint32_t lanes = 0;
         std::uint32_t fetched = 0; ///< of them
         std::uint32_t gone = 0;    ///< of them: their copies back are enqueued
         Piece pieces[OperationState::images_at_once];
         Block blocks[2] = {};
         Awaited awaited = {};
+
+        /// One of both writes what the other one reads or writes.
+        [[nodiscard]] bool touches(const Run& other) const {
+            return to.meets(other.from) || to.meets(other.to) || other.to.meets(from);
+        }
     };
 
     static std::size_t slot_of_lane(const OperationState& operation, const LaneState& lane) {
@@ -184,6 +197,10 @@ private:
         for (const std::uint32_t number : waiting_) {
             if (number == operation.number) break;
             const Run& before = runs_[number];
+            if (before.whole) {
+                if (before.touches(run)) return false;
+                continue;
+            }
             if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
                 return false;
         }
@@ -203,6 +220,29 @@ private:
         run.begun = true;
         transport.order_puts();
         return true;
+    }
+
+    void begin_whole(Transport& transport, GroupContext& group, OperationState& operation) {
+        const OperationRequest& request = operation.request;
+        if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
+        Run& run = runs_[operation.number];
+        run = {};
+        const StreamExtents extents = StreamShape(group, request).extents();
+        run.from = {request.input, extents.input};
+        run.to = {request.output, extents.output};
+        run.whole = true;
+        run.awaited = transport.take_awaited();
+        waiting_.push_back(operation.number);
+        whole_.begin(transport, operation);
+    }
+    /// Nothing that was started before it is at work on its memory any more.
+    bool may_begin_whole(Transport& transport, const OperationState& operation) {
+        Run& run = runs_[operation.number];
+        for (const std::uint32_t number : waiting_) {
+            if (number == operation.number) break;
+            if (runs_[number].touches(run)) return false;
+        }
+        return transport.reached(run.awaited);
     }
 
     void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
@@ -250,7 +290,8 @@ private:
                operation.output_partition.vector_lane(lane.lane).count, by);
     }
 
-    std::vector<Run> runs_;       ///< by operation
+    std::vector<Run> runs_; ///< by operation
+    WholeRuns<Transport> whole_;
     List<std::uint32_t> waiting_; ///< operations that are under way, in the order in which they were started
 };
 

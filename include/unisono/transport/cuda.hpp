@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -46,7 +47,9 @@ public:
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
         : Cuda(begin(place_of_thread(rank, options)), options.begin(shared, rank), options) {}
     /// A rank of `network`, on that device of this process. Errors: refused, bad_input.
-    Cuda(Network network, int device, const Options& options = {}) : Cuda(begin(device), std::move(network), options) {}
+    /// Over a network whose own collectives may take memory of devices (MPI) it is collective, and refused on all ranks alike.
+    Cuda(Network network, int device, const Options& options = {})
+        : Cuda(begin_with(network, device, options), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
     Cuda& operator=(Cuda&&) = delete;
     ~Cuda() = default;
@@ -83,7 +86,7 @@ public:
     }
     /// Memory of the device. To free it waits for all that the device does. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        return detail::allocate_device(device(), bytes);
+        return copies_->kept().allocate(device(), bytes);
     }
 
     // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------
@@ -115,6 +118,18 @@ public:
     [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
     void note(const Fault& fault) { copies_->note(fault); }
 
+    // --- for a network's own collectives on memory of the device: see group/whole_runs.hpp -----------------------------------
+
+    /// Held by `allocate_on_device`, or nothing.
+    [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {
+        return copies_->kept().share_of(data, bytes);
+    }
+    /// Memory that nobody else has while a share of it is held. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> room_on_device(std::size_t bytes) {
+        return copies_->kept().room(device(), bytes);
+    }
+    void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
+
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
     /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda/join.hpp.
     template <control_plane Control>
@@ -123,7 +138,7 @@ public:
 private:
     static constexpr std::chrono::nanoseconds abort_within = std::chrono::seconds(5);
 
-    Cuda(std::unique_ptr<detail::CudaCopies> copies, Network network, const Options& options)
+    Cuda(std::unique_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
         : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
           crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {}
 
@@ -135,6 +150,25 @@ private:
     static std::unique_ptr<detail::CudaCopies> begin(int device) {
         const detail::CudaDeviceGuard here(device);
         return std::make_unique<detail::CudaCopies>(device);
+    }
+
+    /// Where ranks agree on whose memory the network takes, they hear of a device that is not there, too.
+    static std::unique_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
+        if constexpr (requires { network.agree_on_devices(DeviceTransfers::automatic, ""); }) {
+            std::unique_ptr<detail::CudaCopies> made;
+            DeviceTransfers wish = DeviceTransfers::automatic;
+            std::string problem;
+            try {
+                wish = options.with(Environment::of_process()).transfers;
+                made = begin(device);
+            } catch (const error& failed) {
+                problem = failed.why().message;
+            }
+            network.agree_on_devices(wish, problem);
+            return made;
+        } else {
+            return begin(device);
+        }
     }
 
     [[gnu::cold]] void report_failure() {

@@ -7,6 +7,7 @@
 #include "unisono/launch/environment.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -32,6 +33,13 @@ struct OptionsOf<Network> {
 
 } // namespace detail
 
+/// Which way data of a device take.
+enum class DeviceTransfers : std::uint8_t {
+    automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else straight where network and device can do that
+    direct, ///< straight; refused on all ranks where one cannot
+    staged  ///< by way of pinned memory of the host
+};
+
 /// Of `Cuda<Network>`: what its network may be told, and more.
 template <class Network>
 struct CudaOptions {
@@ -43,6 +51,8 @@ struct CudaOptions {
     /// schedule cuts data of the host (whose bits it then has), else 1 MiB. Chosen, not measured: at 16 to 25 GB/s a copy of 1 MiB takes
     /// 40 to 65 us, many times what it costs to start one (some us), and three pieces stay in a core's caches of a few MiB.
     std::size_t piece_bytes = 0;
+    /// Over MPI: whether its own collectives are given memory of devices. Of all ranks that ask for it MPI's word is not asked.
+    DeviceTransfers transfers = DeviceTransfers::automatic;
 
     friend bool operator==(const CudaOptions&, const CudaOptions&) = default;
 
@@ -50,6 +60,13 @@ struct CudaOptions {
     [[nodiscard]] CudaOptions with(const Environment& environment) const {
         CudaOptions all = *this;
         if (device < -1) refuse_input({"CudaOptions::device is ", device, "; expected -1 or a device's number"});
+        if (const std::string* const way = environment.find("UNISONO_DEVICE_TRANSFERS");
+            way != nullptr && transfers == DeviceTransfers::automatic) {
+            if (*way == "direct") all.transfers = DeviceTransfers::direct;
+            else if (*way == "staged") all.transfers = DeviceTransfers::staged;
+            else if (*way != "auto")
+                refuse_input({"UNISONO_DEVICE_TRANSFERS must be auto, direct or staged, found ", detail::quoted(*way)});
+        }
         if (all.piece_bytes != 0) return all;
         if constexpr (requires { Network::chunk_bytes; }) all.piece_bytes = Network::chunk_bytes;
         else all.piece_bytes = 1048576;
