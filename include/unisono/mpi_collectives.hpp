@@ -195,10 +195,6 @@ WholePlaces place_own(Transport& transport, const OwnCollective& what) {
     const MpiNeeds needs = mpi_needs(what);
     const std::size_t read = needs.read * what.element_bytes, written = needs.written * what.element_bytes;
     WholePlaces places;
-    const auto copy = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
-        transport.move(to, from, bytes);
-        places.copied = true;
-    };
     if (read != 0) {
         const auto in = reinterpret_cast<std::uintptr_t>(what.input);
         const auto out = reinterpret_cast<std::uintptr_t>(what.output);
@@ -208,7 +204,7 @@ WholePlaces place_own(Transport& transport, const OwnCollective& what) {
         if (places.input == nullptr) {
             places.input = transport.room_on_device(read);
             places.in = places.input.get();
-            copy(places.input.get(), what.input, read);
+            places.entering = {.to = places.input.get(), .from = what.input, .bytes = read};
         }
     }
     if (written != 0) {
@@ -217,9 +213,10 @@ WholePlaces place_own(Transport& transport, const OwnCollective& what) {
         if (places.output == nullptr) {
             places.output = transport.room_on_device(written);
             places.out = places.output.get();
-            places.leaving = written;
+            places.leaving = {.to = what.output, .from = places.out, .bytes = written};
         }
-        if (needs.begins_as_input && places.out != what.input) copy(places.out, what.input, written);
+        if (needs.begins_as_input && places.out != what.input)
+            places.entering = {.to = places.out, .from = what.input, .bytes = written};
     }
     return places;
 }

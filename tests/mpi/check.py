@@ -48,7 +48,7 @@ if devices:
     expect("absent", (0, 1, 2), r"refused in join: rank 1: CUDA: cudaSetDevice: cudaErrorInvalidDevice")
     expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 100001 float32 elements")
     expect("silent_inside", (0, 2), r"timeout in all_reduce #1: .*rank 1 does not answer")
-    expect("no_room", (0, 1, 2), r"refused.*rank 1, device 0: CUDA: cudaMalloc")
+    expect("no_room", (0, 1, 2), r"refused.*CUDA: cudaMalloc: cudaErrorMemoryAllocation")
     sys.exit()
 
 expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 11 float32 elements")

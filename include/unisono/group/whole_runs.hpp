@@ -29,13 +29,18 @@ struct WholePlaces {
     std::shared_ptr<std::byte> output; ///< likewise
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    bool copied = false;     ///< copies to them were enqueued
-    std::size_t leaving = 0; ///< bytes that are copied from `out` to where they belong, afterwards
+    struct Copy {
+        std::byte* to = nullptr;
+        const std::byte* from = nullptr;
+        std::size_t bytes = 0;
+    };
+    Copy entering; ///< before,
+    Copy leaving;  ///< and afterwards; of no bytes: none
 };
 
 /// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the same on all ranks. Found by
-/// arguments: `place_own(transport, collective)` says where, and enqueues copies as it must by `move(to, from, bytes)`;
-/// `begin_own(transport, collective, ticket, places)` begins one, whose turn it is.
+/// arguments: `place_own(transport, collective)` says where, and `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While `on_its_device()` lives, the thread has the
+/// rank's device.
 template <class T>
 concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
     { transport.takes_device_memory() } -> std::same_as<bool>;
@@ -57,11 +62,20 @@ public:
 template <takes_device_itself Transport>
 class WholeRuns<Transport> {
 public:
+    /// What cannot be had (memory) is the world's fault before any rank's library begins, since it could not be made to stop.
     void begin(Transport& transport, OperationState& operation) {
         operation.own_ticket = transport.own_ticket();
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
         run = {};
+        try {
+            run.places = place_own(transport, own_collective_of(operation));
+        } catch (const error& refused) {
+            Fault fault = refused.why();
+            fault.rank = transport.rank();
+            transport.abort(fault);
+            throw;
+        }
         run.mark = transport.mark(true);
     }
 
@@ -71,7 +85,7 @@ public:
         Run& run = runs_[operation.number];
         try {
             return advance(transport, operation, run, may_begin);
-        } catch (const error& refused) { // no room on the device, or what MPI says
+        } catch (const error& refused) { // what the library says
             transport.note(refused.why());
             return false;
         }
@@ -98,29 +112,34 @@ private:
     template <class May>
     bool advance(Transport& transport, const OperationState& operation, Run& run, May may_begin) {
         const std::uint32_t ticket = operation.own_ticket;
+        const auto device = transport.on_its_device(); // the library asks which one the thread has
         if (run.stage == Stage::follows) {
             if (!transport.passed(run.mark)) return false;
             run.stage = Stage::waits;
         }
         if (run.stage == Stage::waits) {
             if (!transport.is_turn_of(ticket) || !may_begin()) return false;
-            run.places = place_own(transport, own_collective_of(operation));
-            if (run.places.copied) run.mark = transport.mark(false);
+            move(transport, run, run.places.entering);
             run.stage = Stage::comes;
         }
         if (run.stage == Stage::comes) {
-            if (run.places.copied && !transport.passed(run.mark)) return false;
+            if (run.places.entering.bytes != 0 && !transport.passed(run.mark)) return false;
             run.stage = Stage::runs;
             begin_own(transport, own_collective_of(operation), ticket, run.places);
         }
         if (run.stage == Stage::runs) {
             if (!transport.own_done(ticket)) return false;
-            if (run.places.leaving == 0) return true;
-            transport.move(operation.request.output, run.places.out, run.places.leaving);
-            run.mark = transport.mark(false);
+            if (run.places.leaving.bytes == 0) return true;
+            move(transport, run, run.places.leaving);
             run.stage = Stage::leaves;
         }
         return transport.passed(run.mark);
+    }
+
+    static void move(Transport& transport, Run& run, const WholePlaces::Copy& copy) {
+        if (copy.bytes == 0) return;
+        transport.move(copy.to, copy.from, copy.bytes);
+        run.mark = transport.mark(false);
     }
 
     std::vector<Run> runs_; ///< by operation

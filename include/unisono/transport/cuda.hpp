@@ -63,7 +63,12 @@ public:
 
     template <class Sink>
     void progress(Sink& sink) {
-        Network::progress(sink);
+        if constexpr (requires { this->takes_device_memory(); }) {
+            const auto here = on_its_device();
+            Network::progress(sink);
+        } else {
+            Network::progress(sink);
+        }
         if (copies_->failure().code != ErrorCode::none && this->first_fault() == nullptr) [[unlikely]]
             report_failure();
     }
@@ -129,6 +134,7 @@ public:
         return copies_->kept().room(device(), bytes);
     }
     void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
+    [[nodiscard]] detail::CudaDeviceGuard on_its_device() const { return detail::CudaDeviceGuard(device()); }
 
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
     /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda/join.hpp.
