@@ -12,6 +12,9 @@
 /// Before MPI's begins, all ranks have told each other what they are about to do (schedule/transports_own.hpp): a mismatch, a rank that
 /// has left and one that does not come are found there, and named as ever. MPI's own then begins on all ranks, and in the same order.
 ///
+/// On memory of devices, over `Cuda<Mpi>`, they run alike where MPI takes it (transport/mpi/device.hpp): all but weighted means, whose
+/// products and quotients would need a kernel.
+///
 /// Determinism: the order of the operands is MPI's own; the MPIs that were tried gave all ranks the same bits, and the standard
 /// recommends that equal arguments give equal results, no more.
 

@@ -7,7 +7,8 @@
 ///
 /// It is a wrapper, and not an option of each transport, since none of them needs to know of devices: what lies on a device goes through
 /// pinned memory of the host in pieces that follow one another, as lanes of the host's schedules (group/staged_lanes.hpp). All else is
-/// the network's own.
+/// the network's own. But MPI's own collectives are given memory of the device as it is, where all ranks' MPIs take it
+/// (group/whole_runs.hpp, mpi/device.hpp).
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/cuda/copies.hpp"

@@ -98,7 +98,8 @@ public:
             MpiDeviceCard mine;
             std::vector<MpiDeviceCard> all;
         };
-        auto cards = std::make_shared<Cards>(mpi_device_card(wish), std::vector<MpiDeviceCard>());
+        auto cards = std::make_shared<Cards>();
+        cards->mine = mpi_device_card(wish);
         cards->all.resize(static_cast<std::size_t>(size()));
         MpiDeviceCard::write(cards->mine.problem, problem);
         const std::uint32_t ticket = own_ticket();
