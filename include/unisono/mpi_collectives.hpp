@@ -12,14 +12,20 @@
 /// Before MPI's begins, all ranks have told each other what they are about to do (schedule/transports_own.hpp): a mismatch, a rank that
 /// has left and one that does not come are found there, and named as ever. MPI's own then begins on all ranks, and in the same order.
 ///
+/// On memory of devices, over `Cuda<Mpi>`, they run alike where MPI takes it (transport/mpi/device.hpp): all but weighted means, whose
+/// products and quotients would need a kernel.
+///
 /// Determinism: the order of the operands is MPI's own; the MPIs that were tried gave all ranks the same bits, and the standard
 /// recommends that equal arguments give equal results, no more.
 
 #include "unisono/collective/native.hpp"
+#include "unisono/group/whole_runs.hpp"
 #include "unisono/transport/mpi.hpp"
 
 #include <climits>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 
 UNISONO_NAMESPACE_BEGIN
@@ -91,11 +97,39 @@ private:
     const OwnCollective& collective_;
 };
 
-/// Begins one, whose turn it is.
-inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t ticket) {
-    MpiOwn& own = transport.own();
-    MpiOwn::Call& call = own.next(ticket);
-    MpiBuffers buffers(own, call, what);
+/// What of a rank's memory MPI touches.
+struct MpiNeeds {
+    bool reads = false;  ///< the input, of which so many elements:
+    bool writes = false; ///< likewise the output
+    std::size_t read = 0;
+    std::size_t written = 0;
+    bool begins_as_input = false; ///< the output, and the input is not read
+};
+
+inline MpiNeeds mpi_needs(const OwnCollective& what) {
+    const bool is_root = what.rank == what.root;
+    const std::size_t n = what.count, mine = what.block(what.rank), all = what.all_blocks();
+    switch (what.what) {
+    case Collective::all_reduce: return {.writes = true, .written = n, .begins_as_input = true};
+    case Collective::reduce:
+        if (is_root) return {.writes = true, .written = n, .begins_as_input = true};
+        return {.reads = true, .read = n};
+    case Collective::broadcast:
+        if (is_root) return {.reads = true, .read = n};
+        return {.writes = true, .written = n};
+    case Collective::reduce_scatter: return {.reads = true, .writes = true, .read = all, .written = mine};
+    case Collective::all_gather: return {.reads = true, .writes = true, .read = mine, .written = all};
+    case Collective::gather: return {.reads = true, .writes = is_root, .read = mine, .written = is_root ? all : 0};
+    case Collective::scatter: return {.reads = is_root, .writes = true, .read = is_root ? all : 0, .written = mine};
+    case Collective::all_to_all: return {.reads = true, .writes = true, .read = all, .written = all};
+    default: break;
+    }
+    UNISONO_ASSERT(false, "no transport is asked for these");
+    return {};
+}
+
+/// Hands one to MPI, with that memory.
+inline void hand_to_mpi(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& what, const void* in, void* out) {
     const bool typed = mpi_type(what.element) != MPI_DATATYPE_NULL;
     const MPI_Datatype type = typed ? mpi_type(what.element) : MPI_BYTE;
     const std::size_t unit = typed ? 1 : what.element_bytes; // elements are so many of MPI's
@@ -103,7 +137,7 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
     const MPI_Op op = mpi_operation(what.reduction, what.element);
     const MPI_Comm world = own.communicator();
     const bool is_root = what.rank == what.root;
-    const std::size_t n = what.count, mine = what.block(what.rank), all = what.all_blocks();
+    const int n = number(what.count), mine = number(what.block(what.rank));
     const bool table = !what.offsets.empty();
     call.counts.clear();
     call.begins.clear();
@@ -115,53 +149,30 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
     const int* const begins = call.begins.data();
     int code = MPI_SUCCESS;
     switch (what.what) {
-    case Collective::all_reduce:
-        code = MPI_Iallreduce(MPI_IN_PLACE, buffers.output(n, what.input), number(n), type, op, world, &call.request);
-        break;
+    case Collective::all_reduce: code = MPI_Iallreduce(MPI_IN_PLACE, out, n, type, op, world, &call.request); break;
     case Collective::reduce:
-        if (is_root)
-            code = MPI_Ireduce(MPI_IN_PLACE, buffers.output(n, what.input), number(n), type, op, what.root, world,
-                               &call.request);
-        else code = MPI_Ireduce(buffers.input(n, 0), nullptr, number(n), type, op, what.root, world, &call.request);
+        code = MPI_Ireduce(is_root ? MPI_IN_PLACE : in, out, n, type, op, what.root, world, &call.request);
         break;
     case Collective::broadcast:
-        code = MPI_Ibcast(is_root ? const_cast<void*>(buffers.input(n, 0)) : buffers.output(n), number(n), type,
-                          what.root, world, &call.request);
+        code = MPI_Ibcast(is_root ? const_cast<void*>(in) : out, n, type, what.root, world, &call.request);
         break;
-    case Collective::reduce_scatter: {
-        const void* const in = buffers.input(all, mine);
-        void* const out = buffers.output(mine);
+    case Collective::reduce_scatter:
         code = table ? MPI_Ireduce_scatter(in, out, counts, type, op, world, &call.request)
-                     : MPI_Ireduce_scatter_block(in, out, number(n), type, op, world, &call.request);
+                     : MPI_Ireduce_scatter_block(in, out, n, type, op, world, &call.request);
         break;
-    }
-    case Collective::all_gather: {
-        const void* const in = buffers.input(mine, all);
-        void* const out = buffers.output(all);
-        code = table ? MPI_Iallgatherv(in, number(mine), type, out, counts, begins, type, world, &call.request)
-                     : MPI_Iallgather(in, number(n), type, out, number(n), type, world, &call.request);
+    case Collective::all_gather:
+        code = table ? MPI_Iallgatherv(in, mine, type, out, counts, begins, type, world, &call.request)
+                     : MPI_Iallgather(in, n, type, out, n, type, world, &call.request);
         break;
-    }
-    case Collective::gather: {
-        const void* const in = buffers.input(mine, is_root ? all : 0);
-        void* const out = is_root ? buffers.output(all) : nullptr;
-        code = table ? MPI_Igatherv(in, number(mine), type, out, counts, begins, type, what.root, world, &call.request)
-                     : MPI_Igather(in, number(n), type, out, number(n), type, what.root, world, &call.request);
+    case Collective::gather:
+        code = table ? MPI_Igatherv(in, mine, type, out, counts, begins, type, what.root, world, &call.request)
+                     : MPI_Igather(in, n, type, out, n, type, what.root, world, &call.request);
         break;
-    }
-    case Collective::scatter: {
-        const void* const in = is_root ? buffers.input(all, mine) : nullptr;
-        void* const out = buffers.output(mine);
-        code = table ? MPI_Iscatterv(in, counts, begins, type, out, number(mine), type, what.root, world, &call.request)
-                     : MPI_Iscatter(in, number(n), type, out, number(n), type, what.root, world, &call.request);
+    case Collective::scatter:
+        code = table ? MPI_Iscatterv(in, counts, begins, type, out, mine, type, what.root, world, &call.request)
+                     : MPI_Iscatter(in, n, type, out, n, type, what.root, world, &call.request);
         break;
-    }
-    case Collective::all_to_all: {
-        const void* const in = buffers.input(all, all);
-        void* const out = buffers.output(all);
-        code = MPI_Ialltoall(in, number(n), type, out, number(n), type, world, &call.request);
-        break;
-    }
+    case Collective::all_to_all: code = MPI_Ialltoall(in, n, type, out, n, type, world, &call.request); break;
     case Collective::barrier:
     case Collective::replay:
     case Collective::send_receive: UNISONO_ASSERT(false, "no transport is asked for these");
@@ -169,19 +180,78 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
     check_mpi(code, "MPI's own collective");
 }
 
-/// Where MPI's own is to be had; `family` says from which size on.
-template <Collective What, transport Transport, class Use>
-auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
-                Use use) {
+/// Begins one, whose turn it is.
+inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t ticket) {
+    MpiOwn& own = transport.own();
+    MpiOwn::Call& call = own.next(ticket);
+    MpiBuffers buffers(own, call, what);
+    const MpiNeeds needs = mpi_needs(what);
+    const void* const in = needs.reads ? buffers.input(needs.read, needs.written) : nullptr;
+    void* const out =
+        needs.writes ? buffers.output(needs.written, needs.begins_as_input ? what.input : nullptr) : nullptr;
+    hand_to_mpi(own, call, what, in, out);
+}
+
+/// Where one on memory of a device has its data while MPI works: as MpiBuffers, but that the device copies, which takes its time.
+template <takes_device_itself Transport>
+WholePlaces place_own(Transport& transport, const OwnCollective& what) {
+    const MpiNeeds needs = mpi_needs(what);
+    const std::size_t read = needs.read * what.element_bytes, written = needs.written * what.element_bytes;
+    WholePlaces places;
+    if (read != 0) {
+        const auto in = reinterpret_cast<std::uintptr_t>(what.input);
+        const auto out = reinterpret_cast<std::uintptr_t>(what.output);
+        const bool overlap = in < out + written && out < in + read;
+        places.in = what.input;
+        if (!overlap) places.input = transport.share_on_device(what.input, read);
+        if (places.input == nullptr) {
+            places.input = transport.room_on_device(read);
+            places.in = places.input.get();
+            places.entering = {.to = places.input.get(), .from = what.input, .bytes = read};
+        }
+    }
+    if (written != 0) {
+        places.out = what.output;
+        places.output = transport.share_on_device(what.output, written);
+        if (places.output == nullptr) {
+            places.output = transport.room_on_device(written);
+            places.out = places.output.get();
+            places.leaving = {.to = what.output, .from = places.out, .bytes = written};
+        }
+        if (needs.begins_as_input && places.out != what.input)
+            places.entering = {.to = places.out, .from = what.input, .bytes = written};
+    }
+    return places;
+}
+
+template <takes_device_itself Transport>
+void begin_own(Transport& transport, const OwnCollective& what, std::uint32_t ticket, const WholePlaces& places) {
+    MpiOwn::Call& call = transport.own().next(ticket);
+    call.input = places.input;
+    call.output = places.output;
+    hand_to_mpi(transport.own(), call, what, places.in, places.out);
+}
+
+/// `family` says from which size on.
+template <Collective What, transport Transport>
+bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request) {
     constexpr bool reduces =
         What == Collective::all_reduce || What == Collective::reduce || What == Collective::reduce_scatter;
     const bool tables = !request.input_counts.empty() || !request.output_counts.empty();
-    bool fits = group.size() > 1 && group.is_world() && request.total_bytes >= family.transports_own_bytes &&
-                request.total_bytes <= INT_MAX;
+    bool fits = What != Collective::barrier && group.size() > 1 && group.is_world() &&
+                request.total_bytes >= family.transports_own_bytes && request.total_bytes <= INT_MAX;
     if constexpr (reduces) fits = fits && mpi_operation(request.reduction.kind, request.element) != MPI_OP_NULL;
     if constexpr (What == Collective::all_to_all) fits = fits && !tables; // a rank does not know the others' counts
+    return fits;
+}
+
+/// Where MPI's own is to be had.
+template <Collective What, transport Transport, class Use>
+auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
+                Use use) {
     if constexpr (What != Collective::barrier) {
-        if (fits) return use(schedule::TransportsOwn<What>{.shape = group.shape(root)});
+        if (has_own<What>(group, family, request))
+            return use(schedule::TransportsOwn<What>{.shape = group.shape(root)});
     }
     return choose_on_equals<What>(group, family, request, root, use);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Starts ranks by an mpirun: worlds of 1, 2 and 4, and some in which something goes wrong, of which every rank must be told; the same of
-ranks with a device (device) on worlds of 1 to 3; or the policy matrix (matrix) on worlds of 1 to 4."""
+"""Starts ranks by an mpirun: worlds of 1, 2 and 4, and some in which something goes wrong, of which every rank must be told; or the
+policy matrix (matrix) on worlds of 1 to 4; or ranks with devices (device; device_messages)."""
 import os, re, subprocess, sys
 
 mpirun, program = sys.argv[1:3]
@@ -28,8 +28,8 @@ if sys.argv[3:] == ["matrix"]:
     print(f"policy matrix over {mpirun}: {ran} combinations ran")
     sys.exit()
 
-device = sys.argv[3:] == ["device"]
-for ranks in (1, 2, 3) if device else (1, 2, 4):
+devices = sys.argv[3:]
+for ranks in (1, 2, 3) if devices else (1, 2, 4):
     status, told = run(ranks)
     assert status == 0 and re.search(r"^ok$", told, re.M), f"{ranks} ranks: status {status}\n{told}"
     print(f"{ranks} ranks: ok")
@@ -42,10 +42,19 @@ def expect(what, ranks, pattern):
     print(f"{what}: told")
 
 
-if device:
+if devices == ["device_messages"]:
     expect("mismatch", (0, 1, 2), r"mismatch in broadcast #2: .*rank 1 called broadcast of 119999 int32 elements")
     expect("silent", (0,), r"timeout in .*rank 1 ")
     sys.exit()
+if devices:
+    expect("asked", (0, 1, 2), r"refused in join: rank 1 \((Open MPI|MPICH) .*\) asks for direct transfers of memory of devices, but "
+                               r"rank 0 has (Open MPI|MPICH) .*: (it is not CUDA-aware|MPIX_GPU_query_support)")
+    expect("absent", (0, 1, 2), r"refused in join: rank 1: CUDA: cudaSetDevice: cudaErrorInvalidDevice")
+    expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 100001 float32 elements")
+    expect("silent_inside", (0, 2), r"timeout in all_reduce #1: .*rank 1 does not answer")
+    expect("no_room", (0, 1, 2), r"refused.*CUDA: cudaMalloc: cudaErrorMemoryAllocation")
+    sys.exit()
+
 expect("mismatch", (0, 1, 2), r"mismatch in all_reduce #1: .*rank 1 called all_reduce\(sum\) of 11 float32 elements")
 expect("throws", (0, 2), r"aborted: rank 1 left its world because of an exception")
 expect("silent", (0, 1, 2), r"timeout in all_reduce #1: .*rank 1 ")

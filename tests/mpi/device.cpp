@@ -1,193 +1,398 @@
-// Run by mpirun of each MPI: ranks with a device over MPI, over the stand-in for CUDA, whose memory MPI finds elsewhere and may not touch
-// where the program sees it. What moves without being combined goes straight, and not a byte of it over the bus. Rank 0 prints "ok", or
-// each rank what is wrong.
-//     device           everything that ends well
-//     device mismatch  rank 1 broadcasts another number of elements, straight: all are told
-//     device silent    rank 1 does not come: timeout
-#include "nccl/stand_in/stand_in.hpp"
-
-#include <unisono/transport/network/device_memory.hpp>
-
-template <>
-struct unisono::detail::SightOfDevice<cudaStream_t> {
-    static constexpr bool of_host = true;
-    static constexpr std::byte* (*seen)(const std::byte*) = [](const std::byte* data) {
-        return stand_in::seen_by_host(data);
-    };
-};
-
+// Run by mpirun of each MPI: ranks with devices, whose memory MPI's own collectives are given as it is. The devices are a stand-in
+// (tests/nccl/stand_in) whose memory nobody may touch until a test opens it, as a CUDA-aware MPI has it; none of the MPIs that are tried is one,
+// so the ranks say that it goes directly. Rank 0 prints "ok", or each rank what is wrong.
+//     device               everything that ends well
+//     device asked         what the ranks' MPIs say of themselves, and wishes that do not fit: each rank is told
+//     device absent        rank 1 has no such device: each rank is told
+//     device mismatch      ranks sum different numbers of elements: all are told
+//     device silent_inside rank 1 begins MPI's own collective with all others and looks no more at it: timeout
+//     device no_room       what the group did not allocate needs a room on the device, which is full
 #include <unisono/cuda.hpp>
 #include <unisono/mpi.hpp>
 #include <unisono/unisono.hpp>
 
+#define UNISONO_TEST_TRANSPORT unisono::Cuda<unisono::Mpi>
+#include "device/on_device.hpp"
+
+#include "trainer/models.hpp"
+
+#include <algorithm>
 #include <chrono>
-#include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <numeric>
+#include <cstring>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
 
 namespace un = unisono;
-using World = un::Group<un::Cuda<un::Mpi>>;
-using Way = un::DeviceTransfers;
+using test::download;
+using test::Group;
+using test::upload;
+using Device = un::Cuda<un::Mpi>;
+using Wish = un::DeviceTransfers;
 
-void require(bool right, const std::string& what) {
-    if (!right) throw std::runtime_error("wrong: " + what);
+constexpr un::NativeSchedule own{.transports_own_bytes = 0}; // MPI's, whatever the size
+
+void require(bool condition, const std::string& what) {
+    if (!condition) throw std::runtime_error("wrong: " + what);
 }
 
-template <class T>
-un::DeviceMemory<T> upload(World& world, const std::vector<T>& values) {
-    un::DeviceMemory<T> made = un::allocate_on_device<T>(world, values.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-                           "cudaMemcpy");
-    return made;
-}
-template <class T>
-std::vector<T> download(un::DeviceSpan<T> values) {
-    std::vector<T> made(values.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size_bytes(), cudaMemcpyDeviceToHost),
-                           "cudaMemcpy");
-    return made;
-}
-
-std::vector<int> numbers(int rank, std::size_t count) {
-    std::vector<int> values(count);
-    std::iota(values.begin(), values.end(), 1'000'000 * rank);
-    return values;
-}
-
-/// What `body` copies over this rank's bus.
-template <class Body>
-std::size_t over_the_bus(Body body) {
+/// Opens the device's memory, and says which way the data of `body` took.
+void goes(bool direct, std::size_t within, const std::string& what, const std::function<void()>& body) {
+    stand_in::open_to_all(direct);
     const stand_in::Counts before = stand_in::counts();
     body();
     const stand_in::Counts after = stand_in::counts();
-    return after.bytes_to_host - before.bytes_to_host + after.bytes_to_device - before.bytes_to_device;
+    stand_in::open_to_all(false);
+    const std::size_t bus = after.bytes_to_host - before.bytes_to_host + after.bytes_to_device - before.bytes_to_device;
+    require((bus == 0) == direct, what + (direct ? ": bytes crossed the bus" : ": no byte crossed the bus"));
+    if (direct)
+        require(after.bytes_within - before.bytes_within == within,
+                what + ": " + std::to_string(after.bytes_within - before.bytes_within) +
+                    " bytes moved on the device, not " + std::to_string(within));
 }
 
-/// `late`: rank 1 comes to each later than the others' messages. `mixed`: what others send from memory of the host may come by the host's.
-template <class Family>
-void check(World& world, const std::string& name, bool expects_direct, bool mixed, bool late, const Family& family) {
-    const int ranks = world.size(), last = ranks - 1;
-    const auto p = static_cast<std::size_t>(ranks), me = static_cast<std::size_t>(world.rank());
-    const std::size_t count = 120'000; // 480 kB: several pieces of 100 kB
-    const auto moved = [&](const std::string& what, auto body) {
-        un::barrier(world);
-        if (late && world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(30));
-        const std::size_t bytes = over_the_bus(body);
-        if (ranks > 1 && !mixed)
-            require((bytes == 0) == expects_direct, name + what + ": " + std::to_string(bytes) + " bytes");
+/// Memory of the device that the group knows nothing of.
+template <class T>
+class Unknown {
+public:
+    explicit Unknown(const std::vector<T>& values) : count_(values.size()) {
+        un::detail::check_cuda(cudaMalloc(&memory_, count_ * sizeof(T)), "cudaMalloc");
+        un::detail::check_cuda(cudaMemcpy(memory_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice),
+                               "cudaMemcpy");
+    }
+    Unknown(const Unknown&) = delete;
+    Unknown& operator=(const Unknown&) = delete;
+    ~Unknown() { cudaFree(memory_); }
+    [[nodiscard]] un::DeviceSpan<T> span() const { return {static_cast<T*>(memory_), count_}; }
+
+private:
+    void* memory_ = nullptr;
+    std::size_t count_;
+};
+
+template <class T>
+std::vector<T> values(int rank, std::size_t count) {
+    std::vector<T> made(count);
+    for (std::size_t i = 0; i < count; ++i) made[i] = static_cast<T>((i + static_cast<std::size_t>(rank)) % 3 + 1);
+    return made;
+}
+
+template <class T, class Op>
+void reductions(Group& world, const Op& op, std::size_t block) {
+    const auto p = static_cast<std::size_t>(world.size()), me = static_cast<std::size_t>(world.rank());
+    const std::size_t count = block * p, bytes = count * sizeof(T);
+    const std::vector<T> mine = values<T>(world.rank(), count);
+    std::vector<T> sum = values<T>(0, count);
+    for (int rank = 1; rank < world.size(); ++rank) {
+        const std::vector<T> other = values<T>(rank, count);
+        for (std::size_t i = 0; i < count; ++i) sum[i] = op(sum[i], other[i]);
+    }
+    const std::vector<T> part(sum.begin() + static_cast<std::ptrdiff_t>(block * me),
+                              sum.begin() + static_cast<std::ptrdiff_t>(block * (me + 1)));
+    const auto in = upload(world, mine), out = upload(world, std::vector<T>(count)),
+               own_part = upload(world, std::vector<T>(block));
+    goes(true, bytes, "all_reduce", [&] { un::all_reduce(world, in.span(), out.span(), op, own); });
+    require(download(out.span()) == sum && download(in.span()) == mine, "all_reduce");
+    goes(true, 0, "reduce_scatter", [&] { un::reduce_scatter(world, in.span(), own_part.span(), op, {}, own); });
+    require(download(own_part.span()) == part, "reduce_scatter");
+    for (int root = 0; root < world.size(); ++root) {
+        const auto at_root = upload(world, std::vector<T>(count));
+        goes(true, world.rank() == root ? bytes : 0, "reduce",
+             [&] { un::reduce(world, in.span(), at_root.span(), root, op, own); });
+        require(download(at_root.span()) == (world.rank() == root ? sum : std::vector<T>(count)), "reduce");
+    }
+    goes(true, 0, "all_reduce in place", [&] { un::all_reduce(world, in.span(), op, own); });
+    require(download(in.span()) == sum, "all_reduce in place");
+    const Unknown<T> unknown(mine);
+    goes(true, 2 * bytes, "all_reduce of unknown memory", [&] { un::all_reduce(world, unknown.span(), op, own); });
+    require(download(unknown.span()) == sum, "all_reduce of unknown memory");
+}
+
+/// Blocks of one size, or of rank r's own: r times `block`.
+void blocks(Group& world, std::size_t block, bool equal) {
+    const auto p = static_cast<std::size_t>(world.size()), me = static_cast<std::size_t>(world.rank());
+    std::vector<std::size_t> counts, begins{0};
+    for (std::size_t rank = 0; rank < p; ++rank) {
+        counts.push_back(equal ? block : rank * block);
+        begins.push_back(begins.back() + counts.back());
+    }
+    const std::span<const std::size_t> table = equal ? std::span<const std::size_t>() : counts;
+    const std::vector<std::int32_t> expected = values<std::int32_t>(7, begins.back());
+    const std::vector<std::int32_t> part(expected.begin() + static_cast<std::ptrdiff_t>(begins[me]),
+                                         expected.begin() + static_cast<std::ptrdiff_t>(begins[me + 1]));
+    const std::vector<std::int32_t> nothing(expected.size());
+    const auto mine = upload(world, part), all = upload(world, nothing);
+    goes(true, 0, "all_gather", [&] { un::all_gather(world, mine.span(), all.span(), table, own); });
+    require(download(all.span()) == expected, "all_gather");
+    const auto inside = upload(world, nothing); // MPI forbids that input and output overlap
+    const un::DeviceSpan<std::int32_t> place = inside.span().subspan(begins[me], counts[me]);
+    un::detail::check_cuda(cudaMemcpy(place.data(), part.data(), part.size() * 4, cudaMemcpyHostToDevice),
+                           "cudaMemcpy");
+    goes(true, counts[me] * 4, "all_gather in place", [&] { un::all_gather(world, place, inside.span(), table, own); });
+    require(download(inside.span()) == expected, "all_gather in place");
+    for (int root = 0; root < world.size(); ++root) {
+        const bool is_root = world.rank() == root;
+        const auto gathered = upload(world, nothing), got = upload(world, std::vector<std::int32_t>(counts[me]));
+        goes(true, 0, "gather", [&] { un::gather(world, mine.span(), gathered.span(), root, table, own); });
+        require(download(gathered.span()) == (is_root ? expected : nothing), "gather");
+        goes(true, 0, "scatter", [&] { un::scatter(world, gathered.span(), got.span(), root, table, own); });
+        require(download(got.span()) == part, "scatter");
+    }
+}
+
+void others(Group& world) {
+    const auto p = static_cast<std::size_t>(world.size()), me = static_cast<std::size_t>(world.rank());
+    struct Odd { // a type that no library knows
+        std::uint8_t bytes[5];
     };
-    const auto data = upload(world, numbers(world.rank(), count));
-    moved("broadcast", [&] { un::broadcast(world, data.span(), last, family); });
-    require(download(data.span()) == numbers(last, count), name + "broadcast");
-
-    std::vector<int> expected;
-    for (int rank = 0; rank < ranks; ++rank) {
-        const auto one = numbers(rank, count);
-        expected.insert(expected.end(), one.begin(), one.end());
+    std::vector<Odd> to(3 * p);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].bytes[4] = static_cast<std::uint8_t>(16 * me + i / 3);
+    const auto from = upload(world, to), arrived = upload(world, std::vector<Odd>(3 * p));
+    goes(true, 0, "all_to_all", [&] { un::all_to_all(world, from.span(), arrived.span(), {}, {}, own); });
+    const std::vector<Odd> found = download(arrived.span());
+    for (std::size_t i = 0; i < found.size(); ++i) require(found[i].bytes[4] == 16 * (i / 3) + me, "all_to_all");
+    for (int root = 0; root < world.size(); ++root) {
+        const auto data = upload(world, values<double>(world.rank(), 1000));
+        goes(true, 0, "broadcast", [&] { un::broadcast(world, data.span(), root, own); });
+        require(download(data.span()) == values<double>(root, 1000), "broadcast");
     }
-    const auto mine = upload(world, numbers(world.rank(), count));
-    const auto all = upload(world, std::vector<int>(expected.size(), -1));
-    moved("all_gather", [&] { un::all_gather(world, mine.span(), all.span(), {}, family); });
-    require(download(all.span()) == expected, name + "all_gather");
-
-    std::vector<int> out(30'000 * p), in(out.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        out[i] = static_cast<int>(1'000'000 * me + i);
-        in[i] = static_cast<int>(1'000'000 * (i / 30'000) + 30'000 * me + i % 30'000);
-    }
-    const auto from = upload(world, out), to = upload(world, std::vector<int>(out.size(), -1));
-    moved("all_to_all", [&] { un::all_to_all(world, from.span(), to.span()); });
-    require(download(to.span()) == in, name + "all_to_all");
-
-    un::all_reduce(world, mine.span()); // combined by the host
-    std::vector<int> sum(count);
-    for (std::size_t i = 0; i < count; ++i)
-        for (int rank = 0; rank < ranks; ++rank) sum[i] += 1'000'000 * rank + static_cast<int>(i);
-    require(download(mine.span()) == sum, name + "all_reduce");
-
-    // Several at once, waited for in another order; and small ones, which go by the host.
-    const auto first = upload(world, numbers(world.rank(), count)), second = upload(world, numbers(world.rank(), 100));
-    const auto third = upload(world, numbers(world.rank(), count));
-    un::Operation a = un::start_broadcast(world, first.span(), 0, family);
-    un::Operation b = un::start_broadcast(world, second.span(), last, family);
-    un::Operation c = un::start_broadcast(world, third.span(), last, family);
-    c.wait();
-    b.wait();
-    a.wait();
-    require(download(first.span()) == numbers(0, count) && download(second.span()) == numbers(last, 100) &&
-                download(third.span()) == numbers(last, count),
-            name + "several");
+    const Unknown<float> unknown(values<float>(world.rank(), 1000)), block(std::vector<float>(1000 / p * p / p));
+    const std::size_t cut = block.span().size() * p;
+    goes(true, 4 * cut + 8 * block.span().size() - 4 * block.span().size(), "reduce_scatter of unknown memory",
+         [&] { un::reduce_scatter(world, unknown.span().subspan(0, cut), block.span(), un::Sum{}, {}, own); });
+    // What MPI could only do by code of the host, a schedule that is named, and what is small: by way of the host.
+    const auto data = upload(world, std::vector<float>(1000, 1.0f));
+    const auto half = upload(world, std::vector<un::bfloat16>(1000, un::bfloat16(1.0f)));
+    goes(false, 0, "bf16", [&] { un::all_reduce(world, half.span(), un::Sum{}, own); });
+    goes(false, 0, "greatest of floats", [&] { un::all_reduce(world, data.span(), un::Max{}, own); });
+    goes(false, 0, "a ring", [&] { un::all_reduce(world, data.span(), un::Sum{}, un::RingSchedule{}); });
+    goes(false, 0, "small data", [&] { un::all_reduce(world, data.span()); });
+    require(download(data.span()) == std::vector<float>(1000, static_cast<float>(p * p)), "two sums");
+    const auto mean = upload(world, std::vector<double>(1000, world.rank() + 1.0));
+    goes(false, 0, "a weighted mean",
+         [&] { un::all_reduce(world, mean.span(), un::WeightedMean{.weight = world.rank() == 0 ? 1.0 : 0.0}, own); });
+    require(download(mean.span())[999] == 1.0, "a weighted mean");
+    Group part = world.split(world.rank() % 2, world.rank());
+    const auto ones = upload(world, std::vector<float>(1000, 1.0f));
+    if (part.size() > 1)
+        goes(false, 0, "half of the world", [&] { un::all_reduce(part, ones.span(), un::Sum{}, own); });
 }
 
-World world_of(Way way) {
-    World world(un::Cuda<un::Mpi>(un::Mpi::adopt(MPI_COMM_WORLD), 0, {.piece_bytes = 100'000, .transfers = way}));
+/// MPI knows no streams: it begins behind what is on them, and they go on behind it.
+void streams(Group& world) {
+    const un::detail::CudaStream mine = un::detail::CudaStream::make();
+    const auto data = upload(world, std::vector<float>(2000, 1.0f)),
+               other = upload(world, std::vector<float>(2000, 1.0f));
+    const Unknown<float> unknown(std::vector<float>(2000, 1.0f));
+    auto* const seen = reinterpret_cast<float*>(stand_in::seen_by_host(data.data()));
+    const auto p = static_cast<float>(world.size());
+    std::atomic<bool> open = false;
+    stand_in::open_to_all(true);
+    const auto add = [&](cudaStream_t stream, float number, bool waits) {
+        stand_in::launch(stream, [&open, seen, number, waits] {
+            for (int i = 0; i < 6000 && waits && !open; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            for (std::size_t i = 0; i < 2000; ++i) seen[i] += number;
+        });
+    };
+    add(mine.get(), 2, true);
+    un::Operation before = un::start_all_reduce(world, other.span(), un::Sum{}, own);
+    un::after(world, mine.get());
+    un::Operation sum = un::start_all_reduce(world, data.span(), un::Sum{}, own);
+    un::Operation ring = un::start_all_reduce(world, data.span(), un::Sum{}, un::RingSchedule{.chunk_bytes = 1000});
+    un::Operation again = un::start_all_reduce(world, data.span(), un::Sum{}, own); // of what the other two leave
+    before.wait();                                                                  // not behind what came after it
+    require(download(other.span())[1999] == p, "the one before");
+    for (int i = 0; i < 300; ++i) require(!sum.poll() && !ring.poll() && !again.poll(), "done before its time");
+    open = true;
+    again.then(mine.get());
+    add(mine.get(), 1, false);
+    un::detail::check_cuda(cudaStreamSynchronize(mine.get()), "cudaStreamSynchronize");
+    require(download(data.span()) == std::vector<float>(2000, 3 * p * p * p + 1), "sums of sums, between kernels");
+    again.wait();
+    ring.wait();
+    sum.wait();
+    open = false;
+    add(world.endpoint().stream(), 1, true); // on the library's own stream
+    un::Operation last = un::start_all_reduce(world, data.span(), un::Sum{}, own);
+    un::Operation copied = un::start_all_reduce(world, unknown.span(), un::Sum{}, own);
+    for (int i = 0; i < 300; ++i) require(!last.poll() && !copied.poll(), "not behind the library's stream");
+    open = true;
+    copied.then(mine.get());
+    copied.wait();
+    last.wait();
+    require(download(data.span())[0] == (3 * p * p * p + 2) * p && download(unknown.span())[1999] == p,
+            "behind kernels");
+    un::detail::check_cuda(cudaStreamSynchronize(mine.get()), "cudaStreamSynchronize");
+    stand_in::open_to_all(false);
+}
+
+std::vector<float> numbers(std::size_t count) {
+    std::vector<float> made(count);
+    un::Mt19937 generator(static_cast<std::uint32_t>(count));
+    un::torch_rand(generator, std::span<float>(made));
+    return made;
+}
+
+constexpr std::size_t width = 20000, rows = 16; // 80 kB: large enough for MPI's own
+constexpr std::size_t updates = 2 * rows / 2 / 2;
+
+template <class World>
+std::vector<float> trained(World& world) {
+    unisono_test::LeastSquares<float> model(width, 7000);
+    const std::vector<float> x = numbers(rows * width), y = numbers(rows);
+    const un::RowData data(x, width, y);
+    const auto fit = [&](auto& any) {
+        un::Trainer trainer{world, any, un::DistributedSampler{.shuffle = true, .seed = 1},
+                            un::Adam{.learning_rate = 0.05}};
+        trainer.fit(data, {.epochs = 2, .batch_size = 2, .progress = false});
+        trainer.verify_replicas();
+    };
+    if constexpr (un::streaming_transport<typename World::transport_type>) {
+        test::OnDevice on_device(world, model);
+        stand_in::open_to_all(true);
+        const stand_in::Counts before = stand_in::counts();
+        fit(on_device);
+        const stand_in::Counts after = stand_in::counts();
+        stand_in::open_to_all(false);
+        require(after.bytes_to_host - before.bytes_to_host < updates * width * sizeof(float),
+                "gradients crossed the bus");
+        return on_device.values();
+    } else {
+        fit(model);
+        return model.values();
+    }
+}
+
+/// MPI's sums of two ranks have but one order, so a training has the bits that it has on the host.
+void training(Group& world) {
+    const std::vector<float> found = trained(world);
+    auto host = un::adopt(MPI_COMM_WORLD);
+    const std::vector<float> expected = trained(host);
+    require(found.size() == expected.size() && found != std::vector<float>(found.size()), "a training");
+    if (world.size() <= 2)
+        require(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)) == 0,
+                "the bits of a training");
+}
+
+Group make(Wish wish, int device = 0) {
+    Group world(Device(un::Mpi::adopt(MPI_COMM_WORLD), device, {.transfers = wish}));
     world.set_timeout(std::chrono::seconds(30));
     return world;
 }
 
-void ends_well() {
-    int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    require(un::detail::mpi_without_cuda().find("not CUDA-aware") != std::string::npos,
-            "Debian's MPIs are built without");
-    for (const Way way : {Way::direct, Way::automatic, Way::staged}) {
-        World world = world_of(way);
-        const bool direct = way != Way::staged;
-        require(world.endpoint().goes_directly() == direct, "the way");
-        for (const bool late : {false, true}) {
-            check(world, direct ? "direct " : "staged ", direct, false, late, un::NativeSchedule{});
-            check(world, direct ? "direct " : "staged ", direct, false, late, un::RingSchedule{.chunk_bytes = 70'000});
+/// What all ranks make of what each one says.
+void verdicts() {
+    using Card = un::detail::MpiDeviceCard;
+    const auto card = [](Wish wish, bool able, const char* library, const char* why, const char* problem) {
+        Card made{.wish = wish, .able = able};
+        Card::write(made.library, library);
+        Card::write(made.why, why);
+        Card::write(made.problem, problem);
+        return made;
+    };
+    const Card yes = card(Wish::automatic, true, "A", "", ""), no = card(Wish::automatic, false, "B", "not aware", "");
+    const Card asks = card(Wish::direct, false, "C", "", ""), staged = card(Wish::staged, true, "D", "", "");
+    const Card broken = card(Wish::direct, true, "E", "", "no device");
+    const auto verdict = [](const std::vector<Card>& cards) -> std::string {
+        try {
+            return un::detail::takes_device_memory(std::span<const Card>(cards)) ? "direct" : "staged";
+        } catch (const un::error& refused) {
+            return refused.what();
         }
-        un::barrier(world);
+    };
+    require(verdict({yes, yes}) == "direct" && verdict({asks, asks}) == "direct" && verdict({asks, yes}) == "direct",
+            "direct");
+    require(verdict({yes, no}) == "staged" && verdict({yes, staged}) == "staged", "staged");
+    require(test::mentions(verdict({no, asks}), {"rank 1 (C) asks", "rank 0 has B: not aware"}), "one cannot");
+    require(test::mentions(verdict({asks, staged}), {"rank 0 asks", "rank 1 for staged"}), "two wishes");
+    require(test::mentions(verdict({asks, broken}), {"rank 1: no device"}), "one is broken");
+    require(un::CudaOptions<un::Mpi>{}.with({{"UNISONO_DEVICE_TRANSFERS", "direct"}}).transfers == Wish::direct,
+            "environment");
+    try {
+        static_cast<void>(un::CudaOptions<un::Mpi>{}.with({{"UNISONO_DEVICE_TRANSFERS", "sometimes"}}));
+        require(false, "sometimes");
+    } catch (const un::error& refused) {
+        require(test::mentions(refused.what(), {"UNISONO_DEVICE_TRANSFERS", "sometimes"}), "sometimes");
     }
-    World mixed = world_of(rank == 0 ? Way::staged : Way::direct); // to the others the messages are the same
-    if (mixed.size() > 1) check(mixed, "mixed ", rank != 0, true, true, un::NativeSchedule{});
-    un::barrier(mixed);
 }
 
-int goes_wrong(const std::string& what) {
-    World world = world_of(Way::direct);
-    world.set_timeout(std::chrono::seconds(what == "silent" ? 2 : 30));
-    const auto data = upload(world, numbers(world.rank(), 120'000));
-    un::broadcast(world, data.span(), 0);
-    try {
-        if (what == "silent" && world.rank() == 1) {
-            std::this_thread::sleep_for(std::chrono::seconds(4));
-            throw std::runtime_error("slept");
+void everything() {
+    verdicts();
+    {
+        Group world = make(Wish::direct);
+        if (world.size() > 1) {
+            for (const std::size_t block : {std::size_t{1}, std::size_t{333}}) {
+                reductions<float>(world, un::Sum{}, block);
+                reductions<std::int32_t>(world, un::Max{}, block);
+                blocks(world, block, true);
+                blocks(world, block, false);
+            }
+            reductions<double>(world, un::Product{}, 5);
+            others(world);
         }
-        un::broadcast(world, data.span().subspan(0, world.rank() == 1 ? 119'999u : 120'000u), 0);
-        un::barrier(world);
-    } catch (const un::error& told) {
-        std::printf("rank %d told: %s\n", world.rank(), told.what());
-    } catch (const std::exception&) {
+        streams(world);
+        training(world);
     }
-    return 1;
+    require(stand_in::counts().device_bytes == 0 && stand_in::counts().pinned_bytes == 0, "something is left");
+}
+
+/// Each rank prints what it is told.
+void failing(const std::string& what, int rank) {
+    if (what == "asked") { // an MPI that takes no memory of devices is given none
+        Group world = make(Wish::automatic);
+        const auto data = upload(world, std::vector<float>(100'000, 1.0f));
+        goes(false, 0, "a sum", [&] { un::all_reduce(world, data.span()); });
+        require(download(data.span())[99'999] == static_cast<float>(world.size()), "a sum");
+    }
+    if (what == "asked") return static_cast<void>(make(rank == 1 ? Wish::direct : Wish::automatic));
+    if (what == "absent") return static_cast<void>(make(Wish::direct, rank == 1 ? 99 : 0));
+    Group world = make(Wish::direct);
+    if (what == "silent_inside") world.set_timeout(std::chrono::seconds(1));
+    stand_in::open_to_all(true);
+    if (what == "no_room") {
+        const Unknown<float> unknown(std::vector<float>(100'000, 1.0f));
+        const stand_in::Scene scene({.memory = rank == 1 ? std::size_t{1000} : std::size_t{1} << 30});
+        un::all_reduce(world, unknown.span());
+        un::barrier(world);
+        return;
+    }
+    const std::size_t count = what == "mismatch" && rank == 1 ? 100'001 : 2'000'000;
+    const auto data = upload(world, std::vector<float>(count, 1.0f));
+    un::Operation sum = un::start_all_reduce(world, data.span());
+    if (what == "silent_inside" && rank == 1) {
+        while (!world.endpoint().is_turn_of(2)) sum.poll(); // until it has begun the first, after what was agreed on
+        std::this_thread::sleep_for(std::chrono::seconds(5));
+    }
+    sum.wait();
+    std::printf("rank %d saw nothing\n", rank);
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    int level = 0;
+    ::alarm(120);
+    int level = 0, rank = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
-    int status = 0, rank = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int status = 1;
     try {
-        if (argc > 1) {
-            status = goes_wrong(argv[1]);
-        } else {
-            ends_well();
-            if (rank == 0) std::puts("ok");
-        }
+        if (argc > 1) failing(argv[1], rank);
+        else everything();
+        if (argc == 1 && rank == 0) std::puts("ok");
+        status = 0;
+    } catch (const un::error& told) {
+        std::printf("rank %d told: %s\n", rank, told.what());
+        status = argc > 1 ? 0 : 1;
     } catch (const std::exception& failed) {
-        std::printf("rank %d failed: %s\n", rank, failed.what());
-        status = 1;
+        std::printf("failed: %s\n", failed.what());
     }
     std::fflush(stdout);
     MPI_Finalize();

@@ -46,6 +46,10 @@ template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use);
 
+/// Whether the transport has this collective of its own, large enough; the same on all ranks. Defined as `choose_own` is.
+template <Collective What, transport Transport>
+bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request);
+
 /// Where the transport has collectives of its own. Defined by whoever brings both together (unisono/mpi_collectives.hpp).
 template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,

@@ -8,12 +8,11 @@
 ///     un::all_reduce(world, gradient.span(), un::Sum{}, un::RingSchedule{});    // our own schedule, kernels of ours
 ///
 /// They are enqueued on the transport's stream, in the order in which they are started, whatever group they are of: ranks start
-/// collectives of groups that they have in common in the same order. Done means that the device is done. Laws, shapes and
-/// errors are those of the collectives on memory of the host; determinism: by the library, what the library promises; by a schedule of
-/// ours, its bits.
+/// collectives of groups that they have in common in the same order. Done means that the device is done. Laws, shapes and errors are
+/// the host's; determinism: by the library, what it promises; by a schedule of ours, its bits.
 ///
 /// Over a transport that moves bytes of the host (unisono/cuda.hpp) they are the host's collectives, through pinned memory in pieces:
-/// with the bits of the host's when those are cut into chunks of the same size.
+/// with the bits of the host's when those are cut into chunks of the same size. `Cuda<Mpi>`: MPI's own where it takes a device's memory.
 
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -90,15 +89,20 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
         !std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
         "found: MappedSchedule or StagedSchedule on memory of a device. Required: NativeSchedule, or one over "
         "messages. Why: peers see images of a few pieces at a time");
-    request.stream.space = MemorySpace::device;
-    request.stream.through_host = true;
-    request.chunk_bytes = group.endpoint().piece_bytes();
-    if constexpr (requires { family.chunk_bytes; })
-        if (family.chunk_bytes != 0) request.chunk_bytes = family.chunk_bytes;
     const auto use = [&](const auto& schedule) {
         request.plan = &group.plan(schedule);
         return group.engine().start(group.context(), request);
     };
+    request.stream.space = MemorySpace::device;
+    if constexpr (std::same_as<Family, NativeSchedule> && takes_device_itself<Transport>) {
+        if (group.endpoint().takes_device_memory() && request.stream.weigh == nullptr &&
+            has_own<What>(group, family, request))
+            return use(schedule::TransportsOwn<What>{.shape = group.shape(root)});
+    }
+    request.stream.through_host = true;
+    request.chunk_bytes = group.endpoint().piece_bytes();
+    if constexpr (requires { family.chunk_bytes; })
+        if (family.chunk_bytes != 0) request.chunk_bytes = family.chunk_bytes;
     if constexpr (!std::same_as<Family, NativeSchedule>) return use(schedule_of<What>(family, group.shape(root)));
     else if constexpr (Transport::maps_peers) return use(schedule_of<What>(DirectSchedule{}, group.shape(root)));
     else if constexpr (knows_hosts<Transport> && What != Collective::all_to_all)

@@ -23,9 +23,11 @@
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/group/lane_images.hpp"
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
+#include "unisono/group/whole_runs.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -46,6 +48,10 @@ public:
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
         const bool was_direct = std::exchange(operation.direct, false);
+        if (operation.is_transports_own()) {
+            if (was_direct) forget_cuts(operation);
+            return begin_whole(transport, group, operation);
+        }
         if (!request.stream.through_host) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
         Run& run = runs_[operation.number];
@@ -63,9 +69,7 @@ public:
         run.awaited = transport.take_awaited();
         operation.images = images_of(operation, group);
         operation.direct = reach(transport, operation, run);
-        if (operation.direct != was_direct) {
-            for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane; // which keeps where blocks lie
-        }
+        if (operation.direct != was_direct) forget_cuts(operation);
         if (!operation.direct) {
             request.input = nullptr;
             request.output = nullptr;
@@ -143,10 +147,14 @@ public:
         piece.mark = transport.mark(false);
     }
 
-    [[nodiscard]] static bool done(Transport&, OperationState&) { return true; }
+    [[nodiscard]] bool done(Transport& transport, OperationState& operation) {
+        if (!operation.is_transports_own()) return true;
+        return whole_.done(transport, operation, [&] { return may_begin_whole(transport, operation); });
+    }
 
     void end(Transport& transport, OperationState& operation) {
-        if (!operation.request.stream.through_host) return;
+        if (operation.is_transports_own()) whole_.end(operation);
+        else if (!operation.request.stream.through_host) return;
         Run& run = runs_[operation.number];
         for (const auto& block : run.blocks) transport.give_block(block);
         for (Piece& piece : run.pieces) give_bounces(transport, piece);
@@ -160,6 +168,7 @@ public:
 
     /// What comes on `stream` from now on waits for it; false while there is something left to enqueue.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+        if (operation.is_transports_own()) return whole_.follow(transport, operation, stream);
         if (operation.point_to_point || !operation.request.stream.through_host)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
         if (operation.done) return true;
@@ -201,31 +210,19 @@ private:
         bool begun = false;
         bool direct = false;
         std::shared_ptr<void> reached[2]; ///< by the network, if direct
+        bool whole = false;               ///< see whole_runs.hpp
         std::uint32_t lanes = 0;
         std::uint32_t fetched = 0; ///< of them
         std::uint32_t gone = 0;    ///< of them: their copies back are enqueued
         Piece pieces[OperationState::images_at_once];
         Block blocks[2] = {};
         Awaited awaited = {};
+
+        /// One of both writes what the other one reads or writes.
+        [[nodiscard]] bool touches(const Run& other) const {
+            return to.meets(other.from) || to.meets(other.to) || other.to.meets(from);
+        }
     };
-
-    static std::size_t slot_of_lane(const OperationState& operation, const LaneState& lane) {
-        return static_cast<std::size_t>(&lane - operation.slots.data());
-    }
-
-    static OperationState::Images images_of(const OperationState& operation, const GroupContext& group) {
-        const auto ranks = static_cast<std::uint32_t>(group.size());
-        OperationState::Images made;
-        made.stride = std::max(operation.input_partition.largest_piece(), operation.output_partition.largest_piece());
-        const auto size_of = [&](Buffer where) {
-            const Partition& cut = operation.partition(where);
-            if (cut.is_vector() || operation.holds_one_block(where)) return cut.largest_piece();
-            return operation.lanes == 1 ? cut.extent(0, {}, 0, ranks).count : made.stride * ranks;
-        };
-        made.input = size_of(Buffer::input);
-        made.output = size_of(Buffer::output);
-        return made;
-    }
 
     /// All before it have fetched what they need, and none that is under way writes what this one reads or writes.
     bool may_begin(Transport& transport, OperationState& operation, Run& run) {
@@ -233,6 +230,10 @@ private:
         for (const std::uint32_t number : waiting_) {
             if (number == operation.number) break;
             const Run& before = runs_[number];
+            if (before.whole) {
+                if (before.touches(run)) return false;
+                continue;
+            }
             if (!before.begun || before.fetched != before.lanes || before.to.meets(run.from) || before.to.meets(run.to))
                 return false;
             if (before.direct && run.to.meets(before.from)) return false; // it is read until the end
@@ -303,9 +304,36 @@ private:
         give_bounces(transport, piece);
         return true;
     }
+    /// Lanes keep where blocks lie.
+    static void forget_cuts(OperationState& operation) {
+        for (LaneState& lane : operation.slots) lane.cut_for = LaneState::no_lane;
+    }
     static void give_bounces(Transport& transport, Piece& piece) {
         for (const Block& block : piece.bounces) transport.give_block(block);
         piece.bounces = {};
+    }
+
+    void begin_whole(Transport& transport, GroupContext& group, OperationState& operation) {
+        const OperationRequest& request = operation.request;
+        if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
+        Run& run = runs_[operation.number];
+        run = {};
+        const StreamExtents extents = StreamShape(group, request).extents();
+        run.from = {request.input, extents.input};
+        run.to = {request.output, extents.output};
+        run.whole = true;
+        run.awaited = transport.take_awaited();
+        waiting_.push_back(operation.number);
+        whole_.begin(transport, operation);
+    }
+    /// Nothing that was started before it is at work on its memory any more.
+    bool may_begin_whole(Transport& transport, const OperationState& operation) {
+        Run& run = runs_[operation.number];
+        for (const std::uint32_t number : waiting_) {
+            if (number == operation.number) break;
+            if (runs_[number].touches(run)) return false;
+        }
+        return transport.reached(run.awaited);
     }
 
     void fetch(Transport& transport, OperationState& operation, Run& run, const LaneState& lane, Piece& piece) {
@@ -326,39 +354,8 @@ private:
         piece.stage = Stage::comes;
     }
 
-    /// The bytes of a lane: where they are in the images, where in the device's memory, and how many.
-    template <class Visit>
-    static void for_each_piece(const OperationState& operation, const LaneState& lane, Buffer where, Visit visit) {
-        const std::size_t each = operation.request.element_bytes;
-        const Partition& cut = operation.partition(where);
-        const std::size_t slot = slot_of_lane(operation, lane);
-        const std::size_t image = slot * (where == Buffer::output ? operation.images.output : operation.images.input);
-        const auto give = [&](std::size_t at, const Extent& part) {
-            if (part.count != 0) visit((image + at) * each, part.begin * each, part.count * each);
-        };
-        const auto ranks = static_cast<std::uint32_t>(operation.group->size());
-        if (cut.is_vector()) return give(0, cut.vector_lane(lane.lane));
-        if (operation.holds_one_block(where)) {
-            const auto own = static_cast<std::uint32_t>(operation.group->rank);
-            Extent part = cut.extent(lane.lane, lane.split, own, 1);
-            part.begin -= cut.block_begin(own);
-            return give(0, part);
-        }
-        if (operation.lanes == 1) return give(0, cut.extent(0, {}, 0, ranks));
-        for (std::uint32_t block = 0; block < ranks; ++block)
-            give(block * operation.images.stride, cut.extent(lane.lane, lane.split, block, 1));
-    }
-
-    /// Of weighted means, which are of vectors.
-    static void weigh(const OperationState& operation, const LaneState& lane,
-                      void (*change)(std::byte*, std::size_t, double), double by) {
-        if (change == nullptr) return;
-        const std::size_t image = slot_of_lane(operation, lane) * operation.images.output;
-        change(operation.request.output + image * operation.request.element_bytes,
-               operation.output_partition.vector_lane(lane.lane).count, by);
-    }
-
-    std::vector<Run> runs_;       ///< by operation
+    std::vector<Run> runs_; ///< by operation
+    WholeRuns<Transport> whole_;
     List<std::uint32_t> waiting_; ///< operations that are under way, in the order in which they were started
 };
 

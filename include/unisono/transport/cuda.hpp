@@ -7,7 +7,8 @@
 ///
 /// It is a wrapper, and not an option of each transport, since none of them needs to know of devices: what lies on a device goes through
 /// pinned memory of the host in pieces that follow one another, as lanes of the host's schedules (group/staged_lanes.hpp). All else is
-/// the network's own.
+/// the network's own. But MPI's own collectives are given memory of the device as it is, where all ranks' MPIs take it
+/// (group/whole_runs.hpp, mpi/device.hpp).
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/cuda/copies.hpp"
@@ -48,7 +49,9 @@ public:
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
         : Cuda(shared, rank, options.with(Environment::of_process()), place_of_thread(rank, options)) {}
     /// A rank of `network`, on that device of this process. Errors: refused, bad_input.
-    Cuda(Network network, int device, const Options& options = {}) : Cuda(begin(device), std::move(network), options) {}
+    /// Over a network whose own collectives may take memory of devices (MPI) it is collective, and refused on all ranks alike.
+    Cuda(Network network, int device, const Options& options = {})
+        : Cuda(begin_with(network, device, options), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
     Cuda& operator=(Cuda&&) = delete;
     ~Cuda() = default;
@@ -62,7 +65,12 @@ public:
 
     template <class Sink>
     void progress(Sink& sink) {
-        Network::progress(sink);
+        if constexpr (requires { this->takes_device_memory(); }) {
+            const auto here = on_its_device();
+            Network::progress(sink);
+        } else {
+            Network::progress(sink);
+        }
         if (copies_->failure().code != ErrorCode::none && this->first_fault() == nullptr) [[unlikely]]
             report_failure();
     }
@@ -86,7 +94,7 @@ public:
     /// Memory of the device; where transfers go straight it is registered with the network once. To free it waits for all that the
     /// device does. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
-        auto memory = detail::allocate_device(device(), bytes);
+        auto memory = copies_->kept().allocate(device(), bytes);
         if (!goes_directly() || bytes < direct_from) return memory;
         struct Kept {
             std::shared_ptr<std::byte> memory;
@@ -147,6 +155,18 @@ public:
     void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
     void see_arrivals() { copies_->see_arrivals(); }
 
+    // --- for a network's own collectives on memory of the device: see group/whole_runs.hpp -----------------------------------
+
+    /// Held by `allocate_on_device`, or nothing.
+    [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {
+        return copies_->kept().share_of(data, bytes);
+    }
+    /// Memory that nobody else has while a share of it is held. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> room_on_device(std::size_t bytes) {
+        return copies_->kept().room(device(), bytes);
+    }
+    [[nodiscard]] detail::CudaDeviceGuard on_its_device() const { return detail::CudaDeviceGuard(device()); }
+
     /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
     /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda/join.hpp.
     template <control_plane Control>
@@ -162,14 +182,16 @@ private:
     template <class World>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options, int place)
         : Cuda(begin(place), detail::WithDeviceMemory(options, place).options.begin(shared, rank), options) {}
-    Cuda(std::unique_ptr<detail::CudaCopies> copies, Network network, const Options& options)
+    Cuda(std::unique_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
         : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
           crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
         const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
         if constexpr (requires(const detail::DeviceMemoryWish& wish) { this->move_device_memory(wish); }) {
             if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(device()));
         }
-        if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
+        if constexpr (!requires { this->agree_on_devices(wanted, ""); }) {
+            if (wanted == DeviceTransfers::direct && this->size() != 1 && !goes_directly()) refuse_transfers();
+        }
     }
 
     static int place_of_thread(int rank, const Options& options) {
@@ -190,6 +212,26 @@ private:
                     concat({"transfers straight from memory of devices are asked for, but rank ", this->rank(),
                             " cannot: ", why.empty() ? "its network was made without" : why}));
     }
+
+    /// Where ranks agree on whose memory the network takes, they hear of a device that is not there, too.
+    static std::unique_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
+        if constexpr (requires { network.agree_on_devices(DeviceTransfers::automatic, ""); }) {
+            std::unique_ptr<detail::CudaCopies> made;
+            DeviceTransfers wish = DeviceTransfers::automatic;
+            std::string problem;
+            try {
+                wish = options.with(Environment::of_process()).transfers;
+                made = begin(device);
+            } catch (const error& failed) {
+                problem = failed.why().message;
+            }
+            network.agree_on_devices(wish, problem);
+            return made;
+        } else {
+            return begin(device);
+        }
+    }
+
     [[gnu::cold]] void report_failure() {
         Fault fault = copies_->failure();
         fault.rank = this->rank();

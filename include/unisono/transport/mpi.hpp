@@ -5,6 +5,7 @@
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
+#include "unisono/transport/mpi/device.hpp"
 #include "unisono/transport/mpi/wire.hpp"
 #include "unisono/transport/network/framed_endpoint.hpp"
 
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <sched.h>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -99,8 +101,42 @@ public:
     [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
     [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
 
+    // --- for ranks with devices (transport/cuda.hpp) ---------------------------------------------------------------------
+
+    /// All ranks agree on whether MPI's own collectives are given memory of devices; `problem`: why this one has none. Collective, before
+    /// the world does anything. Errors, the same on all ranks: refused; timeout, where one does not come.
+    void agree_on_devices(DeviceTransfers wish, const std::string& problem) {
+        using namespace detail;
+        struct Cards {
+            MpiDeviceCard mine;
+            std::vector<MpiDeviceCard> all;
+        };
+        auto cards = std::make_shared<Cards>();
+        cards->mine = mpi_device_card(wish);
+        cards->all.resize(static_cast<std::size_t>(size()));
+        MpiDeviceCard::write(cards->mine.problem, problem);
+        const std::uint32_t ticket = own_ticket();
+        MpiOwn::Call& call = own().next(ticket);
+        call.input =
+            std::shared_ptr<std::byte>(cards, reinterpret_cast<std::byte*>(cards.get())); // held while MPI needs it
+        constexpr int bytes = sizeof(MpiDeviceCard);
+        check_mpi(MPI_Iallgather(&cards->mine, bytes, MPI_BYTE, cards->all.data(), bytes, MPI_BYTE,
+                                 own().communicator(), &call.request),
+                  "MPI_Iallgather");
+        const nanoseconds until = steady_now() + agree_within;
+        for (std::uint32_t attempt = 0; !own_done(ticket); ++attempt) {
+            if (steady_now() >= until)
+                throw error(ErrorCode::timeout, "ranks with devices over MPI: waited 10 minutes for all ranks to come");
+            idle(attempt, until);
+        }
+        takes_devices_ = detail::takes_device_memory(std::span<const MpiDeviceCard>(cards->all));
+    }
+    /// Whether they are; the same on all ranks.
+    [[nodiscard]] bool takes_device_memory() const { return takes_devices_; }
+
 private:
     using FramedEndpoint::FramedEndpoint;
+    static constexpr nanoseconds agree_within = 600'000'000'000;
 
     /// On this host.
     static bool more_ranks_than_cores(MPI_Comm communicator, int size) {
@@ -117,6 +153,8 @@ private:
             if (one.host == mine.host) cores.add(one.cores);
         return cores.fewer_than_ranks();
     }
+
+    bool takes_devices_ = false;
 };
 static_assert(transport<Mpi>);
 

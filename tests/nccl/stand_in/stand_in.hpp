@@ -52,6 +52,7 @@ struct Counts {
     int premultiplied = 0;                              ///< operations made so far
     std::size_t bytes_to_host = 0, bytes_to_device = 0; ///< copied so far, by all ranks
     int copies_to_host = 0;                             ///< the same
+    std::size_t bytes_within = 0;                       ///< copied from device to device so far
     friend bool operator==(const Counts&, const Counts&) = default;
 };
 Counts counts();
@@ -60,6 +61,8 @@ std::vector<std::string> take_misuse();
 /// All collectives that were carried out since the last time, by name.
 std::vector<std::string> take_calls();
 
+/// Everybody may touch memory of devices from now on, or nobody: as an MPI that is CUDA-aware does.
+void open_to_all(bool open);
 /// Where the host may read and write what lies at an address of a device.
 std::byte* seen_by_host(const void* of_device);
 /// Carries out `work` on the stream, in its turn: a kernel.

@@ -75,6 +75,7 @@ struct State {
     void count_copy(std::size_t bytes, cudaMemcpyKind kind) {
         if (kind == cudaMemcpyDeviceToHost) counts.bytes_to_host += bytes, ++counts.copies_to_host;
         if (kind == cudaMemcpyHostToDevice) counts.bytes_to_device += bytes;
+        if (kind == cudaMemcpyDeviceToDevice) counts.bytes_within += bytes;
     }
     void note(const std::string& what) { misuse.push_back(what); }
     void enqueue(StandInStream* stream, Task task) {

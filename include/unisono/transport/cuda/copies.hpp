@@ -35,7 +35,10 @@ public:
     CudaCopies(const CudaCopies&) = delete;
     CudaCopies& operator=(const CudaCopies&) = delete;
     ~CudaCopies() {
-        if (!settle(std::chrono::seconds(5))) return; // they may still touch it: rather lost than wrong
+        if (!settle(std::chrono::seconds(5))) { // they may still touch it: rather lost than wrong
+            static_cast<void>(new auto(std::move(kept_)));
+            return;
+        }
         for (const PinnedBlock& one : all_) static_cast<void>(cudaFreeHost(one.pinned));
     }
 
@@ -69,6 +72,8 @@ public:
         all_.push_back({static_cast<std::byte*>(made), size});
         return all_.back();
     }
+    /// Memory of the device that others may be made to hold on to.
+    [[nodiscard]] KeptOnDevice& kept() { return kept_; }
     void give_block(const PinnedBlock& block) {
         if (block.bytes != 0) free_blocks_.push_back(block);
     }
@@ -184,6 +189,7 @@ private:
     std::vector<PinnedBlock> all_;
     List<PinnedBlock> free_blocks_;
     std::shared_ptr<PinnedRanges> pinned_ = std::make_shared<PinnedRanges>();
+    KeptOnDevice kept_;
     Fault failure_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -127,6 +128,47 @@ inline std::shared_ptr<std::byte> allocate_device(int device, std::size_t bytes)
     check_cuda(cudaMalloc(&made, bytes == 0 ? 1 : bytes), "cudaMalloc");
     return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
 }
+
+/// Memory of a device that a library works in which cannot be made to let go of it: it holds shares.
+class KeptOnDevice {
+public:
+    /// Memory for a rank's collectives. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> allocate(int device, std::size_t bytes) {
+        std::shared_ptr<std::byte> made = allocate_device(device, bytes);
+        std::erase_if(allocated_, [](const Allocated& one) { return one.memory.expired(); });
+        allocated_.push_back({made, made.get(), bytes});
+        return made;
+    }
+    /// A share of it, if this is some of it.
+    [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
+        for (const Allocated& one : allocated_) {
+            const std::size_t at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(one.begin);
+            if (at < one.bytes && bytes <= one.bytes - at && !one.memory.expired()) return one.memory.lock();
+        }
+        return nullptr;
+    }
+    /// At least so many bytes that nobody else has; used again when nobody holds a share of them. Errors: refused.
+    [[nodiscard]] std::shared_ptr<std::byte> room(int device, std::size_t bytes) {
+        const std::size_t size = std::bit_ceil(bytes < 4096 ? 4096 : bytes);
+        for (const Room& one : rooms_)
+            if (one.bytes == size && one.memory.use_count() == 1) return one.memory;
+        rooms_.push_back({allocate_device(device, size), size});
+        return rooms_.back().memory;
+    }
+
+private:
+    struct Allocated {
+        std::weak_ptr<std::byte> memory;
+        const std::byte* begin = nullptr;
+        std::size_t bytes = 0;
+    };
+    struct Room {
+        std::shared_ptr<std::byte> memory;
+        std::size_t bytes = 0;
+    };
+    std::vector<Allocated> allocated_;
+    std::vector<Room> rooms_;
+};
 
 /// Copies in the turn of `stream`, and waits for it. Errors: refused.
 inline void copy_and_wait(int device, void* to, const void* from, std::size_t bytes, cudaMemcpyKind which,

@@ -33,7 +33,7 @@ struct OptionsOf<Network> {
 
 } // namespace detail
 
-/// Which way data of a device take where nothing is combined.
+/// Which way data of a device take.
 enum class DeviceTransfers : std::uint8_t {
     automatic, ///< as UNISONO_DEVICE_TRANSFERS says (auto, direct, staged); else straight where network and device can do that
     direct, ///< straight; refused on all ranks where one cannot
@@ -51,8 +51,8 @@ struct CudaOptions {
     /// schedule cuts data of the host (whose bits it then has), else 1 MiB. Chosen, not measured: at 16 to 25 GB/s a copy of 1 MiB takes
     /// 40 to 65 us, many times what it costs to start one (some us), and three pieces stay in a core's caches of a few MiB.
     std::size_t piece_bytes = 0;
-
-    /// Whether messages of large collectives that do not combine leave from the device's memory, and come to it.
+    /// Whether messages of large collectives that do not combine leave from the device's memory, and come to it; over MPI also, whether MPI's
+    /// own collectives are given that memory. Where all ranks ask for the latter MPI's word is not asked.
     DeviceTransfers transfers = DeviceTransfers::automatic;
 
     friend bool operator==(const CudaOptions&, const CudaOptions&) = default;

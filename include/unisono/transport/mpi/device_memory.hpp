@@ -3,7 +3,6 @@
 /// \file
 /// Memory of a device that MPI's messages leave from and come to straight: where MPI says that it is CUDA-aware.
 
-#include "unisono/core/text.hpp"
 #include "unisono/transport/network/device_memory.hpp"
 
 #include <mpi.h>
@@ -19,27 +18,17 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Why this MPI takes no address of CUDA's; empty: it does. Open MPI and MPICH are asked as they run, since either is built with or without;
+/// Whether this MPI takes addresses of CUDA's in its messages. Open MPI and MPICH are asked as they run, since either is built with or without;
 /// others are believed to be without.
-inline std::string mpi_without_cuda() {
+inline bool mpi_is_cuda_aware() {
 #if defined(MPIX_GPU_SUPPORT_CUDA) // MPICH 4 and what is made of it
     int supported = 0;
-    if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported != 0) return {};
-    const char* const asked = "MPIX_GPU_query_support";
-#elif defined(OPEN_MPI) && defined(OMPI_HAVE_MPI_EXT_CUDA)
-    if (MPIX_Query_cuda_support() == 1) return {};
-    const char* const asked = "MPIX_Query_cuda_support";
+    return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) == MPI_SUCCESS && supported != 0;
+#elif defined(OPEN_MPI) && defined(MPIX_CUDA_AWARE_SUPPORT)
+    return MPIX_Query_cuda_support() == 1;
 #else
-    const char* const asked = "the headers";
+    return false;
 #endif
-    char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-    int length = 0;
-    MPI_Get_library_version(library, &length);
-    std::string name(library, static_cast<std::size_t>(length));
-    name = name.substr(0, name.find_first_of(",\n"));
-    for (char& c : name)
-        if (c < ' ') c = ' ';
-    return concat({"this MPI is not CUDA-aware (", asked, "; ", name, ")"});
 }
 
 /// Parts of it that messages may use for now. An address that MPI is given is looked up here.
@@ -47,8 +36,8 @@ class MpiDeviceMemory {
 public:
     /// Nothing is wanted before. Later ones add nothing.
     void want(const DeviceMemoryWish& wish) {
-        problem_ = wish.of_host ? std::string() : mpi_without_cuda();
-        on_ = problem_.empty();
+        on_ = wish.of_host || mpi_is_cuda_aware();
+        problem_ = on_ ? "" : "this MPI is not CUDA-aware";
         seen_ = wish.seen;
     }
     [[nodiscard]] bool is_on() const { return on_; }

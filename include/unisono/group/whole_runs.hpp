@@ -1,0 +1,149 @@
+#pragma once
+
+/// \file
+/// A transport's own collectives on memory of a device, which they take as it is (MPI's, where it is CUDA-aware), for transports that
+/// otherwise take what lies on devices through the host (group/staged_lanes.hpp). Such a library knows nothing of streams, so the host
+/// stands between: one begins when all that was on `stream()` as it was started, and on the streams that it waits for, has been
+/// carried out, and all ranks have come to it; what follows on a stream is enqueued when it is done.
+///
+/// It cannot be cancelled, so it works on memory that stays until it is done: what the group allocated on the device, of which it holds
+/// a share, or rooms, to and from which the device copies at its own memory's bandwidth. Not the host: the bus is slower by a
+/// factor of fifty, and to stay off it is why one goes this way.
+
+#include "unisono/core/error.hpp"
+#include "unisono/group/own_collectives.hpp"
+#include "unisono/group/stream_steps.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where the library reads and writes.
+struct WholePlaces {
+    std::shared_ptr<std::byte> input;  ///< held
+    std::shared_ptr<std::byte> output; ///< likewise
+    const std::byte* in = nullptr;
+    std::byte* out = nullptr;
+    struct Copy {
+        std::byte* to = nullptr;
+        const std::byte* from = nullptr;
+        std::size_t bytes = 0;
+    };
+    Copy entering; ///< before,
+    Copy leaving;  ///< and afterwards; of no bytes: none
+};
+
+/// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the same on all ranks. Found by
+/// arguments: `place_own(transport, collective)` says where, and `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While `on_its_device()` lives, the thread has the
+/// rank's device.
+template <class T>
+concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
+    { transport.takes_device_memory() } -> std::same_as<bool>;
+};
+
+/// For other transports: none.
+template <class Transport>
+class WholeRuns {
+public:
+    void begin(Transport&, OperationState&) {}
+    template <class May>
+    [[nodiscard]] bool done(Transport&, OperationState&, May) {
+        return true;
+    }
+    [[nodiscard]] bool follow(Transport&, const OperationState&, void*) { return true; }
+    void end(const OperationState&) {}
+};
+
+template <takes_device_itself Transport>
+class WholeRuns<Transport> {
+public:
+    /// What cannot be had (memory) is the world's fault before any rank's library begins, since it could not be made to stop.
+    void begin(Transport& transport, OperationState& operation) {
+        operation.own_ticket = transport.own_ticket();
+        if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
+        Run& run = runs_[operation.number];
+        run = {};
+        try {
+            run.places = place_own(transport, own_collective_of(operation));
+        } catch (const error& refused) {
+            Fault fault = refused.why();
+            fault.rank = transport.rank();
+            transport.abort(fault);
+            throw;
+        }
+        run.mark = transport.mark(true);
+    }
+
+    /// Asked when all ranks have come to it; `may_begin()`: nothing before it is at work on its memory.
+    template <class May>
+    [[nodiscard]] bool done(Transport& transport, const OperationState& operation, May may_begin) {
+        Run& run = runs_[operation.number];
+        try {
+            return advance(transport, operation, run, may_begin);
+        } catch (const error& refused) { // what the library says
+            transport.note(refused.why());
+            return false;
+        }
+    }
+
+    /// What comes on `stream` from now on waits for it; false while the host has to wait for the library.
+    [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
+        if (operation.done) return true;
+        if (runs_[operation.number].stage != Stage::leaves) return false;
+        transport.follow_puts(stream);
+        return true;
+    }
+
+    void end(const OperationState& operation) { runs_[operation.number] = {}; }
+
+private:
+    enum class Stage : std::uint8_t { follows, waits, comes, runs, leaves };
+    struct Run {
+        Stage stage = Stage::follows;
+        std::uint32_t mark = 0;
+        WholePlaces places;
+    };
+
+    template <class May>
+    bool advance(Transport& transport, const OperationState& operation, Run& run, May may_begin) {
+        const std::uint32_t ticket = operation.own_ticket;
+        const auto device = transport.on_its_device(); // the library asks which one the thread has
+        if (run.stage == Stage::follows) {
+            if (!transport.passed(run.mark)) return false;
+            run.stage = Stage::waits;
+        }
+        if (run.stage == Stage::waits) {
+            if (!transport.is_turn_of(ticket) || !may_begin()) return false;
+            move(transport, run, run.places.entering);
+            run.stage = Stage::comes;
+        }
+        if (run.stage == Stage::comes) {
+            if (run.places.entering.bytes != 0 && !transport.passed(run.mark)) return false;
+            run.stage = Stage::runs;
+            begin_own(transport, own_collective_of(operation), ticket, run.places);
+        }
+        if (run.stage == Stage::runs) {
+            if (!transport.own_done(ticket)) return false;
+            if (run.places.leaving.bytes == 0) return true;
+            move(transport, run, run.places.leaving);
+            run.stage = Stage::leaves;
+        }
+        return transport.passed(run.mark);
+    }
+
+    static void move(Transport& transport, Run& run, const WholePlaces::Copy& copy) {
+        if (copy.bytes == 0) return;
+        transport.move(copy.to, copy.from, copy.bytes);
+        run.mark = transport.mark(false);
+    }
+
+    std::vector<Run> runs_; ///< by operation
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,101 @@
+#pragma once
+
+/// \file
+/// Whether MPI's own collectives take memory of devices: what each rank's MPI says of itself, and what all ranks make of it.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/transport/cuda/options.hpp"
+#include "unisono/transport/mpi/device_memory.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What a rank tells the others, byte by byte.
+struct MpiDeviceCard {
+    using Text = std::array<char, 200>;
+
+    DeviceTransfers wish = DeviceTransfers::automatic;
+    bool able = false; ///< its MPI says that its nonblocking collectives take memory of devices
+    Text library = {}; ///< which one it is
+    Text why = {};     ///< why it is not able
+    Text problem = {}; ///< why this rank cannot take part at all; empty: it can
+
+    static void write(Text& text, std::string_view words) {
+        text = {};
+        std::copy_n(words.data(), std::min(words.size(), text.size() - 1), text.data());
+    }
+};
+
+/// Nonblocking collectives are what is asked for: with others a rank that does not come could not be told of. MPICH from 4.0 on has them
+/// for devices, and says so. Open MPI has not, also where it is CUDA-aware: reductions read a device's memory on the host (open-mpi/ompi,
+/// issues 9845 and 12045; as of 5.0). Of others it is not known how to ask.
+inline MpiDeviceCard mpi_device_card(DeviceTransfers wish) {
+    MpiDeviceCard card{.wish = wish};
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    MPI_Get_library_version(library, &length);
+    const std::string_view all(library, static_cast<std::size_t>(std::max(length, 0)));
+    MpiDeviceCard::write(card.library, all.substr(0, std::min(all.find_first_of("\n,"), all.size())));
+#if defined(MPIX_GPU_SUPPORT_CUDA)
+    card.able = mpi_is_cuda_aware();
+    if (!card.able) MpiDeviceCard::write(card.why, "MPIX_GPU_query_support says that it knows no CUDA");
+#elif defined(OPEN_MPI)
+    MpiDeviceCard::write(
+        card.why, mpi_is_cuda_aware() ? "its nonblocking collectives take no memory of devices, though it is CUDA-aware"
+                                      : "it is not CUDA-aware");
+#else
+    MpiDeviceCard::write(card.why, "it does not say that it takes memory of devices");
+#endif
+    return card;
+}
+
+/// Whether MPI is given memory of devices. Pure: all ranks come to the same answer, or to the same error.
+///
+/// Only if all ranks' MPIs say that they can, and none wants it staged; or if all ranks ask for it, who then know better than their
+/// MPIs. Errors: refused, where a rank cannot take part, or one asks for it and another one wants it staged, or cannot.
+inline bool takes_device_memory(std::span<const MpiDeviceCard> cards) {
+    const auto refuse = [](std::size_t rank, const std::string& why) {
+        throw error(Fault{.code = ErrorCode::refused,
+                          .rank = static_cast<int>(rank),
+                          .peer = -1,
+                          .operation = "join",
+                          .sequence = 0,
+                          .message = why});
+    };
+    std::size_t asks = cards.size();
+    bool able = true;
+    for (std::size_t rank = cards.size(); rank-- > 0;) {
+        if (cards[rank].wish == DeviceTransfers::direct) asks = rank;
+        else able = able && cards[rank].able && cards[rank].wish != DeviceTransfers::staged;
+    }
+    for (std::size_t rank = 0; rank < cards.size(); ++rank)
+        if (cards[rank].problem[0] != '\0') refuse(rank, concat({"rank ", rank, ": ", cards[rank].problem.data()}));
+    if (asks == cards.size()) return able;
+    for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+        const MpiDeviceCard& one = cards[rank];
+        if (one.wish == DeviceTransfers::staged)
+            refuse(rank, concat({"rank ", asks, " asks for direct transfers of memory of devices, rank ", rank,
+                                 " for staged ones; expected the same on all ranks"}));
+        if (one.wish == DeviceTransfers::automatic && !one.able)
+            refuse(rank, concat({"rank ", asks, " (", cards[asks].library.data(),
+                                 ") asks for direct transfers of memory of devices, but rank ", rank, " has ",
+                                 one.library.data(), ": ", one.why.data(),
+                                 "; expected an MPI that does, or that all ranks ask for it"}));
+    }
+    return true;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
