@@ -17,7 +17,8 @@
 /// - `order_puts()`: puts from now on come after all that was fetched, and enqueued on `stream()`, by now;
 /// - `take_awaited()`, of the streams that the program gave to `wait_for` since the last time; `reached(awaited)`: what was on them is done;
 /// - `follow_puts(stream)`: what comes on that stream from now on comes after all puts so far;
-/// - `goes_directly()`, `direct_from`, `reach(data, bytes)`: see below; `move(to, from, bytes)` enqueues a copy within the device among
+/// - `goes_directly()`: whether the network can do that; `direct_from`: from how many bytes on it shall; `reach(data, bytes)`: it may use
+///   this memory as long as what is returned (error: it cannot); `move(to, from, bytes)` enqueues a copy within the device among
 ///   the puts, and `see_arrivals()` makes streams see what the network has written by itself;
 /// - `note(fault)`: what could not be had; it becomes the world's fault with the next `progress`, as does what CUDA says of copies.
 
@@ -187,9 +188,8 @@ private:
         Stage stage = Stage::waits;
         bool marked = false;
         std::uint32_t mark = 0;
-        std::uint32_t round_begun =
-            0;               ///< one more than the last one whose copies are carried out; where it goes directly
-        List<Block> bounces; ///< pinned memory of what came in the wire's
+        std::uint32_t round_begun = 0; ///< directly: rounds whose copies are carried out
+        List<Block> bounces;           ///< directly: pinned memory of what came in the wire's
     };
     /// Memory of the device.
     template <class Byte>
