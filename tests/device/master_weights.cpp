@@ -1,6 +1,7 @@
 // A model in 16 bits on a device, trained there in float: the bits of MasterWeights on the host, and no byte over the bus.
 #include "on_device.hpp"
 
+#include <unisono/checkpoint/checkpoints.hpp>
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/clip_by_value.hpp>
 #include <unisono/guard/loss_scaling.hpp>
@@ -12,7 +13,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -148,6 +151,43 @@ void same_as_on_the_host(int ranks, std::size_t gap, std::array<std::size_t, 2> 
     }
 }
 
+/// What rank 1 has after four updates, a checkpoint, and four more; or after the last four alone.
+template <class Transport>
+Told saved_or_resumed(const std::filesystem::path& folder, bool resumes) {
+    Told told;
+    un::run<Transport>(2, [&](auto& world) {
+        Pulled<un::bfloat16> model(world.rank());
+        const auto with = [&](auto& master) {
+            un::Trainer trainer{world, master, un::StateSharding{}, un::Adam{.learning_rate = 0.1}};
+            un::Checkpoints checkpoints(folder);
+            const auto steps = [&](int first) {
+                for (int i = first; i < first + 4; ++i) trainer.step(10 * i + world.rank());
+            };
+            if (resumes) BOOST_TEST(checkpoints.resume(trainer).has_value());
+            else steps(0), checkpoints.save(trainer);
+            steps(4);
+            trainer.verify_replicas();
+            if (world.rank() == 0) return;
+            trainer.visit_parameters({0, count}, [&](std::size_t, std::span<const float> values) {
+                told.weights.insert(told.weights.end(), values.begin(), values.end());
+            });
+        };
+        if constexpr (std::is_same_v<Transport, un::Nccl>) {
+            test::OnDevice there(world, model, 1);
+            un::MasterWeights master(world, there);
+            with(master);
+            if (world.rank() == 1) widen(there.values(), told.image);
+        } else {
+            un::MasterWeights master(model);
+            with(master);
+            master.refresh();
+            if (world.rank() == 1)
+                for (const auto& one : model.values) widen(one, told.image);
+        }
+    });
+    return told;
+}
+
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(device_master_weights)
@@ -172,6 +212,22 @@ BOOST_AUTO_TEST_CASE(sums_on_grids) {
     for (const int ranks : {1, 4})
         same_as_on_the_host<un::bfloat16>(ranks, 1, bytes, un::Reproducible{}, un::ClipByNorm{.max_norm = 0.5},
                                           un::StateSharding{}, un::Sgd{.learning_rate = 0.1, .momentum = 0.9});
+}
+
+BOOST_AUTO_TEST_CASE(checkpoints_from_and_to_the_host) {
+    const test::Clean clean;
+    std::string name = (std::filesystem::temp_directory_path() / "unisono_master_XXXXXX").string();
+    BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
+    const std::filesystem::path folder = name;
+    const Told host = saved_or_resumed<un::InProcess>(folder / "host", false);
+    BOOST_TEST(host.weights.size() == count);
+    for (const Told& other :
+         {saved_or_resumed<un::Nccl>(folder / "device", false), saved_or_resumed<un::Nccl>(folder / "host", true),
+          saved_or_resumed<un::InProcess>(folder / "device", true)}) {
+        BOOST_TEST(same_bits(other.weights, host.weights));
+        BOOST_TEST(same_bits(other.image, host.image));
+    }
+    std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_CASE(outside_of_a_trainer_the_image_is_made_before_each_call) {

@@ -8,11 +8,12 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
 
 #include <bit>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <type_traits>
