@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_SUITE(any_reducer)
 
 BOOST_AUTO_TEST_CASE(words_name_reducers) {
     for (const std::string_view word : words)
-        un::AnyReducer::named(word).visit([&](const auto& held) { BOOST_TEST(held.name == word); });
+        un::AnyReducer::named(word).visit_held([&](const auto& held) { BOOST_TEST(held.name == word); });
     BOOST_TEST((un::AnyReducer{un::RingReducer{}} == un::AnyReducer::named("ring")));
     BOOST_TEST((un::AnyReducer{un::RingReducer{.chunk_bytes = 9}} != un::AnyReducer::named("ring")));
     try {
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_trainer_has_the_bits_of_the_one_that_it_holds) {
     for (const auto& one : outcomes(3, [](auto& world) {
              for (const std::string_view word : words) {
                  const auto any = un::AnyReducer::named(word);
-                 any.visit([&](const auto& held) {
+                 any.visit_held([&](const auto& held) {
                      if (trained(world, any, un::Replicated{}) != trained(world, held, un::Replicated{}))
                          throw std::runtime_error(std::string(word) + ": other parameters");
                      if (trained(world, any, un::StateSharding{}) != trained(world, held, un::StateSharding{}))

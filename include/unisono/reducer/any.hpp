@@ -86,14 +86,14 @@ struct AnyReducer {
 
     /// visitor(reducer): of the one that it holds. Its name and parameters are what the trainer compares and shows.
     template <class Visitor>
-    decltype(auto) visit(Visitor visitor) const {
+    decltype(auto) visit_held(Visitor visitor) const {
         return std::visit(visitor, held);
     }
 
     template <class World>
     [[nodiscard]] auto start(World& group) const {
         using Run = decltype(run_of(group, held));
-        return visit([&](const auto& reducer) { return Run(reducer.start(group)); });
+        return visit_held([&](const auto& reducer) { return Run(reducer.start(group)); });
     }
 
 private:

@@ -161,7 +161,7 @@ private:
             session_.stop_if_not_finite(update, "fit");
             EpochReport& sums = report_.epochs.back();
             (update.committed ? sums.updates : sums.skipped) += 1;
-            if (!update.committed && point_.updates_total != 0)
+            if (!update.committed && !update.alone && point_.updates_total != 0)
                 --point_.updates_total; // as who goes on from here would count
             if (update.committed) {
                 sums.samples += update.samples;

@@ -144,8 +144,8 @@ struct PolicyFacts {
 
 template <class P>
 PolicyFacts facts_of(const P& policy) {
-    if constexpr (requires { policy.visit([](const auto&) {}); }) { // it holds another: AnyReducer
-        return policy.visit([](const auto& held) { return facts_of(held); });
+    if constexpr (requires { policy.visit_held([](const auto&) {}); }) { // it holds another: AnyReducer
+        return policy.visit_held([](const auto& held) { return facts_of(held); });
     } else {
         PolicyFacts facts{name_of(P::family), P::name};
         append_fields(facts.fields, policy);
