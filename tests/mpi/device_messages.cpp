@@ -20,6 +20,9 @@ struct unisono::detail::SightOfDevice<cudaStream_t> {
 #include <unisono/mpi.hpp>
 #include <unisono/unisono.hpp>
 
+#define UNISONO_TEST_TRANSPORT unisono::Cuda<unisono::Mpi>
+#include "nccl/support.hpp"
+
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -33,26 +36,13 @@ struct unisono::detail::SightOfDevice<cudaStream_t> {
 namespace {
 
 namespace un = unisono;
-using World = un::Group<un::Cuda<un::Mpi>>;
+using test::download;
+using test::upload;
+using World = test::Group;
 using Way = un::DeviceTransfers;
 
 void require(bool right, const std::string& what) {
     if (!right) throw std::runtime_error("wrong: " + what);
-}
-
-template <class T>
-un::DeviceMemory<T> upload(World& world, const std::vector<T>& values) {
-    un::DeviceMemory<T> made = un::allocate_on_device<T>(world, values.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-                           "cudaMemcpy");
-    return made;
-}
-template <class T>
-std::vector<T> download(un::DeviceSpan<T> values) {
-    std::vector<T> made(values.size());
-    un::detail::check_cuda(cudaMemcpy(made.data(), values.data(), values.size_bytes(), cudaMemcpyDeviceToHost),
-                           "cudaMemcpy");
-    return made;
 }
 
 std::vector<int> numbers(int rank, std::size_t count) {
