@@ -3,6 +3,7 @@
 /// \file
 /// Memory between the host and a device: pinned buffers, and buffers of the device, which are kept and used again.
 
+#include "unisono/core/lent_memory.hpp"
 #include "unisono/transport/cuda/api.hpp"
 
 #include <bit>
@@ -134,18 +135,11 @@ class KeptOnDevice {
 public:
     /// Memory for a rank's collectives. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(int device, std::size_t bytes) {
-        std::shared_ptr<std::byte> made = allocate_device(device, bytes);
-        std::erase_if(allocated_, [](const Allocated& one) { return one.memory.expired(); });
-        allocated_.push_back({made, made.get(), bytes});
-        return made;
+        return allocated_.add(allocate_device(device, bytes), bytes);
     }
     /// A share of it, if this is some of it.
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
-        for (const Allocated& one : allocated_) {
-            const std::size_t at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(one.begin);
-            if (at < one.bytes && bytes <= one.bytes - at && !one.memory.expired()) return one.memory.lock();
-        }
-        return nullptr;
+        return allocated_.share_of(data, bytes);
     }
     /// At least so many bytes that nobody else has; used again when nobody holds a share of them. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> room(int device, std::size_t bytes) {
@@ -157,16 +151,11 @@ public:
     }
 
 private:
-    struct Allocated {
-        std::weak_ptr<std::byte> memory;
-        const std::byte* begin = nullptr;
-        std::size_t bytes = 0;
-    };
     struct Room {
         std::shared_ptr<std::byte> memory;
         std::size_t bytes = 0;
     };
-    std::vector<Allocated> allocated_;
+    LentMemory allocated_;
     std::vector<Room> rooms_;
 };
 

@@ -3,6 +3,7 @@
 /// \file
 /// MPI's own collectives under way, and the memory that they may touch, which MPI cannot be made to let go of.
 
+#include "unisono/core/lent_memory.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/core/time.hpp"
@@ -62,18 +63,11 @@ public:
 
     /// Memory for a rank's collectives: MPI works in it, and holds on to it.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(int rank, std::size_t bytes) {
-        std::shared_ptr<std::byte> made = memory_for_rank(rank, bytes);
-        std::erase_if(allocated_, [](const Allocated& one) { return one.memory.expired(); });
-        allocated_.push_back({made, made.get(), bytes});
-        return made;
+        return allocated_.add(memory_for_rank(rank, bytes), bytes);
     }
     /// A share of it, if this is some of it.
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
-        for (const Allocated& one : allocated_) {
-            const std::size_t at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(one.begin);
-            if (at < one.bytes && bytes <= one.bytes - at) return one.memory.lock();
-        }
-        return nullptr;
+        return allocated_.share_of(data, bytes);
     }
     /// Memory that nobody else knows, for one call.
     [[nodiscard]] static std::shared_ptr<std::byte> room(std::size_t bytes) {
@@ -108,12 +102,6 @@ public:
     }
 
 private:
-    struct Allocated {
-        std::weak_ptr<std::byte> memory;
-        const std::byte* begin = nullptr;
-        std::size_t bytes = 0;
-    };
-
     static bool is_done(Call& call) {
         int done = 0;
         return MPI_Test(&call.request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0;
@@ -136,7 +124,7 @@ private:
     std::uint32_t begun_ = 0;
     std::vector<std::unique_ptr<Call>> calls_; ///< under way
     std::vector<std::unique_ptr<Call>> spare_;
-    std::vector<Allocated> allocated_;
+    LentMemory allocated_;
 };
 
 } // namespace detail
