@@ -68,14 +68,9 @@ public:
     void signal(int number) const { ::kill(pid(), number); }
 
     /// Waits until the output has this text.
-    bool says(const std::string& text, std::chrono::nanoseconds limit = 30s) {
-        const auto until = un::deadline_after(un::steady_now(), limit);
-        while (read(out_).find(text) == std::string::npos) {
-            if (un::steady_now() > until) return false;
-            std::this_thread::sleep_for(5ms);
-        }
-        return true;
-    }
+    bool says(const std::string& text, std::chrono::nanoseconds limit = 30s) { return await(out_, text, limit); }
+    /// The same of what it writes to standard error.
+    bool complains(const std::string& text, std::chrono::nanoseconds limit = 30s) { return await(err_, text, limit); }
 
     Result end(std::chrono::nanoseconds limit = 50s) {
         Result result;
@@ -111,6 +106,14 @@ public:
     }
 
 private:
+    static bool await(std::FILE* file, const std::string& text, std::chrono::nanoseconds limit) {
+        const auto until = un::deadline_after(un::steady_now(), limit);
+        while (read(file).find(text) == std::string::npos) {
+            if (un::steady_now() > until) return false;
+            std::this_thread::sleep_for(5ms);
+        }
+        return true;
+    }
     static std::string read(std::FILE* file) {
         std::string text;
         char buffer[4096];

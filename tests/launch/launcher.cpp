@@ -57,7 +57,30 @@ BOOST_AUTO_TEST_CASE(command_lines) {
     BOOST_CHECK((un::parse_launch({"--ranks=2", "--", "-n"}).options.command == std::vector<std::string>{"-n"}));
     BOOST_CHECK_GE(un::parse_launch({"prog"}).options.ranks, 1);
     BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--help"}).status, 0);
+    for (const std::vector<std::string>& each :
+         std::vector<std::vector<std::string>>{{"-np", "3", "p"}, {"-n3", "p"}, {"-np3", "p"}, {"-n", "3", "p"}})
+        BOOST_CHECK(un::parse_launch(each).options == un::parse_launch({"--ranks=3", "p"}).options);
+    BOOST_CHECK_EQUAL(un::parse_launch({"--version"}).status, 0);
+    BOOST_CHECK_EQUAL(un::parse_launch({"--version"}).text.find("unisono-run 0."), 0U);
+    const std::vector<std::pair<std::string, std::string>> meant{{"--rank", "--ranks"},
+                                                                 {"--rnaks=3", "--ranks"},
+                                                                 {"--nproc_per_node=2", "--ranks"},
+                                                                 {"--time-out", "--timeout"},
+                                                                 {"--logdir", "--log-dir"},
+                                                                 {"--no-labels", "--no-label"},
+                                                                 {"-c", "-n"},
+                                                                 {"--bind-core", "--bind-to"},
+                                                                 {"--ntasks", "--ranks"},
+                                                                 {"--Version", "--version"}};
+    for (const auto& [written, ours] : meant) {
+        const auto request = un::parse_launch({written, "3", "p"});
+        BOOST_CHECK_MESSAGE(request.status == 2 && request.text.find("did you mean " + ours) != std::string::npos,
+                            request.text);
+    }
+    BOOST_CHECK(un::parse_launch({"--frobnicate", "p"}).text.find("did you mean") == std::string::npos);
     const std::vector<std::vector<std::string>> wrong{{},
+                                                      {"-np", "p"},
+                                                      {"-n0", "p"},
                                                       {"-n", "2"},
                                                       {"-n"},
                                                       {"-n", "0", "p"},

@@ -5,36 +5,33 @@
 
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/hub_state.hpp"
+#include "unisono/launch/quiet_thread.hpp"
 #include "unisono/launch/socket.hpp"
+#include "unisono/launch/waiting_notice.hpp"
 
 #include <atomic>
-#include <csignal>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <pthread.h>
 #include <thread>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A thread that handles no signals: they belong to the program's own threads.
-template <class Body>
-std::thread quiet_thread(Body body) {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread thread(std::move(body));
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-}
+/// What a hub tells people while ranks are missing: "<waits> <ranks><where>"; after 0 nothing.
+struct HubNotice {
+    std::chrono::nanoseconds after{0};
+    bool names_those_here = false; ///< a launcher's: it is none of them
+    std::string waits = {};        ///< "rank 0 of 4 is waiting for"
+    std::string where = {};        ///< " at 10.0.0.1:29500", or empty
+};
 
 class Hub {
 public:
-    Hub(Listener listener, const HubOptions& options)
-        : listener_(std::move(listener)), state_(options), thread_(quiet_thread([this] { run(); })) {}
+    Hub(Listener listener, const HubOptions& options, HubNotice notice = {})
+        : listener_(std::move(listener)), state_(options), notice_(std::move(notice)),
+          thread_(quiet_thread([this] { run(); })) {}
     Hub(const Hub&) = delete;
     Hub& operator=(const Hub&) = delete;
     ~Hub() { stop(0); }
@@ -96,6 +93,7 @@ private:
                 sources.push_back({id, true});
             }
             nanoseconds next = std::min(until, state_.next_tick());
+            next = std::min(next, notice_times_.next());
             if (now < deaf_until) next = std::min(next, deaf_until);
             if (!state_.unanswered().empty()) next = std::min(next, now + 100'000'000); // look for stopped processes
             static_cast<void>(::poll(polled.data(), polled.size(), poll_timeout(next)));
@@ -119,8 +117,28 @@ private:
             }
             state_.tick(steady_now());
             act();
+            tell_who_is_missing();
         }
         say_closing();
+    }
+
+    /// From when the first rank has come until the last one has.
+    void tell_who_is_missing() {
+        if (notice_.after.count() <= 0) return;
+        if (state_.complete() || state_.first_fault()) {
+            notice_.after = {};
+            notice_times_ = {};
+            return;
+        }
+        const nanoseconds now = steady_now();
+        std::vector<int> here = state_.ranks_that_are(HubState::Presence::present);
+        if (notice_times_.next() == never && !here.empty()) notice_times_ = NoticeTimes(now, notice_.after);
+        if (!notice_times_.due(now)) return;
+        tell_people(concat({notice_.names_those_here ? concat({"unisono-run: ", list_of(here),
+                                                               here.size() == 1 ? " has" : " have", " come; "})
+                                                     : "unisono: ",
+                            notice_.waits, " ", list_of(state_.ranks_that_are(HubState::Presence::absent)),
+                            notice_.where, " (", notice_times_.so_far(now), ")"}));
     }
 
     /// False if the system has no descriptor left: then the listening socket rests for a while.
@@ -233,6 +251,8 @@ private:
 
     Listener listener_;
     HubState state_;
+    HubNotice notice_;
+    NoticeTimes notice_times_;
     Wakeup wakeup_;
     std::map<std::uint32_t, Peer> peers_;
     std::uint32_t next_id_ = 1;

@@ -126,6 +126,13 @@ public:
         const auto found = connections_.find(connection);
         return found == connections_.end() ? -1 : found->second.rank;
     }
+    /// Those present have come, those absent have not yet.
+    [[nodiscard]] std::vector<int> ranks_that_are(Presence presence) const {
+        std::vector<int> ranks;
+        for (int rank = 0; rank < options_.world; ++rank)
+            if (member(rank).presence == presence) ranks.push_back(rank);
+        return ranks;
+    }
     /// All ranks have come and gone.
     [[nodiscard]] bool finished() const {
         return std::all_of(members_.begin(), members_.end(), [](const Member& each) {
@@ -364,10 +371,7 @@ private:
     void conclude() { declare(inquiry_.conclude()); }
 
     Fault never_came(Fault fault) const {
-        std::vector<int> missing;
-        for (int rank = 0; rank < options_.world; ++rank) {
-            if (member(rank).presence == Presence::absent) missing.push_back(rank);
-        }
+        const std::vector<int> missing = ranks_that_are(Presence::absent);
         fault.peer = missing.empty() ? -1 : missing.front();
         fault.message +=
             concat({": of ", options_.world, " ranks ", missing.size(), " never came: ", list_of(missing)});

@@ -7,6 +7,7 @@
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/environment.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -37,20 +38,83 @@ Runs a program as several ranks on this machine: processes that find each other 
 WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT) and by Unisono's own. Each line that they print is
 labelled with its rank. When one fails, the others are stopped.
 
-  -n, --ranks N     Ranks (as many as there are cores)
+  -n, --ranks N     Ranks (as many as there are cores); also -np N, -nN
   --bind-to-cores   Each rank to a core of its own, modulo their number
   --timeout S       Stop the job after so many seconds
   --grace S         Seconds between SIGTERM and SIGKILL for ranks that are to stop (5)
   --log-dir DIR     Write each rank's output to DIR/rank_R.out and DIR/rank_R.err as well
   --no-label        Lines as they are
   -h, --help        This text
+  --version         The version
 
 Exit status: 0 if all ranks end well, else that of the first rank that failed (128 + signal if it was killed); 124 after
 --timeout, 126 or 127 if the program cannot be started, 2 for a wrong command line.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
 SIGUSR1, SIGUSR2 and SIGCONT are passed on. Standard input goes to rank 0 unless it is a terminal.
+
+Where some ranks have come and others have not, a line on standard error says which, first after 3 seconds;
+UNISONO_NOTICE_AFTER=S sets that time, and 0 silences it.
 )";
+
+/// What is written in so many ways: the least number of letters to add, leave out, replace or swap with the next.
+inline std::size_t edits_between(std::string_view a, std::string_view b) {
+    std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+    for (std::size_t i = 0; i <= a.size(); ++i) {
+        for (std::size_t j = 0; j <= b.size(); ++j) {
+            if (i == 0 || j == 0) {
+                least[i][j] = i + j;
+                continue;
+            }
+            const std::size_t replaced = least[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+            least[i][j] = std::min({replaced, least[i - 1][j] + 1, least[i][j - 1] + 1});
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                least[i][j] = std::min(least[i][j], least[i - 2][j - 2] + 1);
+        }
+    }
+    return least[a.size()][b.size()];
+}
+
+/// The option that somebody meant who wrote this one; empty if none is near. By the names that other launchers have, and by spelling.
+inline std::string_view option_meant(std::string_view written) {
+    struct Foreign {
+        std::string_view name, ours;
+    };
+    constexpr Foreign foreign[] = {{"-c", "-n"},
+                                   {"-N", "-n"},
+                                   {"-w", "-n"},
+                                   {"--np", "-n"},
+                                   {"--nproc", "--ranks"},
+                                   {"--nproc-per-node", "--ranks"},
+                                   {"--nproc_per_node", "--ranks"},
+                                   {"--num-proc", "--ranks"},
+                                   {"--ntasks", "--ranks"},
+                                   {"--processes", "--ranks"},
+                                   {"--world-size", "--ranks"},
+                                   {"--bind-to", "--bind-to-cores"},
+                                   {"--bind-to-core", "--bind-to-cores"},
+                                   {"--bind-core", "--bind-to-cores"},
+                                   {"--cpu-bind", "--bind-to-cores"},
+                                   {"--output-dir", "--log-dir"},
+                                   {"--time", "--timeout"},
+                                   {"-t", "--timeout"},
+                                   {"-V", "--version"},
+                                   {"-v", "--version"},
+                                   {"-?", "--help"}};
+    for (const Foreign& each : foreign)
+        if (each.name == written) return each.ours;
+    std::string_view nearest;
+    std::size_t least = 3; // a word with three changes is another word
+    for (const std::string_view ours :
+         {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--log-dir", "--no-label", "--help", "--version"}) {
+        if (written.size() < 4 || written.size() > 40) break;
+        if (const std::size_t edits = edits_between(written, ours); edits < least) {
+            least = edits;
+            nearest = ours;
+        }
+    }
+    return nearest;
+}
 
 /// "2", "0.5": seconds above `least`, at most a thousand years.
 inline bool parse_seconds(const std::string& text, double least, std::chrono::nanoseconds& value) {
@@ -88,7 +152,14 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             ++at;
             break;
         }
+        if (name.starts_with("-np")) name.erase(2, 1); // as mpirun has it
         std::string value;
+        bool attached = false; // "-n4"
+        if (name.starts_with("-n") && name.size() > 2 && name.find_first_not_of("0123456789", 2) == name.npos) {
+            value = name.substr(2);
+            name.resize(2);
+            attached = true;
+        }
         const std::size_t equals = name.find('=');
         const bool joined = name.starts_with("--") && equals != std::string::npos;
         if (joined) {
@@ -100,6 +171,12 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             request.text = detail::launcher_help;
             return request;
         }
+        if (name == "--version" && !joined) {
+            request.status = 0;
+            request.text = concat(
+                {"unisono-run ", UNISONO_VERSION_MAJOR, ".", UNISONO_VERSION_MINOR, ".", UNISONO_VERSION_PATCH, "\n"});
+            return request;
+        }
         bool* const flag = name == "--bind-to-cores" ? &options.bind_to_cores
                            : name == "--no-label"    ? &options.label
                                                      : nullptr;
@@ -109,9 +186,11 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             continue;
         }
         if (name != "-n" && name != "--ranks" && name != "--timeout" && name != "--grace" && name != "--log-dir") {
-            return wrong({"unknown option ", detail::quoted(name)});
+            const std::string_view meant = detail::option_meant(name);
+            if (meant.empty()) return wrong({"unknown option ", detail::quoted(name)});
+            return wrong({"unknown option ", detail::quoted(name), "; did you mean ", meant, "?"});
         }
-        if (!joined) {
+        if (!joined && !attached) {
             if (at + 1 == arguments.size()) return wrong({name, " needs a value"});
             value = arguments[++at];
         }

@@ -45,6 +45,8 @@ public:
         Listener listener = listen_at(true, 0);
         const JobToken token = JobToken::random();
         prepare_environment(listener.port, token);
+        HubNotice notice{
+            .after = notice_after(environment_, usual_notice_after), .names_those_here = true, .waits = "waiting for"};
         if (!options_.log_dir.empty()) make_folders(options_.log_dir);
         int starts[2];
         if (::pipe2(starts, O_CLOEXEC | O_NONBLOCK) != 0)
@@ -54,7 +56,8 @@ public:
             const FileDescriptor writing(starts[1]);
             for (int rank = 0; rank < options_.ranks; ++rank) start(rank, writing.get(), before);
         }
-        hub_ = std::make_unique<Hub>(std::move(listener), HubOptions{.world = options_.ranks, .token = token});
+        hub_ = std::make_unique<Hub>(std::move(listener), HubOptions{.world = options_.ranks, .token = token},
+                                     std::move(notice));
         const nanoseconds began = steady_now();
         timeout_at_ = deadline_after(began, options_.timeout);
         while (processes_.running() > 0) turn();

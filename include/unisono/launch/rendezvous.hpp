@@ -5,6 +5,7 @@
 
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/meeting_file.hpp"
+#include "unisono/launch/waiting_notice.hpp"
 
 #include <chrono>
 #include <memory>
@@ -20,6 +21,8 @@ UNISONO_NAMESPACE_BEGIN
 struct RendezvousOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< until all ranks have come
     std::chrono::nanoseconds linger = std::chrono::minutes(5);  ///< how long rank 0 waits in the end for the others
+    /// When a rank that waits first says so on standard error; 0: never. UNISONO_NOTICE_AFTER takes precedence (waiting_notice.hpp).
+    std::chrono::nanoseconds notice_after = detail::usual_notice_after;
 
     friend bool operator==(const RendezvousOptions&, const RendezvousOptions&) = default;
 };
@@ -86,6 +89,11 @@ inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& 
     return std::nullopt;
 }
 
+/// For people: the address, or the file that has it.
+inline std::string place_of(const MeetingPoint& point) {
+    return point.folder.empty() ? concat({point.host, ":", point.port}) : meeting_path(point);
+}
+
 /// Tries where the hub may be, again and again until the deadline.
 class Search {
 public:
@@ -97,10 +105,11 @@ public:
                                            .host = host_number(),
                                            .pid = static_cast<std::uint32_t>(::getpid())} {}
 
-    std::optional<Entrance> until(nanoseconds deadline) {
+    std::optional<Entrance> until(nanoseconds deadline, SearchNotice* notice = nullptr) {
         nanoseconds pause = 5'000'000;
         for (;;) {
             if (auto entrance = once(deadline)) return entrance;
+            if (notice != nullptr) notice->note(why_);
             const nanoseconds left = deadline - steady_now();
             if (left <= 0) return std::nullopt;
             std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause, left)));
@@ -131,9 +140,7 @@ public:
         return std::nullopt;
     }
 
-    [[nodiscard]] std::string where() const {
-        return point_.host.empty() ? meeting_path(point_) : concat({point_.host, ":", point_.port});
-    }
+    [[nodiscard]] std::string where() const { return place_of(point_); }
     [[nodiscard]] const std::string& why() const { return why_; }
 
 private:
@@ -168,7 +175,8 @@ struct Reception {
     refuse_input("two processes claim to be rank 0");
 }
 
-inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, std::uint64_t claimant) {
+inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, std::uint64_t claimant,
+                               std::chrono::nanoseconds notice) {
     Reception made{.hub = nullptr, .file = {}, .reached = point};
     MeetingPoint& reached = made.reached;
     Search others(me, point, claimant);
@@ -195,7 +203,12 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
         throw;
     }
     reached.port = listener.port;
-    made.hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = reached.token});
+    MeetingPoint said = point; // the port may be one of several
+    said.port = reached.port;
+    made.hub = std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = reached.token},
+                                     HubNotice{.after = notice,
+                                               .waits = concat({"rank 0 of ", me.world, " is waiting for"}),
+                                               .where = concat({" at ", place_of(said)})});
     if (!point.folder.empty()) {
         made.file = MeetingFile(reached);
         reached.folder.clear();
@@ -268,13 +281,15 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
     }
     if (options.timeout.count() <= 0) refuse_input("RendezvousOptions::timeout must be positive");
     if (options.linger.count() < 0) refuse_input("RendezvousOptions::linger must not be negative");
+    if (options.notice_after.count() < 0) refuse_input("RendezvousOptions::notice_after must not be negative");
     if (me.world == 1) return {};
 
     const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
     const std::uint64_t claimant = detail::draw_claimant();
     detail::Reception own{.hub = nullptr, .file = {}, .reached = point};
     const bool listens = me.rank == 0 && !point.launcher_listens;
-    if (listens) own = detail::receive_ranks(me, point, claimant);
+    const std::chrono::nanoseconds notice_after = detail::notice_after(Environment::of_process(), options.notice_after);
+    if (listens) own = detail::receive_ranks(me, point, claimant, notice_after);
     try {
         std::optional<detail::Entrance> entrance;
         detail::Search search(me, own.reached, claimant);
@@ -285,7 +300,11 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
             own.reached.host = "127.0.0.1";
             if (!entrance) entrance = detail::Search(me, own.reached, claimant).until(deadline);
         } else {
-            entrance = search.until(deadline);
+            detail::SearchNotice notice(
+                concat({"rank ", me.rank, " of ", me.world, " is waiting for ",
+                        point.launcher_listens ? "the launcher" : "rank 0", " at ", search.where()}),
+                notice_after);
+            entrance = search.until(deadline, &notice);
         }
         if (!entrance) {
             throw error(

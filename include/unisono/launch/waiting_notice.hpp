@@ -1,0 +1,125 @@
+#pragma once
+
+/// \file
+/// What a process tells people while it waits for the other ranks to come: a line on standard error, once after 3 seconds, and
+/// then at growing intervals (9 s later, 27 s later, ..., at most every 5 minutes).
+///
+///     unisono: rank 0 of 4 is waiting for ranks 1, 3 at 10.0.0.1:29500 (3 s so far)
+///     unisono: rank 2 of 4 is waiting for rank 0 at 10.0.0.1:29500 (3 s so far; Connection refused)
+///     unisono-run: ranks 0, 2 have come; waiting for ranks 1, 3 (3 s so far)
+///
+/// Only the process where the ranks meet (rank 0, or the launcher) knows who is missing, so only that process names them. A rank that
+/// has reached that process says nothing more. It is the same for every transport that finds its ranks by a rendezvous: sockets,
+/// shared memory, and a file in a common folder, whose path then stands instead of the address.
+///
+/// `RendezvousOptions::notice_after` sets the first interval, and 0 silences it; the environment's UNISONO_NOTICE_AFTER, in seconds,
+/// takes precedence: UNISONO_NOTICE_AFTER=0 keeps a job silent.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/time.hpp"
+#include "unisono/launch/environment.hpp"
+#include "unisono/launch/quiet_thread.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline constexpr std::chrono::nanoseconds usual_notice_after = std::chrono::seconds(3);
+
+/// What the environment says, or what the program says. \throws error bad_input that names the variable
+inline std::chrono::nanoseconds notice_after(const Environment& environment, std::chrono::nanoseconds said) {
+    const std::string* text = environment.find("UNISONO_NOTICE_AFTER");
+    if (text == nullptr) return said;
+    char* end = nullptr;
+    const double seconds = std::strtod(text->c_str(), &end);
+    if (text->empty() || text->find_first_not_of("0123456789.") != std::string::npos || *end != '\0' || seconds > 9e9)
+        refuse_input({"UNISONO_NOTICE_AFTER is ", detail::quoted(*text), ", expected seconds, or 0 for no notice"});
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+/// When it is time for a notice. Pure: the clock is the caller's.
+class NoticeTimes {
+public:
+    NoticeTimes() = default; ///< never
+    NoticeTimes(nanoseconds began, std::chrono::nanoseconds after) : began_(began), pause_(after.count()) {
+        if (pause_ > 0) next_ = deadline_after(began, after);
+    }
+    [[nodiscard]] nanoseconds next() const { return next_; }
+    /// True once for each notice.
+    bool due(nanoseconds now) {
+        if (now < next_) return false;
+        pause_ = std::min<nanoseconds>(3 * pause_, std::max<nanoseconds>(pause_, 300'000'000'000));
+        next_ = now + pause_;
+        return true;
+    }
+    [[nodiscard]] std::string so_far(nanoseconds now) const {
+        return concat({(now - began_) / 1'000'000'000, " s so far"});
+    }
+
+private:
+    nanoseconds began_ = 0;
+    nanoseconds pause_ = 0;
+    nanoseconds next_ = never;
+};
+
+/// One line, whole, on standard error.
+inline void tell_people(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
+
+/// Tells people that this rank still looks for the place where the ranks meet, from a thread of its own: connecting may block.
+class SearchNotice {
+public:
+    SearchNotice(std::string waits, std::chrono::nanoseconds after) : waits_(std::move(waits)) {
+        if (after.count() > 0) thread_ = quiet_thread([this, after] { run(after); });
+    }
+    SearchNotice(const SearchNotice&) = delete;
+    SearchNotice& operator=(const SearchNotice&) = delete;
+    ~SearchNotice() {
+        if (!thread_.joinable()) return;
+        {
+            const std::lock_guard lock(mutex_);
+            done_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+    /// Why the last attempt failed.
+    void note(const std::string& why) {
+        const std::lock_guard lock(mutex_);
+        why_ = why;
+    }
+
+private:
+    void run(std::chrono::nanoseconds after) {
+        std::unique_lock lock(mutex_);
+        NoticeTimes times(steady_now(), after);
+        while (!done_) {
+            const nanoseconds now = steady_now();
+            if (times.due(now))
+                tell_people(
+                    concat({"unisono: ", waits_, " (", times.so_far(now), why_.empty() ? "" : "; ", why_, ")"}));
+            // On the system's clock, in slices: ThreadSanitizer of these compilers does not know waits on the steady one.
+            const nanoseconds pause = std::min<nanoseconds>(times.next() - now, 500'000'000);
+            changed_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::microseconds(pause / 1000));
+        }
+    }
+
+    std::string waits_;
+    std::string why_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool done_ = false;
+    std::thread thread_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
