@@ -113,7 +113,6 @@ std::vector<Told> trained(int ranks, std::size_t gap, std::array<std::size_t, 2>
         } else {
             un::MasterWeights master(model);
             with(master);
-            master.refresh();
             for (const auto& one : model.values) widen(one, mine.image);
         }
     });
@@ -180,7 +179,6 @@ Told saved_or_resumed(const std::filesystem::path& folder, bool resumes) {
         } else {
             un::MasterWeights master(model);
             with(master);
-            master.refresh();
             if (world.rank() == 1)
                 for (const auto& one : model.values) widen(one, told.image);
         }

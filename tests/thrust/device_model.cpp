@@ -173,7 +173,6 @@ void same_as_on_the_host(int ranks, const Policies&... policies) {
         FencedNetwork fenced;
         un::DeviceModel model(fenced, FencedCopies{&fenced});
         device[rank] = trained(world, model, policies...);
-        model.refresh();
         fenced.open();
         for (const auto one : fenced.parameters())
             behind_the_fence[rank].insert(behind_the_fence[rank].end(), one.begin(), one.end());

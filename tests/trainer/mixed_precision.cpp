@@ -9,6 +9,7 @@
 #include "unisono/trainer/hashes.hpp"
 #include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
+#include "unisono/unisono.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -237,7 +238,6 @@ void check_master(double rate, double max_norm, const Policies&... policies) {
             }
             trainer.verify_replicas();
             expect(model.seen == 0, "gradients are zeroed");
-            master.refresh();
             std::size_t at = 0;
             for (std::size_t p = 0; p < sizes.size(); ++p)
                 for (std::size_t i = 0; i < sizes[p]; ++i, ++at) {
@@ -266,6 +266,122 @@ BOOST_AUTO_TEST_CASE(updates_that_16_bits_do_not_see_add_up_in_float) {
     check_master<un::bfloat16>(2e-4, none);
     check_master<un::float16>(2e-4, 5.0, un::LossScaling{.initial = 256, .growth_interval = 7}, un::ClipByNorm{5.0},
                               un::StateSharding{});
+}
+
+namespace {
+
+/// Its gradient is 1. Throws where it is told to.
+struct Slope {
+    std::vector<un::bfloat16> weights = {un::bfloat16(1.0f), un::bfloat16(2.0f)}, slopes = weights;
+    std::span<un::bfloat16> parameters() { return weights; }
+    std::span<un::bfloat16> gradients() { return slopes; }
+    int calls = 0, throws_at = -1, judged = 0;
+    double operator()(const un::RowBatch<float>&, un::Pass&) {
+        if (calls++ == throws_at) throw std::runtime_error("not now");
+        for (un::bfloat16& one : slopes) one = static_cast<un::bfloat16>(static_cast<float>(one) + 1);
+        return 0;
+    }
+    void evaluate(const un::RowBatch<float>&, un::MeanMetric&) { ++judged; }
+};
+
+} // namespace
+
+// Whoever trains and then uses or saves the model, without a word to the wrapper, has the weights of now.
+BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
+    const auto check = [](const auto&... policies) {
+        check_clean(outcomes(2, [&](auto& world) {
+            constexpr float rate = 0.125;
+            const std::vector<float> rows(2 * 4);
+            const un::RowData data(std::span<const float>(rows), 2);
+            const auto batch = data.batch(std::array<std::size_t, 1>{0});
+            Slope model;
+            if (world.rank() != 0) model.weights = {un::bfloat16(7.0f), un::bfloat16(8.0f)};
+            un::MasterWeights master(model);
+            const std::span<const float> trained = master.parameters()[0]; // held: asking again makes the image new
+            const auto current = [&](const char* after, float weight) {
+                expect(trained[0] == weight && trained[1] == weight + 1, after);
+                expect(static_cast<float>(model.weights[0]) == weight, after);
+                expect(static_cast<float>(model.weights[1]) == weight + 1, after);
+            };
+            {
+                un::Trainer trainer{world, master, un::Sgd{.learning_rate = rate}, policies...};
+                current("Trainer", 1);
+                trainer.step(batch);
+                current("step", 1 - rate);
+                trainer.step(batch, batch);
+                current("step with two micro-batches", 1 - 2 * rate);
+                const un::FitOptions options{.epochs = 1, .batch_size = 1, .progress = false}; // two updates
+                float weight = 1 - 2 * rate;
+                trainer.fit(data, options, [&](const un::UpdateReport&) { current("on_update", weight -= rate); });
+                current("fit", 1 - 4 * rate);
+                trainer.fit(data, options);
+                current("fit without on_update", 1 - 6 * rate);
+                trainer.fit(data, {.epochs = 1, .batch_size = 2, .progress = false});
+                current("fit of one update", 1 - 7 * rate);
+                trainer.synchronise();
+                current("synchronise", 1 - 7 * rate);
+                if (world.rank() == 0) trainer.step(batch);
+                static_cast<void>(trainer.join());
+                current("join", 1 - 8 * rate);
+                master.parameters()[0][0] = 0.5f; // by others
+                master.parameters()[0][1] = 1.5f;
+                static_cast<void>(trainer.evaluate(data, {.batch_size = 4}, un::MeanMetric{}));
+                current("evaluate", 0.5f);
+                trainer.restore(trainer.progress());
+                current("restore", 0.5f);
+            }
+            master.parameters()[0][0] = 3;
+            master.parameters()[0][1] = 4;
+            un::Pass pass(un::PassFacts{});
+            master(batch, pass);
+            current("a call without a trainer", 3);
+        }));
+    };
+    check();
+    check(un::StateSharding{});
+}
+
+BOOST_AUTO_TEST_CASE(the_image_is_current_after_an_exception) {
+    un::run<un::InProcess>(1, [&](auto& world) {
+        const std::vector<float> rows(2 * 4);
+        const un::RowData data(std::span<const float>(rows), 2);
+        Slope model;
+        un::MasterWeights master(model);
+        un::Trainer trainer{world, master, un::Sgd{.learning_rate = 0.125}};
+        const un::FitOptions options{.epochs = 1, .batch_size = 1, .progress = false};
+        model.throws_at = 2;
+        BOOST_CHECK_THROW(trainer.fit(data, options), std::runtime_error);
+        BOOST_TEST(static_cast<float>(model.weights[0]) == 0.75f);
+        int seen = 0;
+        BOOST_CHECK_THROW(trainer.fit(data, options,
+                                      [&](const un::UpdateReport&) {
+                                          if (++seen == 2) throw std::runtime_error("enough");
+                                      }),
+                          std::runtime_error);
+        BOOST_TEST(static_cast<float>(model.weights[0]) == 0.5f);
+    });
+}
+
+// Where ranks meet at times, or update one set of parameters.
+BOOST_AUTO_TEST_CASE(the_image_is_current_where_ranks_go_their_own_ways) {
+    const auto check = [](const auto& update) {
+        check_clean(outcomes(2, [&](auto& world) {
+            const std::vector<float> rows(2 * 4);
+            const un::RowData data(std::span<const float>(rows), 2);
+            Slope model;
+            un::MasterWeights master(model);
+            un::Trainer trainer{world, master, update, un::Sgd{.learning_rate = 0.125}};
+            trainer.fit(data, {.epochs = 1, .batch_size = 1, .progress = false});
+            trainer.step(data.batch(std::array<std::size_t, 1>{0}));
+            trainer.synchronise();
+            const float weight = static_cast<float>(model.weights[0]);
+            expect(weight < 1, "trained");
+            expect(weight == master.parameters()[0][0], "synchronise");
+        }));
+    };
+    check(un::LocalSteps{.steps = 3});
+    check(un::Hogwild{});
+    check(un::Asynchronous{.servers = 1});
 }
 
 BOOST_AUTO_TEST_CASE(a_loss_beside_the_model_is_scaled_for_it) {

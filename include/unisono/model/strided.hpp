@@ -98,7 +98,8 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// A model for the trainer of one whose `parameter_tensors()` and `gradient_tensors()` are ranges of StridedTensor, all of one
 /// element type, and whose call (batch, pass) adds to its gradients. Tensors that are contiguous, as their gradients are, are
 /// trained where they lie; the others have an image here, from which the model's are written by each call (training, `evaluate`,
-/// `predict`, `refresh`): what others write there is lost. The model must live longer, and its memory stay where it is.
+/// `predict`, `refresh`): what others write there is lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the
+/// model's are those of now. While a trainer lives, `parameters()` that others write are seen from the next call of it, or of `refresh()`, on. The model must live longer, and its memory stay where it is.
 ///
 /// Memory: two elements for each of a tensor that is not contiguous. Cost of a call: those are written once, and their gradients read
 /// once, added and zeroed. Checkpoints see the tensors' sizes, in row-major order. Names and buffers are the model's own.
@@ -127,7 +128,10 @@ public:
         this->expect(tensors_.size());
     }
 
-    [[nodiscard]] std::span<const std::span<Element>> parameters() { return parameter_spans_; }
+    [[nodiscard]] std::span<const std::span<Element>> parameters() {
+        this->age_image();
+        return parameter_spans_;
+    }
     [[nodiscard]] std::span<const std::span<Element>> gradients() { return gradient_spans_; }
     [[nodiscard]] std::vector<std::vector<std::size_t>> parameter_shapes() {
         std::vector<std::vector<std::size_t>> shapes;
@@ -135,7 +139,7 @@ public:
         return shapes;
     }
 
-    /// The model's tensors become those of now: after training, before the model is used by itself.
+    /// The model's tensors become those of now: where others than a trainer wrote `parameters()`, before the model is used by itself.
     void refresh() {
         for (const Tensor& one : tensors_) {
             const Element* from = one.own_parameter.data();

@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <utility>
 #include <vector>
@@ -54,6 +55,42 @@ private:
     M* model_;
 };
 
+// A model that computes with an image of its parameters, or wraps one that does. No other has anything to do.
+
+template <class M>
+void age_image(M& model) {
+    if constexpr (requires { model.age_image(); }) model.age_image();
+    else if constexpr (requires { model.wrapped(); }) age_image(model.wrapped());
+}
+template <class M>
+void show_image(M& model) {
+    if constexpr (requires { model.show_image(); }) model.show_image();
+    else if constexpr (requires { model.wrapped(); }) show_image(model.wrapped());
+}
+
+/// During a call of a trainer: at its end the model's image is that of the parameters, also where it ends by an exception.
+template <class M>
+class ShowsImage {
+public:
+    explicit ShowsImage(M& model) : model_(&model), thrown_(std::uncaught_exceptions()) {}
+    ShowsImage(const ShowsImage&) = delete;
+    ShowsImage& operator=(const ShowsImage&) = delete;
+    ~ShowsImage() noexcept(false) {
+        if (std::uncaught_exceptions() == thrown_) {
+            show_image(*model_);
+        } else {
+            try {
+                show_image(*model_);
+            } catch (...) { // the exception on its way says more
+            }
+        }
+    }
+
+private:
+    M* model_;
+    int thrown_;
+};
+
 /// The pass of a model whose gradients a wrapper moves to where the trainer sees them: take(p) is called once for each parameter, as
 /// soon as the model says that it is ready, or by `finish` once it has returned.
 template <class Take>
@@ -97,8 +134,10 @@ private:
     Take take_;
 };
 
-/// A wrapper whose parameters and gradients are others than the model's. The model's parameters are written before each call of
-/// the model, and its gradients are taken to where the trainer sees them, and zeroed, as soon as they are complete.
+/// A wrapper whose parameters and gradients are others than the model's, which are an image of them. The model's parameters are
+/// written before each call of the model, and its gradients are taken to where the trainer sees them, and zeroed, as soon as they are
+/// complete. A trainer writes the image before each of its own calls returns (`show_image`), and says when it is out of date
+/// (`age_image`); calls of the model write it again only where it is. `parameters()` of a wrapper lets others write, and so ages the image.
 ///
 /// `Wrapper` derives from it and has `refresh()`, which writes the model's parameters (and maybe `fresh()`: no need to now), and for its base alone `take(p)`: adds the
 /// model's p-th gradient to the trainer's and zeroes the model's, and `zero(p)`: the latter alone. Calls `expect(parameters)` once.
@@ -136,20 +175,35 @@ public:
         return this->wrapped().predict(batch);
     }
 
+    /// The parameters may have changed since the model's were written. For trainers.
+    void age_image() {
+        shown_ = false;
+        detail::age_image(this->wrapped());
+    }
+    /// The model's parameters are those of now, until `age_image`; those of a model that it wraps, too. For trainers.
+    void show_image() {
+        renew();
+        shown_ = true;
+        detail::show_image(this->wrapped());
+    }
+
 protected:
     void expect(std::size_t parameters) { taken_.resize(parameters); }
 
 private:
     void renew() {
+        if (shown_) return;
         if constexpr (requires { self().fresh(); }) {
             if (self().fresh()) return;
         }
         self().refresh();
+        detail::age_image(this->wrapped());
     }
     Wrapper& self() { return static_cast<Wrapper&>(*this); }
 
     std::vector<bool> taken_; ///< in this call
     bool clean_ = true;       ///< the model's gradients are zero
+    bool shown_ = false;      ///< a trainer lives, and nothing has changed since it wrote the model's parameters
 };
 
 } // namespace detail

@@ -169,6 +169,7 @@ private:
             }
             position_ = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
             observer.update(point_of(epoch.number(), micro.resume.samples, update.loss));
+            if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) show_image(session_.model());
             if (!goes_on(on_update_, update)) report_.stopped = true;
             begin_window();
             if (report_.stopped) break;

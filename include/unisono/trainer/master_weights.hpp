@@ -40,11 +40,12 @@ template <class M>
 MasterWeights(M&) -> MasterWeights<M>;
 
 /// A float model around one of bfloat16 or float16. Its first weights are the model's; after that the model's are written by
-/// each call (training, `evaluate`, `predict`, `refresh`), and what is written there by others is lost. The model must live
-/// longer, and its memory stay where it is.
+/// each call (training, `evaluate`, `predict`, `refresh`), and what is written there by others is lost. Whenever a call of a trainer
+/// returns or throws, or calls `on_update`, the model's weights are those of now. While a trainer lives, float weights that others
+/// write are seen from the next `parameters()` or `refresh()` on. The model must live longer, and its memory stay where it is.
 ///
-/// Memory: 8 bytes an element beside the model's 4. Cost of a call: each weight is rounded to the model's type (to nearest, ties to
-/// even), each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
+/// Memory: 8 bytes an element beside the model's 4. Cost of an update: each weight is rounded to the model's type (to nearest, ties to
+/// even) once; of a call: each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
     requires(!model_on_device<M>)
@@ -84,10 +85,13 @@ public:
         this->expect(low_.size());
     }
 
-    [[nodiscard]] std::span<const std::span<float>> parameters() { return weight_spans_; }
+    [[nodiscard]] std::span<const std::span<float>> parameters() {
+        this->age_image();
+        return weight_spans_;
+    }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }
 
-    /// The model's weights become those of now: after training, before the model is used by itself.
+    /// The model's weights become those of now: where others than a trainer wrote the float ones, before the model is used by itself.
     void refresh() {
         for (std::size_t p = 0; p < low_.size(); ++p)
             accumulate_first(low_[p], std::span<const float>(weight_spans_[p]));

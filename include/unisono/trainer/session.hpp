@@ -6,6 +6,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/model/wrapped_model.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/agreement.hpp"
@@ -103,6 +104,7 @@ public:
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
         telling_all(world, "Trainer", [&] {
+            const ShowsImage shows(model);
             if (world.size() < 1) refuse_input("Trainer: this rank is in no group");
             policies_.optimizer.check();
             tracer_.begin(policies_.trace);
@@ -127,8 +129,12 @@ public:
             else broadcast_parameters(world, exchange_->flat(), exchange_->place());
             broadcast_buffers(world, model);
             if constexpr (common) meeting_->open();
+            age_image(model);
         });
     }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+    ~Session() { age_image(*model_); }
 
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& model() const { return *model_; }
@@ -136,7 +142,10 @@ public:
     [[nodiscard]] Exchanges& exchange() { return *exchange_; }
     [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
 
-    void begin() { exchange_->begin(goes_alone()); }
+    void begin() {
+        exchange_->begin(goes_alone());
+        if constexpr (common || served || local) age_image(*model_); // others may have written
+    }
     /// Each rank hosts at most one micro-batch of the update that begins, as all know.
     void expect_one() { exchange_->expect_one(); }
     /// In a loop of the user's own: this rank hosts so many micro-batches. Collective.
@@ -161,6 +170,7 @@ public:
 
     /// Ranks that go their own ways come together. Collective.
     void meet() {
+        if constexpr (served || local) age_image(*model_);
         if constexpr (served) {
             service_->meet();
         } else if constexpr (local) {
@@ -189,7 +199,7 @@ public:
     }
     /// Before ranks do something together that are not in lockstep: servers serve until all workers have come.
     void assemble() {
-        if constexpr (served) service_->meet();
+        if constexpr (served) meet();
     }
     [[nodiscard]] const Served& service() const { return *service_; }
     /// Where ranks do not update together: who has the measured staleness of gradients.
@@ -208,6 +218,7 @@ public:
 
     /// Exchanges, and applies if all agree.
     UpdateReport update(std::int64_t epoch, RatePoint point) {
+        age_image(*model_);
         point.update = exchange_->applied();
         const double rate = policies_.learning_rate.rate(policies_.optimizer.learning_rate, point);
         if (!(rate >= 0) || !std::isfinite(rate))

@@ -27,6 +27,7 @@
 /// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp; with which models: trainer/model_rules.hpp;
 /// with models on a device: trainer/device/rules.hpp.
 
+#include "unisono/model/wrapped_model.hpp"
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/device/rules.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -37,6 +38,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -97,7 +99,7 @@ public:
                       "model(batch, pass) that adds the gradient of a `const Batch&` and returns its loss, pass being "
                       "an unisono::Pass&; a model with forward and backward gets one by unisono::WithLoss. Why: that "
                       "call is what training consists of.");
-        return detail::telling_all(world(), "fit", [&] {
+        return calling("fit", [&] {
             detail::begin_fit(progress_, options, static_cast<std::int64_t>(data.size()));
             return detail::Fit(session_, data, options, progress_.position, on_update).run();
         });
@@ -114,7 +116,7 @@ public:
             !Policies::Weighing::needs_samples || (counts_samples<Batches> && ... && true),
             "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
             "policy that declares `needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
-        return detail::telling_all(world(), "step", [&] {
+        return calling("step", [&] {
             if (session_.serves()) return UpdateReport{.alone = true, .number = updates()};
             for (;;) {
                 session_.begin();
@@ -145,7 +147,7 @@ public:
     /// so at its end, and `evaluate` and `predict` before they begin. Afterwards all hold the same parameters. Else nothing. Collective.
     /// A server (update/served.hpp) serves here, until all workers have come: its `step` does nothing.
     void synchronise() {
-        detail::telling_all(world(), "synchronise", [&] { session_.meet(); });
+        calling("synchronise", [&] { session_.meet(); });
     }
 
     /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them: the same metrics on
@@ -181,7 +183,7 @@ public:
     template <class Data, class Feed, mergeable_metric... Metrics>
         requires data_set<std::remove_reference_t<Data>> && (!mergeable_metric<Feed>)
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Feed feed, Metrics... metrics) {
-        return detail::telling_all(world(), "evaluate", [&] {
+        return calling("evaluate", [&] {
             const auto shape = evaluation_shape(data, options, "evaluate");
             detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
                 if constexpr (unit_model<Model>)
@@ -209,7 +211,7 @@ public:
         using Found =
             std::remove_cvref_t<decltype(detail::predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
         using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
-        return detail::telling_all(world(), "predict", [&] {
+        return calling("predict", [&] {
             const auto shape = evaluation_shape(data, options, "predict");
             detail::Outputs<E> outputs;
             detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
@@ -247,7 +249,7 @@ public:
 
     /// All ranks hold the same parameters, to the bit; true of ParameterSharding, where none are held twice. Collective. \throws error mismatch that names rank and parameter
     void verify_replicas() {
-        detail::telling_all(world(), "verify_replicas", [&] {
+        calling("verify_replicas", [&] {
             session_.assemble();
             if constexpr (!shards_parameters)
                 detail::verify_replicas(world(), session_.model(), session_.exchange().flat(),
@@ -261,7 +263,11 @@ public:
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
     /// All of that, for checkpoints (checkpoint/checkpoint.hpp); and back, the same on all ranks.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
-    void restore(const TrainingProgress& saved) { session_.exchange().restore_applied((progress_ = saved).updates); }
+    void restore(const TrainingProgress& saved) {
+        session_.exchange().restore_applied((progress_ = saved).updates);
+        detail::age_image(session_.model()); // parameters were written before
+        detail::show_image(session_.model());
+    }
     [[nodiscard]] const Policies& policies() const { return session_.policies(); }
     [[nodiscard]] World& world() const { return session_.world(); }
     [[nodiscard]] Model& trained() const { return session_.model(); }
@@ -330,6 +336,15 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
+    /// A call by the user: what it throws is told to all, and whatever comes of it, a model that computes with an image has that of now.
+    template <class Body>
+    auto calling(std::string_view name, Body&& body) -> decltype(body()) {
+        return detail::telling_all(world(), name, [&] {
+            const detail::ShowsImage shows(session_.model());
+            return body();
+        });
+    }
+
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
         session_.meet();

@@ -35,11 +35,13 @@ concept device_copies = requires(const C& copies, std::span<T> to, std::span<con
 
 /// A model of the same type of elements around one in other memory. Its parameters and gradients are the host's, and so the
 /// trainer's; the device's parameters are written by each call (training, `evaluate`, `predict`, `refresh`) before the
-/// model runs, and what others write there is lost. The model must live longer, and its memory stay where it is.
+/// model runs, and what others write there is lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the device's
+/// parameters are those of now. While a trainer lives, parameters that others write are seen from the next `parameters()` or `refresh()`
+/// on. The model must live longer, and its memory stay where it is.
 ///
 /// The same bits as the model's with its memory on the host, as far as the model's own are. Memory: of the host, parameters,
-/// gradients and the largest parameter once more. Cost of a call: parameters go to the device once, gradients come back once and
-/// are zeroed there, each as soon as the model says that it is ready. \throws error bad_input: spans that do not match
+/// gradients and the largest parameter once more. Cost of an update: parameters go to the device once; of a call: gradients come back
+/// once and are zeroed there, each as soon as the model says that it is ready. \throws error bad_input: spans that do not match
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
 class DeviceModel : public detail::ImageOfModel<DeviceModel<M, Copies>, M> {
@@ -85,10 +87,13 @@ public:
         this->expect(device_.size());
     }
 
-    [[nodiscard]] std::span<const std::span<T>> parameters() { return weight_spans_; }
+    [[nodiscard]] std::span<const std::span<T>> parameters() {
+        this->age_image();
+        return weight_spans_;
+    }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return gradient_spans_; }
 
-    /// The device's parameters become those of now: after training, before the model is used by itself.
+    /// The device's parameters become those of now: where others than a trainer wrote the host's, before the model is used by itself.
     void refresh() {
         for (std::size_t p = 0; p < device_.size(); ++p)
             if (!device_[p].empty()) copies_.to_device(device_[p], std::span<const T>(weight_spans_[p]));
