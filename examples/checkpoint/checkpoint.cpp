@@ -7,6 +7,7 @@
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
 #include "../launched.hpp"
+#include "../numbers.hpp"
 
 #include <unisono/checkpoint/checkpoints.hpp>
 #include <unisono/trainer/hashes.hpp>
@@ -71,10 +72,11 @@ int main(int argc, char** argv) {
         place.emplace();
         Options options;
         CLI::App app{"Trains on handwritten digits, is killed, and goes on.", "checkpoint"};
-        const auto* ranks =
-            app.add_option("--ranks", options.ranks, "Ranks (2); a launcher decides itself")->check(CLI::Range(1, 6));
+        const auto* ranks = app.add_option("--ranks", options.ranks, "Ranks (2); a launcher decides itself")
+                                ->check(numbers::from(1, 6));
         app.add_option("--folder", options.folder, "Where checkpoints are; by default there are none");
-        app.add_option("--die", options.die, "The last rank kills its process after this update");
+        app.add_option("--die", options.die, "The last rank kills its process after this update")
+            ->check(numbers::at_least(std::uint64_t{0}));
         app.add_flag("--background", options.background, "Write checkpoints while training goes on");
         try {
             app.parse(argc, argv);

@@ -97,7 +97,7 @@ def bad_input():
                       ["--acc-steps", 0], ["--acc-steps", huge], ["--epochs", 0], ["--epochs", -3], ["--epochs", huge],
                       ["--epochs", "1e18"], ["--batch-size", 0], ["--batch-size", "nan"], ["--batch-size", huge],
                       ["--data-size", 0], ["--data-size", -8], ["--data-size", huge], ["--data-size", 10**30],
-                      ["--seed", -1], ["--seed", "nan"], ["--batch-size", 9], ["--sampler", "nobody"],
+                      ["--seed", -1], ["--seed", "nan"], ["--seed", 2**64], ["--seed", "1e3"], ["--seed", "0x10"], ["--epochs", 2**64 + 1], ["--batch-size", 9], ["--sampler", "nobody"],
                       ["--reducer", "nobody"], ["--distributed", "--sampler", "interleaved"], ["--nonsense"], ["stray"]):
         for more in ([], ["--json"]):
             done = run(*arguments, *more, status=2)

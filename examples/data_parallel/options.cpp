@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include "../numbers.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -16,7 +18,7 @@ std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     bool distributed = false;
     const auto number = [&](const char* names, auto& value, long long most, const char* text) {
         return app.add_option(names, value, std::string(text) + ", 1 to " + std::to_string(most))
-            ->check(CLI::Range(1LL, most))
+            ->check(numbers::from(1LL, most))
             ->option_text("N");
     };
     const auto* ranks =
@@ -26,10 +28,9 @@ std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     number("--epochs", run.epochs, 1'000'000, "Passes over the data (2)");
     number("--batch-size,--batch_size", run.batch_size, 16384, "Samples of a micro-batch (4)");
     number("--data-size,--data_size", run.data_size, 16384, "Samples, and numbers in each sample (8)");
-    const auto not_negative = [](const std::string& text) { // CLI11 would wrap -1 around
-        return text.starts_with('-') ? "found " + text + "; expected a number of at least 0" : std::string();
-    };
-    app.add_option("--seed", run.seed, "Of the data, and of --shuffle (0)")->check(not_negative)->option_text("N");
+    app.add_option("--seed", run.seed, "Of the data, and of --shuffle (0)")
+        ->check(numbers::at_least(std::uint64_t{0}))
+        ->option_text("N");
     auto* sampler =
         app.add_option("--sampler", run.sampler,
                        "Who gets which samples: distributed, or interleaved (a rank stands for as many as it "

@@ -3,6 +3,7 @@
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
+#include "../numbers.hpp"
 
 #include <unisono/trainer/data_parallel.hpp>
 
@@ -51,9 +52,9 @@ int main(int argc, char** argv) {
     int ranks = 4;
     std::int64_t epochs = 5;
     app.add_option("--ranks", ranks, "Ranks, each a thread of this process (4)")
-        ->check(CLI::Range(1, 256))
+        ->check(numbers::from(1, 256))
         ->option_text("N");
-    app.add_option("--epochs", epochs, "Passes over the data (5)")->check(CLI::Range(1, 10'000))->option_text("N");
+    app.add_option("--epochs", epochs, "Passes over the data (5)")->check(numbers::from(1, 10'000))->option_text("N");
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help) {

@@ -1,13 +1,16 @@
 // The handwritten digits of data/README.md.
 #pragma once
 
+#include "unisono/core/number.hpp"
 #include "unisono/unisono.hpp"
 
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace un = unisono;
@@ -38,18 +41,21 @@ inline Images read(const std::string& path) {
         const auto refuse = [&](const std::string& what) {
             un::refuse_input(path + ":" + std::to_string(number) + ": " + what);
         };
-        const char* at = line.c_str();
+        std::string_view rest = line;
+        if (rest.ends_with('\r')) rest.remove_suffix(1);
         for (std::size_t i = 0; i <= pixels; ++i) {
-            char* end = nullptr;
-            const long value = std::strtol(at, &end, 10);
-            if (end == at || (i < pixels ? *end != ',' : *end != '\0' && *end != '\r'))
+            const std::size_t comma = rest.find(',');
+            const std::string_view field = rest.substr(0, comma);
+            int value = 0;
+            if ((comma == std::string_view::npos) != (i == pixels) ||
+                !un::parse_number(field, std::numeric_limits<int>::min(), std::numeric_limits<int>::max(), value))
                 refuse("expected 64 pixels and a digit, as whole numbers with commas between them");
             if (value < 0 || value > (i < pixels ? 16 : 9))
                 refuse("found " + std::to_string(value) + "; expected " +
                        (i < pixels ? "a pixel of 0 to 16" : "a digit"));
             if (i < pixels) images.values.push_back(static_cast<float>(value) / 16);
-            else images.labels.push_back(static_cast<std::int32_t>(value));
-            at = end + 1;
+            else images.labels.push_back(value);
+            rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
         }
     }
     return images;

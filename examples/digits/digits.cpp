@@ -5,6 +5,7 @@
 //     unisono-run -n 2 digits                       processes of a launcher
 
 #include "../launched.hpp"
+#include "../numbers.hpp"
 #include "data.hpp"
 #include "network.hpp"
 
@@ -50,7 +51,7 @@ std::variant<Options, int> parse(int argc, char** argv, const Place& place) {
     CLI::App app{"Trains a small network on handwritten digits, on one rank or several.", "digits"};
     Options options;
     const auto number = [&](const char* name, auto& value, long long least, long long most, const char* text) {
-        return app.add_option(name, value, text)->check(CLI::Range(least, most))->option_text("N");
+        return app.add_option(name, value, text)->check(numbers::from(least, most))->option_text("N");
     };
     const auto* ranks = number("--ranks", options.ranks, 1, 256, "Ranks (1); a launcher decides itself");
     app.add_option("--transport", options.transport,

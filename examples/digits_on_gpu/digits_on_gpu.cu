@@ -49,14 +49,7 @@ void train(un::Group<un::Nccl>& world, const digits::Split& images, std::int64_t
 }
 
 /// \throws un::error bad_input: no number of at least `least`
-int number(const char* text, const char* what, int least) {
-    char* end = nullptr;
-    const long found = std::strtol(text, &end, 10);
-    if (end == text || *end != '\0' || found < least || found > 1'000'000)
-        un::refuse_input(std::string(what) + ": found '" + text + "'; expected a number of at least " +
-                         std::to_string(least));
-    return static_cast<int>(found);
-}
+int number(const char* text, const char* what, int least) { return un::read_number<int>(text, what, least, 1'000'000); }
 
 } // namespace
 

@@ -1,6 +1,7 @@
 // Draws a collective schedule as SVG, after proving it.
 //
 //     draw_schedule --family halving_doubling --collective all_reduce --ranks 6 --output picture.svg
+#include "../numbers.hpp"
 #include "unisono/schedule/draw.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/hierarchical.hpp"
@@ -73,8 +74,8 @@ int main(int argc, char** argv) {
                    "ring, tree, halving_doubling, direct, mapped, staged or hierarchical (two ranks a host)")
         ->capture_default_str();
     app.add_option("-c,--collective", collective, "all_reduce, broadcast, ...")->capture_default_str();
-    app.add_option("-n,--ranks", ranks, "number of ranks")->capture_default_str();
-    app.add_option("-r,--root", root, "root, where there is one")->capture_default_str();
+    app.add_option("-n,--ranks", ranks, "number of ranks")->check(numbers::from(1, 4096))->capture_default_str();
+    app.add_option("-r,--root", root, "root, where there is one")->check(numbers::from(0, 4095))->capture_default_str();
     app.add_option("-o,--output", output, "file to write; - for standard output")->capture_default_str();
     app.add_flag("-l,--list", list, "list what can be drawn");
     CLI11_PARSE(app, argc, argv);

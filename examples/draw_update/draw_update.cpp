@@ -4,6 +4,8 @@
 //
 //     draw_update --ranks 2 --output update.svg
 
+#include "../numbers.hpp"
+
 #include <unisono/simulate.hpp>
 #include <unisono/unisono.hpp>
 
@@ -159,9 +161,9 @@ int main(int argc, char** argv) {
     double bandwidth = 2.5e9;
     std::string output = "-";
     CLI::App app{"Draws one update as SVG, from a run in virtual time"};
-    app.add_option("-n,--ranks", ranks, "number of ranks")->check(CLI::Range(2, 16))->capture_default_str();
+    app.add_option("-n,--ranks", ranks, "number of ranks")->check(numbers::from(2, 16))->capture_default_str();
     app.add_option("-b,--bandwidth", bandwidth, "of each link, bytes a second")
-        ->check(CLI::PositiveNumber)
+        ->check(numbers::at_least(1.0))
         ->capture_default_str();
     app.add_flag("-s,--silent", silent, "the model does not say what is ready");
     app.add_option("-o,--output", output, "file to write; - for standard output")->capture_default_str();

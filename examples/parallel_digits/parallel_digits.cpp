@@ -5,6 +5,7 @@
 #include "layers.hpp"
 
 #include "../launched.hpp"
+#include "../numbers.hpp"
 
 #include <unisono/tcp.hpp>
 
@@ -67,13 +68,13 @@ void train(World& world, const Options& options, const digits::Split& images) {
 int main(int argc, char** argv) {
     CLI::App app{"Trains a network whose layers are on several ranks.", "parallel_digits"};
     Options options;
-    app.add_option("--data", options.data, "Replicas (1)")->check(CLI::Range(1, 64));
+    app.add_option("--data", options.data, "Replicas (1)")->check(numbers::from(1, 64));
     app.add_option("--pipeline", options.pipeline, "Ranks over which the layers of a replica are spread (2)")
-        ->check(CLI::Range(1, 8));
+        ->check(numbers::from(1, 8));
     app.add_option("--micro-batches", options.micro_batches, "Into which a replica's batch is cut (4)")
-        ->check(CLI::Range(1, 32));
+        ->check(numbers::from(1, 32));
     app.add_flag("--recompute", options.recompute, "Keep no activations but a stage's inputs");
-    app.add_option("--epochs", options.epochs, "Passes over the data (6)")->check(CLI::Range(1, 1000));
+    app.add_option("--epochs", options.epochs, "Passes over the data (6)")->check(numbers::from(1, 1000));
     app.add_option("--transport", options.transport, "memory (threads; processes under a launcher), or tcp (memory)")
         ->check(CLI::IsMember({"memory", "tcp"}));
     CLI11_PARSE(app, argc, argv);

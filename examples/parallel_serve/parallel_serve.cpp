@@ -3,6 +3,7 @@
 //     parallel_serve --socket /tmp/digits --ranks 2 --seconds 60
 //
 // Ranks are processes; the first one holds the socket. One thread, poll(), no client is waited for.
+#include "../numbers.hpp"
 #include "../parallel_digits/layers.hpp"
 
 #include <CLI/CLI.hpp>
@@ -139,9 +140,9 @@ int main(int argc, char** argv) {
     double seconds = 60;
     std::size_t requests = 0;
     app.add_option("--socket", socket, "Path of the Unix socket")->required();
-    app.add_option("--ranks", ranks, "Processes over which the layers are spread (2)")->check(CLI::Range(1, 5));
-    app.add_option("--seconds", seconds, "Until it ends (60)")->check(CLI::PositiveNumber);
-    app.add_option("--requests", requests, "After which it ends (0: never)");
+    app.add_option("--ranks", ranks, "Processes over which the layers are spread (2)")->check(numbers::from(1, 5));
+    app.add_option("--seconds", seconds, "Until it ends (60)")->check(numbers::from(1e-3, 1e9));
+    app.add_option("--requests", requests, "After which it ends (0: never)")->check(numbers::at_least(std::size_t{0}));
     CLI11_PARSE(app, argc, argv);
     try {
         un::run<un::SharedMemory>(ranks, [&](auto& world) {

@@ -3,11 +3,11 @@
 //     unisono-run -n 3 roll_call --die 1
 // Without a launcher it is alone.
 
+#include <unisono/core/number.hpp>
 #include <unisono/launch/rendezvous.hpp>
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -15,8 +15,10 @@ namespace un = unisono;
 using namespace std::chrono_literals;
 
 int main(int argc, char** argv) {
-    const int victim = argc == 3 && std::strcmp(argv[1], "--die") == 0 ? std::atoi(argv[2]) : -1;
     try {
+        const bool dies = argc == 3 && std::strcmp(argv[1], "--die") == 0;
+        if (argc != 1 && !dies) un::refuse_input("roll_call: expected no argument, or --die RANK");
+        const int victim = dies ? un::read_number<int>(argv[2], "--die", 0) : -1;
         const un::Identity me = un::identify();
         un::ControlPlane plane = un::rendezvous({.timeout = 30s});
         const un::Placement place = plane.placement();

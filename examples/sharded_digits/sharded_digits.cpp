@@ -3,6 +3,7 @@
 //     sharded_digits --ranks 4 --hidden 512
 
 #include "../digits/data.hpp"
+#include "../numbers.hpp"
 #include "unit_network.hpp"
 
 #include <CLI/CLI.hpp>
@@ -101,9 +102,9 @@ int main(int argc, char** argv) {
     CLI::App app{"One training on one rank, on several, and on as many that hold slices.", "sharded_digits"};
     Options options;
     app.add_option("--ranks", options.ranks, "Ranks that share the work, threads of this process (4)")
-        ->check(CLI::Range(1, replicas));
-    app.add_option("--epochs", options.epochs, "Passes over the data (10)")->check(CLI::Range(1, 1000));
-    app.add_option("--hidden", options.hidden, "Width of both hidden layers (256)")->check(CLI::Range(1, 4096));
+        ->check(numbers::from(1, replicas));
+    app.add_option("--epochs", options.epochs, "Passes over the data (10)")->check(numbers::from(1, 1000));
+    app.add_option("--hidden", options.hidden, "Width of both hidden layers (256)")->check(numbers::from(1, 4096));
     CLI11_PARSE(app, argc, argv);
     try {
         const auto images = digits::split(digits::read(DIGITS_DATA), 357);

@@ -1,6 +1,8 @@
 // How long would this collective take on that cluster? Runs it in virtual time, one line for each family of schedules.
 //
 //     simulate --ranks 1024 --bytes 100000000 --latency 2e-6 --bandwidth 12.5e9
+#include "../numbers.hpp"
+
 #include <unisono/collective/all_reduce.hpp>
 #include <unisono/collective/exchange.hpp>
 #include <unisono/collective/rooted.hpp>
@@ -85,19 +87,25 @@ int main(int argc, char** argv) {
     app.add_option("-f,--family", question.family)
         ->check(CLI::IsMember({"all", "ring", "tree", "halving_doubling", "direct"}))
         ->capture_default_str();
-    app.add_option("-n,--ranks", question.ranks, "number of ranks")->capture_default_str();
-    app.add_option("-b,--bytes", question.bytes, "bytes on each rank")->capture_default_str();
+    app.add_option("-n,--ranks", question.ranks, "number of ranks")->check(numbers::at_least(1))->capture_default_str();
+    app.add_option("-b,--bytes", question.bytes, "bytes on each rank")
+        ->check(numbers::at_least(std::size_t{0}))
+        ->capture_default_str();
     app.add_option("--chunk-bytes", question.chunk_bytes, "cut the data into chunks of about this size; 0: do not")
+        ->check(numbers::at_least(std::size_t{0}))
         ->capture_default_str();
     app.add_option("-l,--latency", latency, "of each link, in seconds")
-        ->check(CLI::Range(0.0, 1e5))
+        ->check(numbers::from(0.0, 1e5))
         ->capture_default_str();
     app.add_option("-w,--bandwidth", question.options.link.bytes_per_second, "of each rank's network, in bytes/s")
+        ->check(numbers::at_least(1.0))
         ->capture_default_str();
     app.add_option("-j,--jitter", jitter, "each message is late by up to so many seconds")
-        ->check(CLI::Range(0.0, 1e5))
+        ->check(numbers::from(0.0, 1e5))
         ->capture_default_str();
-    app.add_option("-s,--seed", question.options.seed, "decides the jitter")->capture_default_str();
+    app.add_option("-s,--seed", question.options.seed, "decides the jitter")
+        ->check(numbers::at_least(std::uint64_t{0}))
+        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
 
     question.options.link.latency_ns = static_cast<un::nanoseconds>(latency * 1e9 + 0.5);

@@ -240,6 +240,7 @@ BOOST_AUTO_TEST_CASE(kubeflow_pods) {
     refused(pod(1, 3, "4"), {"RANK=1", "PET_NPROC_PER_NODE=4", "torchrun"});
     refused(with(pod(1, 3, "1"), "PET_NODE_RANK", "2"), {"RANK=1", "PET_NODE_RANK=2"});
     refused(with(pod(1, 3, "1"), "WORLD_SIZE", "6"), {"WORLD_SIZE=6", "PET_NNODES=3"});
+    refused(with(pod(1, 3, "1"), "PET_NNODES", "99999999999999999999"), {"PET_NNODES", "expected a number"});
     // torchrun inside the pods
     const Environment inside = both(pod(1, 2, "4"), torchrun({5, 8, 4}));
     BOOST_CHECK((un::identify(inside) == Identity{5, 8, 1, 4, 2, Launcher::torchrun}));
@@ -305,6 +306,14 @@ BOOST_AUTO_TEST_CASE(an_address_that_all_know) {
     }
     no_meeting(with(torchrun({1, 4, 2}), "MASTER_PORT", "no"), {"MASTER_PORT='no'"});
     no_meeting(without(torchrun({1, 4, 2}), "MASTER_PORT"), {"MASTER_PORT is not"});
+}
+
+BOOST_AUTO_TEST_CASE(the_port_of_a_slurm_job_is_drawn_from_all_of_its_number) {
+    const Environment job = srun({1, 4, 2}); // on two hosts
+    BOOST_CHECK_EQUAL(meeting(job).port, 20'000 + 4711);
+    BOOST_CHECK_EQUAL(meeting(with(job, "SLURM_JOB_ID", "18446744073709551615")).port, 20'000 + 1615);
+    for (const char* bad : {"", "x", "-1", "47 11", "18446744073709551616"})
+        no_meeting(with(job, "SLURM_JOB_ID", bad), {"SLURM_JOB_ID", "'" + std::string(bad) + "'", "a whole number"});
 }
 
 BOOST_AUTO_TEST_CASE(ranks_of_one_job_agree_and_other_jobs_differ) {

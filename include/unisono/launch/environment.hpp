@@ -3,11 +3,13 @@
 /// \file
 /// A process's environment as a plain value, so that what is read from it is a pure function and tests can feed any.
 
-#include "unisono/core/error.hpp"
+#include "unisono/core/number.hpp"
 
 #include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <initializer_list>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -61,10 +63,16 @@ private:
 namespace detail {
 
 /// Digits alone, at most `most`.
-inline bool parse_count(std::string_view text, int most, int& value) {
-    if (text.empty() || text.front() < '0' || text.front() > '9') return false;
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return failed == std::errc{} && end == text.data() + text.size() && value <= most;
+[[nodiscard]] inline bool parse_count(std::string_view text, int most, int& value) {
+    return parse_number(text, 0, most, value);
+}
+
+/// "2", "0.5": seconds from `least` to 9e9.
+[[nodiscard]] inline bool parse_seconds(std::string_view text, double least, std::chrono::nanoseconds& value) {
+    double seconds = 0;
+    if (!parse_number(text, least, 9e9, seconds, std::chars_format::fixed)) return false;
+    value = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+    return true;
 }
 
 } // namespace detail

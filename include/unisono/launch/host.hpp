@@ -4,11 +4,12 @@
 /// What the system tells about this host and its processes.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/number.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -81,7 +82,9 @@ inline bool is_stopped(int pid) {
 /// Threads of this process; 1 where the system does not say.
 inline int count_threads() {
     const std::string field = process_field(::getpid(), 20);
-    return field.empty() ? 1 : std::atoi(field.c_str());
+    int threads = 1;
+    static_cast<void>(parse_number(field, 1, std::numeric_limits<int>::max(), threads));
+    return threads;
 }
 
 } // namespace detail

@@ -73,9 +73,9 @@ inline Number read(const Environment& environment, std::string_view name, std::s
 
 /// As `read`, where the launcher may also say "auto", "gpu" or "1:4": then it is unknown.
 inline Number read_if_number(const Environment& environment, std::string_view name) {
-    int ignored = 0;
     const std::string* text = environment.find(name);
-    if (text == nullptr || !parse_count(*text, most_ranks, ignored)) return {.value = -1, .name = name};
+    if (text == nullptr || text->empty() || text->find_first_not_of("0123456789") != std::string::npos)
+        return {.value = -1, .name = name};
     return read(environment, name);
 }
 

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -114,16 +114,6 @@ inline std::string_view option_meant(std::string_view written) {
         }
     }
     return nearest;
-}
-
-/// "2", "0.5": seconds above `least`, at most a thousand years.
-inline bool parse_seconds(const std::string& text, double least, std::chrono::nanoseconds& value) {
-    if (text.empty() || text.find_first_not_of("0123456789.") != std::string::npos) return false;
-    char* end = nullptr;
-    const double seconds = std::strtod(text.c_str(), &end);
-    if (*end != '\0' || !(seconds >= least) || seconds > 9e9) return false;
-    value = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-    return true;
 }
 
 } // namespace detail

@@ -3,6 +3,7 @@
 /// \file
 /// Where the processes of a job meet: at an address that all know, or by a file in a folder that all see.
 
+#include "unisono/core/number.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/identity.hpp"
 #include "unisono/launch/token.hpp"
@@ -167,10 +168,9 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
         const std::string* hosts = environment.find("SM_HOSTS");
         const std::string* job = environment.find("SLURM_JOB_ID");
         std::vector<std::string> names;
-        int number = 0;
         if (me.launcher == Launcher::srun && nodes != nullptr) point.host = detail::first_host(*nodes);
         if (hosts != nullptr && detail::parse_hosts(*hosts, names)) point.host = names.front();
-        if (job != nullptr) static_cast<void>(detail::parse_count(*job, 2'000'000'000, number));
+        const std::uint64_t number = job == nullptr ? 0 : read_number<std::uint64_t>(*job, "SLURM_JOB_ID");
         point.port = static_cast<std::uint16_t>(20'000 + number % 10'000); // below the ports that systems give away
         point.further_ports = 7;
         if (point.host.empty()) {

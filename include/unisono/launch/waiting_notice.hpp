@@ -25,7 +25,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -40,11 +39,10 @@ inline constexpr std::chrono::nanoseconds usual_notice_after = std::chrono::seco
 inline std::chrono::nanoseconds notice_after(const Environment& environment, std::chrono::nanoseconds said) {
     const std::string* text = environment.find("UNISONO_NOTICE_AFTER");
     if (text == nullptr) return said;
-    char* end = nullptr;
-    const double seconds = std::strtod(text->c_str(), &end);
-    if (text->empty() || text->find_first_not_of("0123456789.") != std::string::npos || *end != '\0' || seconds > 9e9)
+    std::chrono::nanoseconds after{};
+    if (!parse_seconds(*text, 0, after))
         refuse_input({"UNISONO_NOTICE_AFTER is ", detail::quoted(*text), ", expected seconds, or 0 for no notice"});
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+    return after;
 }
 
 /// When it is time for a notice. Pure: the clock is the caller's.

@@ -1,0 +1,84 @@
+#pragma once
+
+/// \file
+/// Numbers that people and launchers write: command lines, environment variables, files. All of the library's programs read them here, so that
+/// none clamps, cuts or wraps around.
+///
+///     const auto seed = un::read_number<std::uint64_t>(text, "--seed");     // throws for "18446744073709551616", "-1", "1e3", "7 "
+///     int ranks = 0;
+///     if (!un::parse_number(text, 1, 4096, ranks)) ...                      // or a message of one's own
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A number begins with a digit (a real one also with a point), after a minus only where one below zero is allowed.
+template <class T>
+bool begins_number(std::string_view text, bool may_be_negative) {
+    if (may_be_negative && text.starts_with('-')) text.remove_prefix(1);
+    if (std::floating_point<T> && text.starts_with('.')) text.remove_prefix(1);
+    return !text.empty() && text.front() >= '0' && text.front() <= '9';
+}
+
+} // namespace detail
+
+/// The number that all of `text` is, if it is from `least` to `most`; else false, and `value` is as before. Decimal digits alone: no space, no
+/// plus, no hexadecimal, and a minus only where `least` is negative. Overflow is false, as is anything after the number. Independent of the locale.
+template <std::integral T>
+[[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
+                                T& value) {
+    T found{};
+    if (!detail::begins_number<T>(text, least < T{})) return false;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), found);
+    if (problem != std::errc{} || end != text.data() + text.size() || found < least || found > most) return false;
+    value = found;
+    return true;
+}
+/// The same of "2", "0.5" and, unless `how` is fixed, "1e-6". Neither infinite nor NaN.
+template <std::floating_point T>
+[[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
+                                T& value, std::chars_format how = std::chars_format::general) {
+    T found{};
+    if (!detail::begins_number<T>(text, least < T{})) return false;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), found, how);
+    if (problem != std::errc{} || end != text.data() + text.size() || !std::isfinite(found)) return false;
+    if (!(found >= least && found <= most)) return false;
+    value = found;
+    return true;
+}
+
+/// "a whole number from 0 to 65535", "a number from 0.5 to 2".
+template <class T>
+    requires std::is_arithmetic_v<T>
+[[nodiscard]] std::string expected_number(T least, T most) {
+    const auto shown = [](T one) {
+        if constexpr (std::integral<T>) return concat({one});
+        else return detail::number_text(static_cast<double>(one), std::chars_format::general, 6);
+    };
+    return concat({std::integral<T> ? "a whole number from " : "a number from ", shown(least), " to ", shown(most)});
+}
+
+/// What `parse_number` finds. \throws error bad_input: "`where` is '-1', expected a whole number from 0 to 65535"
+template <class T>
+    requires std::is_arithmetic_v<T>
+[[nodiscard]] T read_number(std::string_view text, std::string_view where,
+                            std::type_identity_t<T> least = std::numeric_limits<T>::lowest(),
+                            std::type_identity_t<T> most = std::numeric_limits<T>::max()) {
+    T value{};
+    if (!parse_number(text, least, most, value))
+        refuse_input({where, " is ", detail::quoted(text), ", expected ", expected_number<T>(least, most)});
+    return value;
+}
+
+UNISONO_NAMESPACE_END
