@@ -39,6 +39,9 @@ struct CheckpointOptions {
     std::size_t keep = 3;    ///< the newest so many; older ones are removed once a new one is durable
     bool background = false; ///< `save` copies the state, and a thread of each rank writes it
     std::chrono::nanoseconds patience = std::chrono::minutes(10); ///< of that thread, for the other ranks' files
+    /// A link or a file that has a checkpoint's name was not made by a training, and is left alone. False: rank 0 says so once on standard
+    /// error, and saving goes on beside it. True: `save` throws refused.
+    bool refuse_foreign = false;
     friend bool operator==(const CheckpointOptions&, const CheckpointOptions&) = default;
 };
 

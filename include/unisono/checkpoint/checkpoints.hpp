@@ -37,7 +37,7 @@ class Checkpoints {
 public:
     /// Touches nothing. \throws error bad_input: no folder, or keep is 0
     explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {})
-        : folder_(folder), options_(options) {
+        : folder_(folder, options.refuse_foreign), options_(options) {
         if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
         if (options.keep == 0) refuse_input("CheckpointOptions.keep is 0; expected at least 1");
         if (options.patience.count() <= 0) refuse_input("CheckpointOptions.patience must be positive");
@@ -81,7 +81,7 @@ public:
                     folder_.lock();
                     name = folder_.next(trainer.updates());
                     folder_.clean();
-                    detail::make_durable_folders(concat({folder_.path_of(name), detail::writing_suffix}));
+                    folder_.make_writing(name);
                 }
                 writing_ = std::make_unique<detail::CheckpointWriting>(folder_, std::move(head), world.rank(),
                                                                        std::move(model), std::move(optimizer));

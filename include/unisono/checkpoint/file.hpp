@@ -73,6 +73,18 @@ inline Descriptor open_path(const std::string& path, int flags, std::string_view
     }
 }
 
+/// An entry of an open folder, whatever its path leads to by now. A link is not followed: ELOOP, or ENOTDIR with O_DIRECTORY.
+inline Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried) {
+    const std::string path = concat({folder.path(), "/", name});
+    for (;;) {
+        const int number =
+            above_standard_streams(::openat(folder.number(), name.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0666));
+        if (number >= 0) return {number, path};
+        if (errno != EINTR) refuse_path(tried, path, errno);
+    }
+}
+inline Descriptor open_folder(const std::string& path) { return open_path(path, O_RDONLY | O_DIRECTORY, "open"); }
+
 /// What a folder holds becomes durable: names, not contents.
 inline void sync_folder(const std::string& path) { open_path(path, O_RDONLY | O_DIRECTORY, "open").sync(); }
 
@@ -81,6 +93,8 @@ class NewFile {
 public:
     explicit NewFile(const std::string& path)
         : file_(open_path(path, O_WRONLY | O_CREAT | O_EXCL, "create")), buffer_(std::size_t{1} << 18) {}
+    NewFile(const Descriptor& folder, const std::string& name)
+        : file_(open_in(folder, name, O_WRONLY | O_CREAT | O_EXCL, "create")), buffer_(std::size_t{1} << 18) {}
 
     void add(const void* data, std::size_t count) {
         sum_.add(data, count);
@@ -130,12 +144,9 @@ private:
 class OldFile {
 public:
     /// \throws error refused: it cannot be opened, or is no plain file
-    explicit OldFile(const std::string& path) : file_(open_path(path, O_RDONLY | O_NONBLOCK, "open")) {
-        struct stat facts {};
-        if (::fstat(file_.number(), &facts) != 0) refuse_path("look at", path, errno);
-        if (!S_ISREG(facts.st_mode)) throw error(ErrorCode::refused, concat({"'", path, "' is no plain file"}));
-        bytes_ = static_cast<std::uint64_t>(facts.st_size);
-    }
+    explicit OldFile(const std::string& path) : OldFile(open_path(path, O_RDONLY | O_NONBLOCK, "open")) {}
+    OldFile(const Descriptor& folder, const std::string& name)
+        : OldFile(open_in(folder, name, O_RDONLY | O_NONBLOCK, "open")) {}
     [[nodiscard]] const std::string& path() const { return file_.path(); }
     [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
 
@@ -165,22 +176,44 @@ public:
     }
 
 private:
+    explicit OldFile(Descriptor file) : file_(std::move(file)) {
+        struct stat facts {};
+        if (::fstat(file_.number(), &facts) != 0) refuse_path("look at", path(), errno);
+        if (!S_ISREG(facts.st_mode)) throw error(ErrorCode::refused, concat({"'", path(), "' is no plain file"}));
+        bytes_ = static_cast<std::uint64_t>(facts.st_size);
+    }
+
     Descriptor file_;
     std::uint64_t bytes_ = 0;
 };
 
 /// A file of at most so many bytes.
-inline std::string read_text(const std::string& path, std::uint64_t most) {
-    const OldFile file(path);
-    if (file.bytes() > most) refuse_input({"'", path, "' has ", file.bytes(), " bytes; expected at most ", most});
+inline std::string read_text(const OldFile& file, std::uint64_t most) {
+    if (file.bytes() > most)
+        refuse_input({"'", file.path(), "' has ", file.bytes(), " bytes; expected at most ", most});
     std::string text(static_cast<std::size_t>(file.bytes()), '\0');
     file.read(0, text.data(), text.size());
     return text;
 }
+inline std::string read_text(const std::string& path, std::uint64_t most) { return read_text(OldFile(path), most); }
 
 inline bool exists(const std::string& path) {
     struct stat facts {};
     return ::lstat(path.c_str(), &facts) == 0;
+}
+inline bool exists_in(const Descriptor& folder, const std::string& name) {
+    struct stat facts {};
+    return ::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
+}
+/// The entry itself and never what it leads to. False: there is none.
+inline bool remove_in(const Descriptor& folder, const std::string& name) {
+    if (::unlinkat(folder.number(), name.c_str(), 0) == 0) return true;
+    if (errno != ENOENT) refuse_path("remove", concat({folder.path(), "/", name}), errno);
+    return false;
+}
+inline void move_in(const Descriptor& folder, const std::string& from, const std::string& to) {
+    if (::renameat(folder.number(), from.c_str(), folder.number(), to.c_str()) != 0)
+        refuse_path(concat({"rename to '", to, "'"}), concat({folder.path(), "/", from}), errno);
 }
 
 /// A folder and those above it, as far as they are missing; each durable.
@@ -193,14 +226,9 @@ inline void make_durable_folders(const std::string& path) {
     sync_folder(above);
 }
 
-/// Names in a folder, in no order; none where there is no such folder.
-inline std::vector<std::string> names_in(const std::string& path) {
+/// Of a folder that is being listed, which is closed; in no order.
+inline std::vector<std::string> names_of(DIR* folder, const std::string& path) {
     std::vector<std::string> names;
-    DIR* const folder = ::opendir(path.c_str());
-    if (folder == nullptr) {
-        if (errno == ENOENT) return names;
-        refuse_path("list", path, errno);
-    }
     int problem = 0;
     for (;;) {
         errno = 0;
@@ -214,9 +242,20 @@ inline std::vector<std::string> names_in(const std::string& path) {
     if (problem != 0) refuse_path("list", path, problem);
     return names;
 }
-
-inline void move_path(const std::string& from, const std::string& to) {
-    if (::rename(from.c_str(), to.c_str()) != 0) refuse_path(concat({"rename to '", to, "'"}), from, errno);
+/// None where there is no such folder.
+inline std::vector<std::string> names_in(const std::string& path) {
+    DIR* const folder = ::opendir(path.c_str());
+    if (folder != nullptr) return names_of(folder, path);
+    if (errno != ENOENT) refuse_path("list", path, errno);
+    return {};
+}
+inline std::vector<std::string> names_in(const Descriptor& folder) {
+    const int again = ::openat(folder.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR* const listed = again < 0 ? nullptr : ::fdopendir(again);
+    if (listed != nullptr) return names_of(listed, folder.path());
+    const int problem = errno;
+    if (again >= 0) ::close(again);
+    refuse_path("list", folder.path(), problem);
 }
 
 } // namespace detail

@@ -7,7 +7,8 @@
 ///     checkpoint-000008-update-1350.writing    being written, or what a crash has left of it
 ///
 /// The first number counts what was saved here: the newest is the one with the greatest, also where a training went on from
-/// an older one. Only names like these are ever looked at, and removed only what such a folder holds of ours.
+/// an older one. Only names like these are ever looked at, and removed only what such a folder holds of ours. A link or a file of such a name
+/// was not made by a training: it is never followed, written to or removed, and its name is not used.
 
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
@@ -16,11 +17,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
@@ -51,7 +54,8 @@ inline std::uint64_t checkpoint_number(std::string_view name) {
 
 class CheckpointFolder {
 public:
-    explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
+    /// `refuses`: what no training made is an error; else it is said once on standard error.
+    explicit CheckpointFolder(std::string path, bool refuses = false) : path_(std::move(path)), refuses_(refuses) {}
 
     [[nodiscard]] const std::string& path() const { return path_; }
     [[nodiscard]] std::string path_of(std::string_view name) const { return concat({path_, "/", name}); }
@@ -76,15 +80,15 @@ public:
     void lock() {
         if (lock_.is_open()) return;
         make_durable_folders(path_);
-        Descriptor folder = open_path(path_, O_RDONLY | O_DIRECTORY, "open");
+        Descriptor folder = open_folder(path_);
         if (::flock(folder.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
             throw error(ErrorCode::refused, concat({"'", path_,
                                                     "' is being written to by another training; expected a "
                                                     "folder for each"}));
         lock_ = std::move(folder);
     }
-    /// Removes what crashes and failures have left; `lock` before, and nothing is being written.
-    void clean() const {
+    /// Removes what crashes and failures have left; `lock` before, and nothing is being written. \throws error refused: see `refuses`
+    void clean() {
         for (const std::string& name : names_in(path_)) {
             if (!name.ends_with(writing_suffix)) continue;
             if (checkpoint_number(name.substr(0, name.size() - writing_suffix.size())) != 0) remove(name);
@@ -93,14 +97,34 @@ public:
         for (const std::string& name : found)
             if (!is_whole(name) && name != found.back()) remove(name); // a removal was interrupted
     }
-    /// A new one's name; `lock` before.
+    /// A new one's name, of which there is nothing yet; `lock` before.
     [[nodiscard]] std::string next(std::uint64_t updates) const {
         const std::vector<std::string> found = all();
-        return checkpoint_name(found.empty() ? 1 : checkpoint_number(found.back()) + 1, updates);
+        for (std::uint64_t number = found.empty() ? 0 : checkpoint_number(found.back());;) {
+            if (++number == 0)
+                throw error(ErrorCode::refused, concat({"'", path_of(found.back()), "' leaves no number"}));
+            std::string name = checkpoint_name(number, updates);
+            if (!exists(path_of(name)) && !exists(concat({path_of(name), writing_suffix}))) return name;
+        }
+    }
+    /// A folder of its own, to write the checkpoint into; `lock` before. \throws error refused: somebody has taken the name since
+    void make_writing(const std::string& name) const {
+        const std::string made = name + std::string(writing_suffix);
+        if (::mkdirat(lock_.number(), made.c_str(), 0777) != 0) refuse_path("make the folder", path_of(made), errno);
+        lock_.sync();
+    }
+    /// The same, open, on each rank.
+    [[nodiscard]] Descriptor open_writing(const std::string& name) const {
+        return open_in(open_folder(path_), name + std::string(writing_suffix), O_RDONLY | O_DIRECTORY, "open");
+    }
+    /// What was written gets its name, durably; `lock` before.
+    void finish_writing(const std::string& name) const {
+        move_in(lock_, name + std::string(writing_suffix), name);
+        lock_.sync();
     }
 
     /// Removes all but the newest `keep` that are whole. Without its manifest, which goes first, none is taken for whole.
-    void prune(std::size_t keep) const {
+    void prune(std::size_t keep) {
         std::vector<std::string> whole;
         for (const std::string& name : all())
             if (is_whole(name)) whole.push_back(name);
@@ -108,22 +132,37 @@ public:
     }
 
     /// Removes what is ours in it, and the folder itself unless somebody has put something else there.
-    void remove(const std::string& name) const {
-        const std::string folder = path_of(name);
-        const std::string manifest = concat({folder, "/", manifest_name});
-        if (::unlink(manifest.c_str()) == 0) sync_folder(folder);
-        else if (errno != ENOENT) refuse_path("remove", manifest, errno);
-        for (const std::string& file : names_in(folder)) {
-            const bool ours = file.ends_with(".safetensors") || file.starts_with("rank-");
-            const std::string path = concat({folder, "/", file});
-            if (ours && ::unlink(path.c_str()) != 0 && errno != ENOENT) refuse_path("remove", path, errno);
+    void remove(const std::string& name) {
+        const Descriptor all = open_folder(path_);
+        struct stat facts {};
+        if (::fstatat(all.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) return;
+            refuse_path("look at", path_of(name), errno);
         }
-        if (::rmdir(folder.c_str()) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
-            refuse_path("remove", folder, errno);
+        if (!S_ISDIR(facts.st_mode)) return note_foreign(name, S_ISLNK(facts.st_mode) ? "a symbolic link" : "a file");
+        const Descriptor folder = open_in(all, name, O_RDONLY | O_DIRECTORY, "open"); // no link since, or refused
+        if (remove_in(folder, std::string(manifest_name))) folder.sync();
+        for (const std::string& file : names_in(folder))
+            if (file.ends_with(".safetensors") || file.starts_with("rank-")) static_cast<void>(remove_in(folder, file));
+        if (::unlinkat(all.number(), name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOTEMPTY && errno != EEXIST &&
+            errno != ENOENT)
+            refuse_path("remove", path_of(name), errno);
     }
 
 private:
+    /// Once for each name, or whenever it is met where it is to be an error.
+    void note_foreign(const std::string& name, std::string_view what) {
+        const std::string text = concat({"'", path_of(name), "' is ", what,
+                                         " and was not made by a training; expected a folder; it is left alone"});
+        if (refuses_) throw error(ErrorCode::refused, text);
+        if (std::find(noted_.begin(), noted_.end(), name) != noted_.end()) return;
+        noted_.push_back(name);
+        std::fputs(concat({"unisono: ", text, "\n"}).c_str(), stderr);
+    }
+
     std::string path_;
+    bool refuses_;
+    std::vector<std::string> noted_; ///< names of what is not ours
     Descriptor lock_;
 };
 

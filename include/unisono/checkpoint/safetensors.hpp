@@ -222,8 +222,10 @@ struct TensorData {
 
 namespace detail {
 
-/// Writes a new file, durable but for its name. \returns its length and checksum; the tensors get their places
-inline std::pair<std::uint64_t, std::uint64_t> write_tensor_file(const std::string& path, std::span<TensorData> all) {
+/// Writes a new file, durable but for its name. \returns its length and checksum; the tensors get their places.
+/// `open` makes the NewFile.
+template <class Open>
+std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> all, const Open& open) {
     std::stable_sort(all.begin(), all.end(), [](const TensorData& a, const TensorData& b) { // so that all are aligned
         return tensor_element_bytes(a.tensor.type) > tensor_element_bytes(b.tensor.type);
     });
@@ -238,7 +240,7 @@ inline std::pair<std::uint64_t, std::uint64_t> write_tensor_file(const std::stri
         tensors.push_back(one.tensor);
     }
     const std::string header = tensor_header(tensors);
-    NewFile file(path);
+    NewFile file = open();
     file.add(header.data(), header.size());
     for (const TensorData& one : all) file.add(one.data, static_cast<std::size_t>(one.tensor.bytes()));
     file.finish();
@@ -250,7 +252,7 @@ inline std::pair<std::uint64_t, std::uint64_t> write_tensor_file(const std::stri
 /// Writes a safetensors file. \throws error bad_input: names and types that the format does not have; refused: there is a file
 /// of that name, or it cannot be written
 inline void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
-    static_cast<void>(detail::write_tensor_file(path, tensors));
+    static_cast<void>(detail::write_tensor_file(tensors, [&] { return detail::NewFile(path); }));
 }
 
 UNISONO_NAMESPACE_END

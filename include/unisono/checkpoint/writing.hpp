@@ -88,39 +88,42 @@ public:
         if (!model_.empty()) files.push_back(write("model", model_));
         if (!optimizer_.empty()) files.push_back(write("optimizer", optimizer_));
         const std::string text = sealed(concat({"{\"files\":", json_array(files, file_text)}));
-        const std::string path = path_of(concat({"rank-", rank_, ".part"}));
-        NewFile file(path);
+        const Descriptor& into = open();
+        const std::string part = concat({"rank-", rank_, ".part"});
+        NewFile file(into, part);
         file.add(text.data(), text.size());
         file.close(); // of use only as long as all ranks live
-        move_path(path, path_of(told_by(rank_)));
+        move_in(into, part, told_by(rank_));
     }
 
     /// Steps 3 and 4, on rank 0. Waits so long for other ranks' files.
     void commit(std::size_t keep, std::chrono::nanoseconds patience) {
+        const Descriptor& into = open();
         const auto until = std::chrono::steady_clock::now() + patience;
         for (int rank = 0; rank < head_.world; ++rank) {
-            const std::string path = path_of(told_by(rank));
-            for (auto pause = std::chrono::microseconds(200); !exists(path); std::this_thread::sleep_for(pause)) {
+            const std::string path = concat({into.path(), "/", told_by(rank)});
+            for (auto pause = std::chrono::microseconds(200); !exists_in(into, told_by(rank));
+                 std::this_thread::sleep_for(pause)) {
                 if (abandoned_) throw error(ErrorCode::aborted, concat({"'", name_, "' was given up"}));
                 if (std::chrono::steady_clock::now() > until)
                     throw error(ErrorCode::timeout, concat({"rank ", rank, " has not written its part of '", name_,
                                                             "' in time: there is no '", path, "'"}));
                 pause = std::min(2 * pause, std::chrono::microseconds(20'000));
             }
-            const std::string text = read_text(path, most_manifest_bytes);
+            const std::string text = read_text(OldFile(into, told_by(rank)), most_manifest_bytes);
             check_seal(text, path);
             const Json told = Json::parse(text, path);
             for (const Json& one : told.member("files", path).array(path)) head_.files.push_back(file_of(one, path));
         }
         for (int rank = 0; rank < head_.world; ++rank)
-            if (::unlink(path_of(told_by(rank)).c_str()) != 0) refuse_path("remove", path_of(told_by(rank)), errno);
+            if (!remove_in(into, told_by(rank)))
+                refuse_path("remove", concat({into.path(), "/", told_by(rank)}), ENOENT);
         const std::string text = manifest_text(head_);
-        NewFile file(path_of(manifest_name));
+        NewFile file(into, std::string(manifest_name));
         file.add(text.data(), text.size());
         file.finish();
-        sync_folder(path_of(""));
-        move_path(path_of(""), folder_->path_of(name_));
-        sync_folder(folder_->path());
+        into.sync();
+        folder_->finish_writing(name_);
         folder_->prune(keep);
     }
 
@@ -168,8 +171,10 @@ private:
         return static_cast<std::size_t>(bytes);
     }
     static std::string told_by(int rank) { return concat({"rank-", rank, ".json"}); }
-    [[nodiscard]] std::string path_of(std::string_view file) const {
-        return concat({folder_->path_of(name_), writing_suffix, file.empty() ? "" : "/", file});
+    /// Where all is written: opened once, so that nobody puts another folder in its place.
+    const Descriptor& open() {
+        if (!into_.is_open()) into_ = folder_->open_writing(name_);
+        return into_;
     }
     SavedFile write(std::string_view what, std::vector<StatePart>& parts) {
         SavedFile file{.name = tensor_file_name(what, rank_, head_.world)};
@@ -178,12 +183,13 @@ private:
             file.parts.push_back(part.saved);
             tensors.push_back(std::move(part.data));
         }
-        std::tie(file.bytes, file.checksum) = write_tensor_file(path_of(file.name), tensors);
+        std::tie(file.bytes, file.checksum) = write_tensor_file(tensors, [&] { return NewFile(open(), file.name); });
         return file;
     }
 
     CheckpointFolder* folder_;
     std::string name_;
+    Descriptor into_;
     Manifest head_;
     int rank_;
     std::vector<StatePart> model_, optimizer_;

@@ -1,0 +1,152 @@
+// What has a checkpoint's name and was not made by a training: a planted link is not followed, and nothing behind it is touched.
+#include "training.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace un = unisono;
+namespace fs = std::filesystem;
+using namespace unisono_test;
+
+namespace {
+
+/// A folder of somebody else's, with files of the names that a checkpoint has.
+struct Victim {
+    Folder folder;
+    std::vector<std::string> files = {"manifest.json", "model-00001-of-00002.safetensors", "rank-0.json", "thesis.tex"};
+
+    Victim() {
+        for (const std::string& file : files) std::ofstream(folder / file) << "precious";
+    }
+    void check() const {
+        std::vector<std::string> found;
+        for (const auto& one : fs::directory_iterator(folder.path())) found.push_back(one.path().filename());
+        std::sort(found.begin(), found.end());
+        BOOST_TEST(found == files, boost::test_tools::per_element());
+        for (const std::string& file : files) BOOST_TEST(fs::file_size(folder / file) == 8u, file);
+    }
+};
+
+/// What standard error gets meanwhile.
+class Heard {
+public:
+    Heard() {
+        std::fflush(stderr);
+        before_ = ::dup(2);
+        const int file = ::open((folder_ / "text").c_str(), O_RDWR | O_CREAT, 0600);
+        ::dup2(file, 2);
+        ::close(file);
+    }
+    ~Heard() { end(); }
+    std::string end() {
+        if (before_ < 0) return text_;
+        std::fflush(stderr);
+        ::dup2(before_, 2);
+        ::close(before_);
+        before_ = -1;
+        std::ifstream file(folder_ / "text");
+        return text_ = {std::istreambuf_iterator<char>(file), {}};
+    }
+
+private:
+    Folder folder_;
+    int before_ = -1;
+    std::string text_;
+};
+
+std::size_t times(const std::string& text, const std::string& words) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find(words, at)) != std::string::npos; at += words.size()) ++count;
+    return count;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(checkpoint_foreign)
+
+BOOST_AUTO_TEST_CASE(a_link_where_a_checkpoint_is_to_be_written_is_not_followed) {
+    for (const bool background : {false, true}) {
+        const Victim victim;
+        const Folder folder;
+        // The name of the first save, and one that looks like what a crash has left.
+        const std::vector<std::string> planted = {"checkpoint-000001-update-3.writing",
+                                                  "checkpoint-000077-update-5.writing"};
+        for (const std::string& name : planted) fs::create_directory_symlink(victim.folder.path(), folder / name);
+        Heard heard;
+        const auto all = train({.ranks = 2,
+                                .sharded = true,
+                                .folder = folder.path(),
+                                .checkpoints = {.background = background},
+                                .save_every = 3});
+        const std::string text = heard.end();
+        victim.check();
+        for (const Outcome& one : all) {
+            BOOST_TEST(one.refused == "");
+            BOOST_TEST(one.saved.size() > 1u);
+            BOOST_TEST(one.saved[0] == "checkpoint-000002-update-3");
+        }
+        BOOST_TEST((all[0].hash == undisturbed(Which::adam).back()));
+        for (const std::string& name : planted) {
+            BOOST_TEST(fs::is_symlink(folder / name));
+            BOOST_TEST(times(text, "'" + (folder / name) + "' is a symbolic link") == 1u,
+                       text); // once, whatever is saved
+        }
+        BOOST_TEST(
+            (train({.ranks = 3, .folder = folder.path(), .resume = true})[0].hash == undisturbed(Which::adam).back()));
+        victim.check();
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_old_checkpoint_that_is_a_link_is_not_emptied) {
+    const Victim victim;
+    const Folder folder;
+    fs::create_directory_symlink(victim.folder.path(), folder / "checkpoint-000001-update-1");
+    Heard heard;
+    const auto all = train({.ranks = 2, .folder = folder.path(), .checkpoints = {.keep = 1}, .save_every = 3});
+    const std::string text = heard.end();
+    victim.check();
+    BOOST_TEST(all[0].refused == "");
+    BOOST_TEST(fs::is_symlink(folder / "checkpoint-000001-update-1"));
+    BOOST_TEST(times(text, "checkpoint-000001-update-1' is a symbolic link") == 1u, text);
+    BOOST_TEST(!fs::exists(folder / all[0].saved.at(0))); // ours are pruned as before
+    BOOST_TEST(fs::exists(folder / all[0].saved.back()));
+}
+
+BOOST_AUTO_TEST_CASE(it_is_an_error_on_all_ranks_where_that_is_asked) {
+    const Victim victim;
+    const Folder folder;
+    fs::create_directory_symlink(victim.folder.path(), folder / "checkpoint-000001-update-3.writing");
+    const auto all =
+        train({.ranks = 2, .folder = folder.path(), .checkpoints = {.refuse_foreign = true}, .save_every = 3});
+    for (const Outcome& one : all) {
+        BOOST_TEST(one.refused.find("checkpoint-000001-update-3.writing' is a symbolic link") != std::string::npos,
+                   one.refused);
+        BOOST_TEST(one.refused.find("rank 0") != std::string::npos, one.refused);
+        BOOST_TEST(one.saved.empty());
+    }
+    victim.check();
+}
+
+// Between making the folder and writing: the folder is open, and another in its place gets nothing.
+BOOST_AUTO_TEST_CASE(a_link_inside_of_the_folder_is_not_written_through) {
+    const Victim victim;
+    const Folder folder;
+    const std::string leftover = folder / "checkpoint-000005-update-9.writing";
+    fs::create_directory(leftover);
+    fs::create_symlink(victim.folder / "thesis.tex", leftover + "/rank-1.json");
+    fs::create_symlink(victim.folder / "thesis.tex", leftover + "/model-00001-of-00002.safetensors");
+    const auto all = train({.ranks = 2, .folder = folder.path(), .save_every = 3});
+    BOOST_TEST(all[0].refused == "");
+    BOOST_TEST(!fs::exists(leftover)); // the links went, and not what they lead to
+    victim.check();
+}
+
+BOOST_AUTO_TEST_SUITE_END()
