@@ -327,8 +327,16 @@ BOOST_AUTO_TEST_CASE(the_image_is_current_when_a_call_of_the_trainer_returns) {
                 master.parameters()[0][1] = 1.5f;
                 static_cast<void>(trainer.evaluate(data, {.batch_size = 4}, un::MeanMetric{}));
                 current("evaluate", 0.5f);
+                const std::span<float> held = master.parameters()[0];
+                trainer.synchronise();
+                held[0] = 0.25f; // by a span that the wrapper no longer sees
+                held[1] = 1.25f;
+                static_cast<void>(trainer.evaluate(data, {.batch_size = 4}, un::MeanMetric{}));
+                current("evaluate after a write", 0.25f);
+                trainer.synchronise();
+                current("synchronise after a write", 0.25f);
                 trainer.restore(trainer.progress());
-                current("restore", 0.5f);
+                current("restore", 0.25f);
             }
             master.parameters()[0][0] = 3;
             master.parameters()[0][1] = 4;

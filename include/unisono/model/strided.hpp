@@ -6,8 +6,7 @@
 ///     Network network;                     // parameter_tensors() and gradient_tensors(): ranges of un::StridedTensor
 ///     un::WithStrides model(network);
 ///     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}};
-///     trainer.fit(data, {.epochs = 10});
-///     model.refresh();                     // before the network is used by itself
+///     trainer.fit(data, {.epochs = 10});   // the network has the trained parameters
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -99,7 +98,8 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 /// element type, and whose call (batch, pass) adds to its gradients. Tensors that are contiguous, as their gradients are, are
 /// trained where they lie; the others have an image here, from which the model's are written by each call (training, `evaluate`,
 /// `predict`, `refresh`): what others write there is lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the
-/// model's are those of now. While a trainer lives, `parameters()` that others write are seen from the next call of it, or of `refresh()`, on. The model must live longer, and its memory stay where it is.
+/// model's are those of now. What others write to `parameters()` is seen by the trainer's next call, and by the model after the next
+/// `parameters()` or `refresh()`. The model must live longer, and its memory stay where it is.
 ///
 /// Memory: two elements for each of a tensor that is not contiguous. Cost of a call: those are written once, and their gradients read
 /// once, added and zeroed. Checkpoints see the tensors' sizes, in row-major order. Names and buffers are the model's own.

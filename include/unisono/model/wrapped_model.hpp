@@ -68,11 +68,12 @@ void show_image(M& model) {
     else if constexpr (requires { model.wrapped(); }) show_image(model.wrapped());
 }
 
-/// During a call of a trainer: at its end the model's image is that of the parameters, also where it ends by an exception.
+/// During a call of a trainer. Before it, others may have written parameters, by whatever span they hold: the image counts as out of date.
+/// At its end the image is that of the parameters, also where it ends by an exception.
 template <class M>
 class ShowsImage {
 public:
-    explicit ShowsImage(M& model) : model_(&model), thrown_(std::uncaught_exceptions()) {}
+    explicit ShowsImage(M& model) : model_(&model), thrown_(std::uncaught_exceptions()) { age_image(model); }
     ShowsImage(const ShowsImage&) = delete;
     ShowsImage& operator=(const ShowsImage&) = delete;
     ~ShowsImage() noexcept(false) {

@@ -41,11 +41,12 @@ MasterWeights(M&) -> MasterWeights<M>;
 
 /// A float model around one of bfloat16 or float16. Its first weights are the model's; after that the model's are written by
 /// each call (training, `evaluate`, `predict`, `refresh`), and what is written there by others is lost. Whenever a call of a trainer
-/// returns or throws, or calls `on_update`, the model's weights are those of now. While a trainer lives, float weights that others
-/// write are seen from the next `parameters()` or `refresh()` on. The model must live longer, and its memory stay where it is.
+/// returns or throws, or calls `on_update`, the model's weights are those of now. Float weights that others write are seen by the
+/// trainer's next call, and by the model after the next `parameters()` or `refresh()`. The model must live longer, and its memory
+/// stay where it is.
 ///
-/// Memory: 8 bytes an element beside the model's 4. Cost of an update: each weight is rounded to the model's type (to nearest, ties to
-/// even) once; of a call: each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
+/// Memory: 8 bytes an element beside the model's 4. Cost of an update, and of a trainer's call: each weight is rounded to the model's type (to
+/// nearest, ties to even) once; of a micro-batch: each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
 /// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
 template <model M>
     requires(!model_on_device<M>)

@@ -36,12 +36,13 @@ concept device_copies = requires(const C& copies, std::span<T> to, std::span<con
 /// A model of the same type of elements around one in other memory. Its parameters and gradients are the host's, and so the
 /// trainer's; the device's parameters are written by each call (training, `evaluate`, `predict`, `refresh`) before the
 /// model runs, and what others write there is lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the device's
-/// parameters are those of now. While a trainer lives, parameters that others write are seen from the next `parameters()` or `refresh()`
-/// on. The model must live longer, and its memory stay where it is.
+/// parameters are those of now. Parameters that others write are seen by the trainer's next call, and by the device after the next
+/// `parameters()` or `refresh()`. The model must live longer, and its memory stay where it is.
 ///
 /// The same bits as the model's with its memory on the host, as far as the model's own are. Memory: of the host, parameters,
-/// gradients and the largest parameter once more. Cost of an update: parameters go to the device once; of a call: gradients come back
-/// once and are zeroed there, each as soon as the model says that it is ready. \throws error bad_input: spans that do not match
+/// gradients and the largest parameter once more. Cost of an update, and of a trainer's call: parameters go to the device once; of a
+/// micro-batch: gradients come back once and are zeroed there, each as soon as the model says that it is ready.
+/// \throws error bad_input: spans that do not match
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
 class DeviceModel : public detail::ImageOfModel<DeviceModel<M, Copies>, M> {
