@@ -17,16 +17,17 @@ State& state() {
 
 namespace {
 
-/// Memory of all devices: mapped twice, and the program knows the address only at which it can't be touched.
+class Arena;
+Arena& arena();
+
+/// Memory of all devices: mapped twice, and the program knows the address only at which it can't be touched. A fork has devices of its
+/// own, with nothing in them: CUDA itself refuses to work in the fork of a process that has used it, but these tests share a process.
 class Arena {
 public:
     static constexpr std::size_t bytes = std::size_t{1} << 28;
     Arena() {
-        const int file = ::memfd_create("stand-in for a device", 0);
-        if (file < 0 || ::ftruncate(file, bytes) != 0) std::abort();
-        host_ = map(file, PROT_READ | PROT_WRITE);
-        device_ = map(file, PROT_NONE);
-        ::close(file);
+        make();
+        ::pthread_atfork(nullptr, nullptr, [] { arena().make_again(); });
     }
     void open_to_all(bool open) {
         if (::mprotect(device_, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) std::abort();
@@ -59,8 +60,20 @@ public:
     }
 
 private:
-    static std::byte* map(int file, int protection) {
-        void* const at = ::mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
+    void make() {
+        const int file = ::memfd_create("stand-in for a device", 0);
+        if (file < 0 || ::ftruncate(file, bytes) != 0) std::abort();
+        host_ = map(host_, file, PROT_READ | PROT_WRITE);
+        device_ = map(device_, file, PROT_NONE);
+        ::close(file);
+    }
+    void make_again() {
+        make();
+        used_.clear();
+    }
+    /// At that address, if it is one, in place of what is there.
+    static std::byte* map(void* at, int file, int protection) {
+        at = ::mmap(at, bytes, protection, MAP_SHARED | (at != nullptr ? MAP_FIXED : 0), file, 0);
         if (at == MAP_FAILED) std::abort();
         return static_cast<std::byte*>(at);
     }
