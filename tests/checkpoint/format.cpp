@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(json) {
     for (int i = 0; i < 128; ++i) all += static_cast<char>(i);
     BOOST_TEST(parse(un::detail::json_text(all)).text == all);
     BOOST_TEST(nlohmann::json::parse(un::detail::json_text(all)).get<std::string>() == all);
-    refused([] { un::detail::json_text("\xff"); }, "no UTF-8");
+    refused([] { un::detail::json_text("\xff"); }, "not UTF-8");
 }
 
 BOOST_AUTO_TEST_CASE(tensors_there_and_back) {

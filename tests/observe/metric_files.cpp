@@ -134,6 +134,39 @@ BOOST_AUTO_TEST_CASE(a_line_of_csv_for_each_number) {
     BOOST_TEST(all[4].ends_with(",\"a,\"\"b\"\"\",0.10000000000000001"));
 }
 
+// JSON and TensorBoard hold UTF-8 alone; a name that is something else is refused by all files, and nothing of its call is written.
+BOOST_AUTO_TEST_CASE(names_are_utf8) {
+    const Folder folder;
+    un::JsonLinesFile json(Rank{}, folder / "run.jsonl");
+    un::CsvFile csv(Rank{}, folder / "run.csv");
+    un::TensorBoardFile board(Rank{}, folder / "board");
+    const auto write = [&](const std::string& name) {
+        const un::Scalar all[] = {{"good", 1}, {name, 2}};
+        const auto refused = [&](auto& file) {
+            try {
+                file.write(1, std::span<const un::Scalar>(all));
+            } catch (const un::error& e) {
+                BOOST_TEST((e.code() == un::ErrorCode::bad_input));
+                return std::string(e.what()).find("not UTF-8") != std::string::npos;
+            }
+            return false;
+        };
+        const bool by_json = refused(json);
+        BOOST_TEST(refused(csv) == by_json);
+        BOOST_TEST(refused(board) == by_json);
+        return by_json;
+    };
+    for (const char* bad : {"caf\xe9", "\xff", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe2\x82", "a\x80"})
+        BOOST_TEST(write(bad), bad);
+    BOOST_TEST(lines(folder / "run.jsonl").empty());
+    const std::vector<std::string> good = {"caf\xc3\xa9", "\xf0\x9f\x93\x88", "a\tb\nc", std::string("nul\0", 4),
+                                           "\x7f"};
+    for (const std::string& name : good) BOOST_TEST(!write(name), name);
+    const auto all = lines(folder / "run.jsonl");
+    BOOST_REQUIRE(all.size() == good.size());
+    for (std::size_t i = 0; i < good.size(); ++i) BOOST_TEST(nlohmann::json::parse(all[i]).at(good[i]) == 2);
+}
+
 BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
     BOOST_TEST(un::detail::crc32c("123456789") == 0xe3069283u); // the check value of CRC-32C
     const Folder folder;

@@ -8,6 +8,7 @@
 /// Numbers keep their text: who wants an integer asks for one, and gets no rounded one.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/json_text.hpp"
 #include "unisono/core/text.hpp"
 
 #include <algorithm>
@@ -88,32 +89,6 @@ private:
                           what[static_cast<std::size_t>(wanted)]});
     }
 };
-
-/// Bytes of the UTF-8 sequence at the start of `text`; 0 if there is no valid one.
-inline std::size_t utf8_length(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-    const auto follows = [&](std::size_t i, unsigned least = 0x80, unsigned most = 0xbf) {
-        return byte(i) >= least && byte(i) <= most;
-    };
-    const unsigned first = byte(0);
-    if (text.empty()) return 0;
-    if (first < 0x80) return 1;
-    if (first >= 0xc2 && first <= 0xdf) return follows(1) ? 2 : 0;
-    if (first >= 0xe0 && first <= 0xef) // neither overlong nor half of a surrogate pair
-        return follows(1, first == 0xe0 ? 0xa0 : 0x80, first == 0xed ? 0x9f : 0xbf) && follows(2) ? 3 : 0;
-    if (first >= 0xf0 && first <= 0xf4)
-        return follows(1, first == 0xf0 ? 0x90 : 0x80, first == 0xf4 ? 0x8f : 0xbf) && follows(2) && follows(3) ? 4 : 0;
-    return 0;
-}
-
-inline bool is_utf8(std::string_view text) {
-    while (!text.empty()) {
-        const std::size_t length = utf8_length(text);
-        if (length == 0) return false;
-        text.remove_prefix(length);
-    }
-    return true;
-}
 
 class JsonReader {
 public:
@@ -272,22 +247,6 @@ private:
 };
 
 inline Json Json::parse(std::string_view text, const std::string& where) { return JsonReader(text, where).document(); }
-
-/// A string as JSON has it. \throws error bad_input if it is no UTF-8
-inline std::string json_text(std::string_view text) {
-    if (!is_utf8(text))
-        refuse_input({"found the text '", text, "', which is no UTF-8; expected names and notes in UTF-8"});
-    std::string all = "\"";
-    for (const char c : text) {
-        constexpr std::string_view digits = "0123456789abcdef";
-        const auto code = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') all += '\\', all += c;
-        else if (c == '\n') all += "\\n";
-        else if (code < 0x20) all += concat({"\\u00", digits[code >> 4], digits[code & 15]});
-        else all += c;
-    }
-    return all += '"';
-}
 
 /// [each of them], with what `write` says of one.
 template <class Range, class Write>

@@ -19,6 +19,7 @@
 /// Several at once: a lambda that calls each.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/json_text.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
 
@@ -112,7 +113,7 @@ public:
         put_all(report.number, now, std::span<const Scalar>(found, count));
     }
 
-    /// Numbers of your own, at this step. \throws error bad_input: an empty name; refused: the file cannot be written
+    /// Numbers of your own, at this step. \throws error bad_input: a name that is empty or not UTF-8; refused: the file cannot be written
     void write(std::uint64_t step, std::span<const Scalar> scalars) {
         if (writes_) put_all(step, steady_now(), scalars);
     }
@@ -125,8 +126,12 @@ protected:
 
 private:
     void put_all(std::uint64_t step, nanoseconds now, std::span<const Scalar> scalars) {
-        for (const Scalar& one : scalars)
+        for (const Scalar& one : scalars) {
             if (one.name.empty()) refuse_input({"metrics: a number of step ", step, " has no name"});
+            if (!is_utf8(one.name))
+                refuse_input({"metrics: a number of step ", step, " is named ", quoted(one.name),
+                              ", which is not UTF-8; expected a name that JSON and TensorBoard can hold"});
+        }
         static_cast<Derived*>(this)->put(step, static_cast<double>(now - began_) * 1e-9, scalars);
     }
 
@@ -150,17 +155,9 @@ private:
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
         for (const Scalar& one : scalars)
-            line += concat({",", quoted(one.name), ":",
+            line += concat({",", detail::json_text(one.name), ":",
                             std::isfinite(one.value) ? detail::exact_text(one.value) : std::string("null")});
         file_->write(line += "}\n");
-    }
-    static std::string quoted(std::string_view name) {
-        std::string text = "\"";
-        for (const char c : name) {
-            if (c == '"' || c == '\\') text += '\\';
-            if (static_cast<unsigned char>(c) >= 0x20) text += c; // no name needs control characters
-        }
-        return text += '"';
     }
 
     std::optional<detail::OutputFile> file_;
