@@ -619,4 +619,43 @@ BOOST_AUTO_TEST_CASE(a_step_allocates_nothing) {
     BOOST_TEST(count(3, un::Reproducible{}, un::RingReducer{}) == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(the_plan_tells_how_sizes_suit_devices) {
+    struct Shaped {
+        std::vector<std::vector<std::size_t>> shapes;
+        std::vector<std::vector<float>> values = {}, slopes = {};
+        std::vector<std::span<float>> weights = {}, gradient = {};
+        void make() {
+            for (const auto& shape : shapes) {
+                std::size_t count = 1;
+                for (const std::size_t one : shape) count *= one;
+                values.emplace_back(count);
+                slopes.emplace_back(count);
+            }
+            for (std::size_t p = 0; p < shapes.size(); ++p)
+                weights.emplace_back(values[p]), gradient.emplace_back(slopes[p]);
+        }
+        const std::vector<std::span<float>>& parameters() { return weights; }
+        const std::vector<std::span<float>>& gradients() { return gradient; }
+        const std::vector<std::vector<std::size_t>>& parameter_shapes() const { return shapes; }
+        double operator()(int, un::Pass&) { return 0; }
+    };
+    const auto told = [](std::vector<std::vector<std::size_t>> shapes) {
+        Shaped model{.shapes = std::move(shapes)};
+        model.make();
+        std::string text;
+        check_clean(outcomes(1, [&](auto& world) { text = un::Trainer{world, model, un::Sgd{}}.describe(); }));
+        const std::size_t at = text.find("matrices ");
+        return at == std::string::npos ? std::string() : text.substr(at, text.find('\n', at) - at);
+    };
+    const auto ends = [&](std::vector<std::vector<std::size_t>> shapes, const std::string& words) {
+        const std::string found = told(std::move(shapes));
+        BOOST_TEST(found.ends_with(words), found);
+    };
+    ends({{128, 256}, {10}, {48, 128}, {8, 16}, {24, 3, 3, 3}, {30, 10}},
+         "  of 5, 1 in multiples of 128, 1 of 16, 1 of 8, 2 of none, first: parameter 4, 24 x 27");
+    ends({{12, 128}}, "  of 1, 0 in multiples of 128, 0 of 16, 0 of 8, 1 of none: parameter 0, 12 x 128");
+    ends({{16, 16}}, "  of 1, 0 in multiples of 128, 1 of 16, 0 of 8, 0 of none");
+    BOOST_TEST(told({{7}, {1, 9}}) == ""); // vectors
+}
+
 BOOST_AUTO_TEST_SUITE_END()

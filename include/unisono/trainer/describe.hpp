@@ -7,13 +7,17 @@
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/owners.hpp"
 #include "unisono/observe/table.hpp"
+#include "unisono/trainer/parameter_matrices.hpp"
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/report.hpp"
 
+#include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -37,6 +41,30 @@ inline std::string plan_text(const TrainingPlan& plan) {
         table.row({"epoch", concat({text(plan.shape.data_size), " samples"})});
     }
     return table.text(2);
+}
+
+/// How well the sizes of matrices suit devices, whose matrix units work on tiles: "of 3, 1 in multiples of 128, 0 of 16, 1 of 8, 1 of none:
+/// parameter 4 (out.weight), 84 x 10". Rows are the first dimension, columns all others together. Empty where the model says no shapes.
+template <class M>
+std::string matrix_sizes_text(M& model, const Layout& layout) {
+    std::size_t suited[] = {0, 0, 0, 0}; // to tiles of 128, 16, 8 and none of them
+    std::size_t matrices = 0;
+    std::string odd;
+    if constexpr (requires { std::begin(*std::begin(model.parameter_shapes())); }) {
+        const List<ParameterMatrix> all = parameter_matrices(model, layout);
+        for (std::size_t p = 0; p < all.size(); ++p) {
+            const std::size_t columns = all[p].columns;
+            if (columns == 0 || columns == all[p].slice.count) continue; // no matrix
+            const std::size_t rows = all[p].slice.count / columns, both = rows | columns;
+            ++matrices;
+            ++suited[both % 128 == 0 ? 0 : both % 16 == 0 ? 1 : both % 8 == 0 ? 2 : 3];
+            if (both % 8 != 0 && odd.empty())
+                odd = concat({": ", parameter_label(model, p), ", ", rows, " x ", columns});
+        }
+    }
+    if (matrices == 0) return {};
+    return concat({"of ", matrices, ", ", suited[0], " in multiples of 128, ", suited[1], " of 16, ", suited[2],
+                   " of 8, ", suited[3], " of none", (suited[3] > 1 ? ", first" : ""), odd});
 }
 
 template <class Session>
@@ -65,6 +93,8 @@ std::string session_text(const Session& session) {
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});
     table.row(
         {"this rank updates", concat({count_text(owned), " of ", count_text(exchange.flat().count()), " elements"})});
+    if (std::string sizes = matrix_sizes_text(session.model(), exchange.flat().layout()); !sizes.empty())
+        table.row({"matrices", std::move(sizes)});
     if constexpr (Session::served)
         table.row({"workers", concat({session.workers(), ", servers ", world.size() - session.workers(),
                                       (session.serves() ? ", of which this is one" : "")})});

@@ -231,7 +231,8 @@ public:
     }
 
     /// The plan in words; local, and different on each rank in what a rank owns. With a data set's size and options, also
-    /// how `fit` would make up its batches.
+    /// how `fit` would make up its batches. Of a model with `parameter_shapes()` it counts the matrices whose sizes are multiples of 8, 16
+    /// and 128: devices compute on tiles, and what fills a tile in part takes the time of a whole one.
     [[nodiscard]] std::string describe() const { return detail::session_text(session_); }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
         const auto& p = session_.policies();
