@@ -269,11 +269,19 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused_by_name) {
         refused(RmsProp{.weight_decay = bad}, "weight_decay");
         refused(RmsProp{.momentum = bad}, "momentum");
     }
-    refused(Sgd{.dampening = nan}, "dampening");
+    // A memory that does not fade, or grows, is no training.
+    for (const double bad : {1.0, 2.0, 1e300}) {
+        refused(Sgd{.momentum = bad}, "momentum");
+        refused(RmsProp{.momentum = bad}, "momentum");
+        refused(RmsProp{.alpha = bad}, "alpha");
+        refused(Adam{.beta1 = bad}, "beta1");
+        refused(Adam{.beta2 = bad}, "beta2");
+        refused(AdamW{.beta1 = bad}, "beta1");
+        refused(AdamW{.beta2 = bad}, "beta2");
+    }
+    for (const double bad : {nan, -0.1, 1.1}) refused(Sgd{.momentum = 0.9, .dampening = bad}, "dampening");
     refused(Sgd{.nesterov = true}, "nesterov");
     refused(Sgd{.momentum = 0.9, .dampening = 0.1, .nesterov = true}, "nesterov");
-    refused(Adam{.beta1 = 1}, "beta1");
-    refused(RmsProp{.alpha = 1.5}, "alpha");
     BOOST_CHECK_NO_THROW(start<float>(Sgd{.learning_rate = 0}, 3));
 }
 

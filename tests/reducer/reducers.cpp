@@ -11,6 +11,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace {
 
@@ -197,6 +198,20 @@ BOOST_AUTO_TEST_CASE(costs_are_kept_as_text) {
     short_line.erase(short_line.rfind(' '));
     refused(short_line, "5");
     refused(text.substr(0, text.size() - 1) + " 0x1p-3\n", "5");
+}
+
+BOOST_AUTO_TEST_CASE(costs_that_are_no_times_are_refused) {
+    for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+        for (const auto& told : outcomes(2, [&](auto& world) {
+                 un::AutomaticReducer reducer{.costs = un::assumed_reducer_costs(2)};
+                 reducer.costs.seconds[1][2] = bad;
+                 static_cast<void>(reducer.start(world));
+             }))
+            BOOST_TEST(told.says("ReducerCosts.seconds of ring for 2^14 bytes is "), told.what);
+    }
+    un::ReducerCosts negative = un::assumed_reducer_costs(2);
+    negative.world = -2;
+    BOOST_CHECK_THROW(negative.check(), un::error);
 }
 
 BOOST_AUTO_TEST_CASE(costs_of_rank_0_decide) {

@@ -25,10 +25,10 @@ struct RmsProp {
 
     void check() const {
         detail::check_not_negative(name, "learning_rate", learning_rate);
-        detail::check_parameter(alpha >= 0 && alpha <= 1, name, "alpha", alpha, "between 0 and 1");
+        detail::check_fraction(name, "alpha", alpha);
         detail::check_not_negative(name, "epsilon", epsilon);
         detail::check_not_negative(name, "weight_decay", weight_decay);
-        detail::check_not_negative(name, "momentum", momentum);
+        detail::check_fraction(name, "momentum", momentum);
     }
 
     [[nodiscard]] StateArrays state() const {

@@ -24,8 +24,8 @@ struct Sgd {
 
     void check() const {
         detail::check_not_negative(name, "learning_rate", learning_rate);
-        detail::check_not_negative(name, "momentum", momentum);
-        detail::check_parameter(true, name, "dampening", dampening, "a finite number");
+        detail::check_fraction(name, "momentum", momentum);
+        detail::check_parameter(dampening >= 0 && dampening <= 1, name, "dampening", dampening, "between 0 and 1");
         detail::check_not_negative(name, "weight_decay", weight_decay);
         if (nesterov && (momentum == 0 || dampening != 0)) {
             refuse_input({"Sgd.nesterov is set with momentum ", momentum, " and dampening ", dampening,

@@ -73,9 +73,10 @@ struct AutomaticReducer {
         detail::ScheduledReduction<NativeSchedule> native_ = {};
     };
 
-    /// \throws error bad_input: costs measured on another number of ranks
+    /// \throws error bad_input: costs measured on another number of ranks, or no times
     template <class World>
     [[nodiscard]] Run start(World& group) const {
+        if (costs.measured()) costs.check();
         if (costs.measured() && costs.world != group.size())
             refuse_input(
                 concat({"AutomaticReducer.costs were measured with ", costs.world, " ranks; expected ", group.size()}));

@@ -45,6 +45,16 @@ struct ReducerCosts {
     friend bool operator==(const ReducerCosts&, const ReducerCosts&) = default;
 
     [[nodiscard]] bool measured() const { return world != 0; }
+    /// Of those measured. \throws error bad_input: a negative number of ranks, or a time that is not finite and at least 0
+    void check() const {
+        if (world < 0)
+            refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
+        for (std::size_t c = 0; c < reducer_choices; ++c)
+            for (std::size_t i = 0; i < exponents.size(); ++i)
+                if (!(seconds[c][i] >= 0) || !std::isfinite(seconds[c][i]))
+                    refuse_input({"ReducerCosts.seconds of ", name_of(static_cast<ReducerChoice>(c)), " for 2^",
+                                  exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
+    }
 
     /// Seconds for so many bytes; beyond the largest size measured, in proportion.
     [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const {

@@ -80,7 +80,7 @@ constexpr std::size_t chunk_bytes_of(const Family& family) {
 /// Neighbours only: fewest bytes; large data over messages. With chunks, broadcast and reduce are pipelined.
 struct RingSchedule {
     static constexpr std::string_view name = "ring";
-    std::size_t chunk_bytes = 0;
+    std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
 
     [[nodiscard]] constexpr schedule::RingAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::RingReduceScatter reduce_scatter(const schedule::Shape& shape) const {
@@ -96,7 +96,7 @@ static_assert(schedule_family<RingSchedule>);
 /// log2 p rounds of whole vectors; small data, and everything with a root. Chunks pipeline all but gather and scatter.
 struct TreeSchedule {
     static constexpr std::string_view name = "tree";
-    std::size_t chunk_bytes = 0;
+    std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
 
     [[nodiscard]] constexpr schedule::TreeAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::TreeBroadcast broadcast(const schedule::Shape& shape) const { return {shape}; }
@@ -113,7 +113,7 @@ static_assert(schedule_family<TreeSchedule>);
 /// log2 p rounds and fewest bytes, for any number of ranks.
 struct HalvingDoublingSchedule {
     static constexpr std::string_view name = "halving_doubling";
-    std::size_t chunk_bytes = 0; ///< all_reduce only: the others move several blocks a message
+    std::size_t chunk_bytes = 0; ///< of a piece of all_reduce, 0: whole; the others move several blocks per message
 
     [[nodiscard]] constexpr schedule::HalvingDoublingAllReduce all_reduce(const schedule::Shape& shape) const {
         return {shape};
@@ -131,7 +131,7 @@ static_assert(schedule_family<HalvingDoublingSchedule>);
 /// Owners collect their blocks from all and combine them in rank order; over messages.
 struct DirectSchedule {
     static constexpr std::string_view name = "direct";
-    std::size_t chunk_bytes = 0;
+    std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
 
     [[nodiscard]] constexpr schedule::DirectAllReduce all_reduce(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::DirectReduceScatter reduce_scatter(const schedule::Shape& shape) const {

@@ -33,8 +33,9 @@ UNISONO_NAMESPACE_BEGIN
 struct HierarchicalSchedule {
     static constexpr std::string_view name = "hierarchical";
     int ranks_per_host = 1;
-    bool tree_across = false;    ///< all_reduce between hosts by a tree and not by a ring: fewer rounds, more bytes
-    std::size_t chunk_bytes = 0; ///< of all_reduce, broadcast and reduce, which are pipelined with it
+    bool tree_across = false; ///< all_reduce between hosts by a tree and not by a ring: fewer rounds, more bytes
+    std::size_t chunk_bytes =
+        0; ///< of a piece of all_reduce, broadcast and reduce, which are pipelined with it; 0: whole
     const HostMap* hosts =
         nullptr; ///< which ranks share a host, instead of ranks_per_host; outlives the group's operations
 
