@@ -53,7 +53,8 @@ namespace {
 struct Options {
     int ranks = 4;
     std::int64_t epochs = 10;
-    std::size_t hidden = 256;
+    std::size_t hidden = 128;
+    std::size_t layers = 8; ///< hidden ones: with few, one unit is most of the model, and no stage can do without it
 };
 
 constexpr int replicas = 8; ///< micro-batches of an update, whoever computes them
@@ -65,7 +66,10 @@ void train(const char* way, int ranks, const Options& options, const digits::Spl
     const std::size_t before = live;
     peak = before;
     un::run<un::InProcess>(ranks, [&](auto& world) {
-        digits::UnitNetwork network({digits::pixels, options.hidden, options.hidden, digits::kinds}, 1);
+        std::vector<std::size_t> widths(options.layers + 2, options.hidden);
+        widths.front() = digits::pixels;
+        widths.back() = digits::kinds;
+        digits::UnitNetwork network(widths, 1);
         const auto fit = [&](auto& model) {
             un::Trainer trainer{world,
                                 model,
@@ -104,7 +108,8 @@ int main(int argc, char** argv) {
     app.add_option("--ranks", options.ranks, "Ranks that share the work, threads of this process (4)")
         ->check(numbers::from(1, replicas));
     app.add_option("--epochs", options.epochs, "Passes over the data (10)")->check(numbers::from(1, 1000));
-    app.add_option("--hidden", options.hidden, "Width of both hidden layers (256)")->check(numbers::from(1, 4096));
+    app.add_option("--hidden", options.hidden, "Width of the hidden layers (128)")->check(numbers::from(1, 4096));
+    app.add_option("--layers", options.layers, "Hidden layers (8)")->check(numbers::from(1, 64));
     CLI11_PARSE(app, argc, argv);
     try {
         const auto images = digits::split(digits::read(DIGITS_DATA), 357);
