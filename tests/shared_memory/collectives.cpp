@@ -1,6 +1,7 @@
 // The suites of the collectives and of faults, with processes for ranks.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "../collective/all_reduce.cpp"
+#include "../collective/campaign.cpp"
 #include "../collective/others.cpp"
 #include "../collective/short.cpp"
 #include "../group/faults.cpp"

@@ -25,6 +25,8 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     constexpr bool mean = std::same_as<Op, WeightedMean>;
     if constexpr (mean) {
         op.check();
+        check_overlap(Collective::all_reduce, group.rank(),
+                      {input, count * sizeof(T), output, count * sizeof(T)}); // before the output is written
         scale(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
         input = output;
     }
@@ -47,7 +49,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 
 } // namespace detail
 
-/// out = the reduction of all ranks' `in`, on every rank; `in` and `out` may be the same memory, else they do not overlap.
+/// out = the reduction of all ranks' `in`, on every rank; `in` and `out` may be the same memory; any other overlap is bad_input.
 ///
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements a rank; halving and doubling
 /// the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds of n; native (mapped memory): each rank reads and

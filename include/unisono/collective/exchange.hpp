@@ -76,7 +76,8 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
 } // namespace detail
 
 /// Every rank's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
-/// every rank; without it all give the same number. `mine` may be the own block of `all`. Cost a rank: p - 1 blocks.
+/// every rank; without it all give the same number. `mine` may be the own block of `all`; any other overlap is bad_input. Cost a
+/// rank: p - 1 blocks.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
@@ -97,7 +98,7 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 }
 
 /// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather; `mine` may be the own block
-/// of `all`. Cost a rank: p - 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
+/// of `all`; any other overlap is bad_input. Cost a rank: p - 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
@@ -123,7 +124,7 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
 }
 
 /// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]` elements go to rank j and
-/// `receive_counts[i]` come from rank i; else all blocks are equal. `in` and `out` do not overlap.
+/// `receive_counts[i]` come from rank i; else all blocks are equal. `in` and `out` do not overlap (bad_input).
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
 void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {

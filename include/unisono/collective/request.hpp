@@ -7,6 +7,7 @@
 #include "unisono/collective/native.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/group/overlaps.hpp"
 
 #include <algorithm>
 #include <concepts>
@@ -105,6 +106,9 @@ template <Collective What, class Family, transport Transport, element T>
                                           int root = 0, ReductionKind reduction = ReductionKind::none) {
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule> &&
                   element_type_of<T> != ElementType::opaque) {
+        if (overlap_matters(What, group.rank() == root) &&
+            !overlap_is_allowed(buffers_of(What, input, output, count * sizeof(T), group.rank(), group.size())))
+            return false; // and is refused
         return group.engine().repeat(group.context(), call_of(What, element_type_of<T>, reduction, root), count, input,
                                      output);
     } else {

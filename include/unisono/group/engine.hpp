@@ -12,13 +12,13 @@
 #include "unisono/group/mapped_steps.hpp"
 #include "unisono/group/message_steps.hpp"
 #include "unisono/group/operation_pool.hpp"
+#include "unisono/group/overlaps.hpp"
 #include "unisono/group/staged_lanes.hpp"
 #include "unisono/group/staging.hpp"
 #include "unisono/group/stream_runs.hpp"
 #include "unisono/group/suspicion.hpp"
+#include "unisono/group/thrown.hpp"
 
-#include <cstring>
-#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,6 +38,7 @@ public:
 
     /// Starts an operation; it may be done at once. The index is good until `release`.
     std::uint32_t start(GroupContext& group, OperationRequest& request) {
+        check_overlap(request);
         const Entry entry = enter();
         Staging staging;
         if constexpr (stages) staging = stage(transport_, group, request);
@@ -47,10 +48,7 @@ public:
         if (operation.is_cut_for(group, request)) operation.renew(request);
         else cut(group, operation, request, Transport::maps_peers);
         operation.sequence = ++group.sequence;
-        if (request.state_bytes != 0) {
-            std::memcpy(operation.state.data(), request.reduction.state, request.state_bytes);
-            operation.request.reduction.state = operation.state.data();
-        }
+        if (request.state_bytes != 0) operation.keep_state(request);
         own_.begin(transport_, group, operation);
         if (request.plan->mapped()) number_mapped(group, operation);
         if (operation.straight) {
@@ -73,16 +71,10 @@ public:
     /// only; else returns false and has done nothing. All that `start` and `finish` would do again is skipped.
     bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output) {
         const Entry entry = enter();
-        OperationState* const last = group.recent[recent_place(call, count)];
-        if (last == nullptr || last->request.call != call || last->request.count != count ||
-            last->cut_for_group != group.id || !active_.empty())
-            return false;
+        OperationState* const last = active_.empty() ? find_recent(group, call, count) : nullptr;
+        if (last == nullptr) return false;
         OperationState& operation = *last; // it stays among the free ones: nothing else is started meanwhile
-        operation.request.input = static_cast<const std::byte*>(input);
-        operation.request.output = static_cast<std::byte*>(output);
-        operation.sequence = ++group.sequence;
-        operation.posts = operation.slots[0].cursor = 0;
-        number_mapped(group, operation);
+        begin_again(group, operation, input, output);
         if (spin(operation)) tell_finished(operation);
         else wait_for_repeated(operation);
         return true;
@@ -187,13 +179,7 @@ public:
         const Entry entry = enter();
         OperationState& operation = operations_[index];
         if (!is_done(index) && transport_.first_fault() == nullptr) {
-            transport_.abort(
-                {.code = ErrorCode::aborted,
-                 .rank = transport_.rank(),
-                 .peer = -1,
-                 .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
-                 .sequence = operation.sequence,
-                 .message = concat({"rank ", transport_.rank(), " dropped the handle of an unfinished operation"})});
+            transport_.abort(dropped(transport_.rank(), operation));
         } else if (!operation.done) {
             transport_.abort(*transport_.first_fault());
         }
@@ -205,6 +191,7 @@ public:
         const Fault* fault = transport_.first_fault();
         if (fault == nullptr) return;
         transport_.abort(*fault); // nobody touches this rank's memory after this
+        thrown_.rethrow(*fault);
         throw error(located(transport_, *fault));
     }
 
@@ -221,7 +208,7 @@ private:
     };
 
     /// Runs what it can of a straight operation; true when nothing is left.
-    bool run_straight(OperationState& operation) {
+    bool run_straight(OperationState& operation) try {
         if constexpr (Transport::maps_peers) {
             LaneState& lane = operation.slots[0];
             for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
@@ -231,6 +218,8 @@ private:
             }
         }
         return true;
+    } catch (...) {
+        return spread(thrown_.note(transport_.rank(), operation));
     }
 
     /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else meanwhile; true when nothing
@@ -335,11 +324,14 @@ private:
 
     /// A mapped step could not be run: `met` is the rank whose signature differs, or there is somebody to wait for.
     [[gnu::noinline, gnu::cold]] bool blame(OperationState& operation, int differs) {
-        if (differs >= 0) transport_.abort(mismatch_in_flags(operation, differs));
+        return differs < 0 ? false : spread(mismatch_in_flags(operation, differs));
+    }
+    [[gnu::cold]] bool spread(const Fault& found) {
+        transport_.abort(found);
         return false;
     }
 
-    bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
+    bool issue(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) try {
         using schedule::StepKind;
         const schedule::Step& step = lane.steps[lane.cursor];
         UNISONO_ASSERT(Transport::maps_peers || step.kind <= StepKind::combine_ranks, "it maps no peers' memory");
@@ -357,6 +349,8 @@ private:
             return met == nobody || blame(operation, met);
         }
         return true;
+    } catch (...) {
+        return spread(thrown_.note(transport_.rank(), operation));
     }
 
     void complete(Token token) {
@@ -366,7 +360,13 @@ private:
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
         // Not aborted here: that waits for ranks that touch foreign memory, and this one may be doing so now.
-        moved_ |= take_message(transport_, own_, operations_[operation_of(token)], token, envelope, data, blamed_);
+        if (blamed_.code != ErrorCode::none) return;
+        OperationState& operation = operations_[operation_of(token)];
+        try {
+            moved_ |= take_message(transport_, own_, operation, token, envelope, data, blamed_);
+        } catch (...) {
+            blamed_ = thrown_.note(transport_.rank(), operation);
+        }
     }
 
     /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
@@ -390,6 +390,7 @@ private:
     List<std::uint32_t> active_;
     AddressRoom room_;
     Fault blamed_; ///< found while peers' memory was being touched; spread after that
+    Thrown thrown_;
     WaitTeller<Transport> teller_;
     bool moved_ = false;
     std::uint32_t fruitless_ = 0; ///< polls in a row that moved nothing

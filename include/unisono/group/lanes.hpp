@@ -26,7 +26,9 @@ inline void cut_into_lanes(OperationState& operation) {
     operation.output_partition = partition_for(request.partition, request.output_counts, operation.output_offsets);
     const Plan& plan = *request.plan;
     std::size_t lanes = 1;
-    if (request.chunk_bytes != 0 && plan.can_be_cut()) {
+    // The number of lanes must be the same on all ranks, which by counts of their own send different amounts.
+    const bool amounts_differ = plan.collective() == Collective::all_to_all && !request.input_counts.empty();
+    if (request.chunk_bytes != 0 && plan.can_be_cut() && !amounts_differ) {
         lanes = request.total_bytes / request.chunk_bytes + (request.total_bytes % request.chunk_bytes != 0 ? 1 : 0);
     }
     operation.lanes = static_cast<std::uint32_t>(std::clamp<std::size_t>(lanes, 1, OperationState::most_lanes));
@@ -136,6 +138,25 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
 inline void number_mapped(GroupContext& group, OperationState& operation) {
     operation.mapped_index = group.mapped_started++;
     if (operation.crowded) operation.crowded_number = ++group.crowded_started;
+}
+
+/// The operation that was run not long ago by this call; nullptr if there is none.
+[[gnu::always_inline]] inline OperationState* find_recent(const GroupContext& group, std::uint64_t call,
+                                                          std::uint64_t count) {
+    OperationState* const last = group.recent[recent_place(call, count)];
+    const bool same = last != nullptr && last->request.call == call && last->request.count == count &&
+                      last->cut_for_group == group.id;
+    return same ? last : nullptr;
+}
+
+/// Makes it the group's next one, with other memory.
+[[gnu::always_inline]] inline void begin_again(GroupContext& group, OperationState& operation, const void* input,
+                                               void* output) {
+    operation.request.input = static_cast<const std::byte*>(input);
+    operation.request.output = static_cast<std::byte*>(output);
+    operation.sequence = ++group.sequence;
+    operation.posts = operation.slots[0].cursor = 0;
+    number_mapped(group, operation);
 }
 
 /// Makes a free state a send or a receive.

@@ -193,10 +193,10 @@ int run_mapped_step(Transport& transport, OperationState& operation, LaneState& 
         else copy_from_peer(operation, lane, index);
         return nobody;
     }
-    if (!transport.begin_touching()) return not_yet;
+    const Touching touching(transport);
+    if (!touching) return not_yet;
     if (step.kind == StepKind::combine_peers) combine_peers(operation, lane, index, room);
     else copy_from_peer(operation, lane, index);
-    transport.end_touching();
     return nobody;
 }
 

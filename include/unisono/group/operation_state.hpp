@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -167,6 +168,12 @@ struct OperationState {
         request.reduction = next.reduction;
         request.state_bytes = next.state_bytes;
         request.stream = next.stream;
+    }
+
+    /// A copy of the user's operation.
+    void keep_state(const OperationRequest& of) {
+        std::memcpy(state.data(), of.reduction.state, of.state_bytes);
+        request.reduction.state = state.data();
     }
 
     [[nodiscard]] bool is_transports_own() const { return !point_to_point && request.plan->transports_own(); }

@@ -137,6 +137,16 @@ Fault lost(const Transport& transport, const GroupContext& group, int peer, cons
     return fault;
 }
 
+/// Its handle was dropped while it was not done.
+inline Fault dropped(int rank, const OperationState& operation) {
+    return {.code = ErrorCode::aborted,
+            .rank = rank,
+            .peer = -1,
+            .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
+            .sequence = operation.sequence,
+            .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};
+}
+
 /// Looks for a peer that started something else under the same number, that has left without starting it, or that died.
 template <class Transport>
 bool find_culprit(Transport& transport, const OperationState& operation, Fault& found) {

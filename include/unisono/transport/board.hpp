@@ -18,6 +18,24 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The time in which a rank reads or writes peers' memory; an abort waits for its end. It ends with the scope, also where a user's
+/// code throws in between. It is false after a fault: then nothing may be touched.
+template <class Endpoint>
+class Touching {
+public:
+    explicit Touching(Endpoint& endpoint) : endpoint_(endpoint), begun_(endpoint.begin_touching()) {}
+    Touching(const Touching&) = delete;
+    Touching& operator=(const Touching&) = delete;
+    ~Touching() {
+        if (begun_) endpoint_.end_touching();
+    }
+    explicit operator bool() const { return begun_; }
+
+private:
+    Endpoint& endpoint_;
+    bool begun_;
+};
+
 /// Fetches a line that this rank is about to write, before it is needed: to take it from the core that read it last
 /// costs a trip between the cores. (A plain prefetch would fetch it for reading, and compilers emit that one.)
 inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {

@@ -315,12 +315,12 @@ private:
     void deliver(const Posted& posted, const Envelope& envelope, const std::byte* data, const std::byte* eager,
                  std::atomic<std::uint32_t>* consumed, std::uint32_t use, Sink& sink) {
         if (consumed == nullptr) return sink.received(posted.token, envelope, eager);
-        if (!begin_touching()) return; // a fault: the sender may have withdrawn its memory
+        const Touching touching(*this);
+        if (!touching) return; // a fault: the sender may have withdrawn its memory
         const std::ptrdiff_t here = world_->shift(posted.peer);
         sink.received(posted.token, envelope, data + here);
         shifted(consumed, here)
             ->store(use, std::memory_order_release); // still touching: the flag is the sender's memory
-        end_touching();
     }
 
     static std::atomic<std::uint32_t>* shifted(std::atomic<std::uint32_t>* flag, std::ptrdiff_t bytes) {

@@ -1,0 +1,126 @@
+#pragma once
+
+/// \file
+/// Which overlaps of input and output a collective allows: the one place that decides, for every transport, size and schedule.
+///
+/// | collective                          | allowed beside memory of its own                     |
+/// |-------------------------------------|------------------------------------------------------|
+/// | all_reduce; reduce, at the root     | output = input                                       |
+/// | all_gather; gather, at the root     | the input is the own block of the output             |
+/// | reduce_scatter; scatter, at the root | the output is the own block of the input            |
+/// | all_to_all                          | none                                                 |
+///
+/// Any other overlap is refused on the rank that made it, before anything is sent or changed. Where an argument does not matter (the
+/// output of reduce and gather, and the input of scatter, on other ranks than the root) it may be anything. Nothing overlaps a buffer
+/// without elements.
+
+#include "unisono/core/text.hpp"
+#include "unisono/group/operation_state.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Input and output of a collective in memory, bytes.
+struct Buffers {
+    const void* input = nullptr;
+    std::size_t input_bytes = 0;
+    const void* output = nullptr;
+    std::size_t output_bytes = 0;
+    std::size_t input_begin = 0;  ///< of what may lie
+    std::size_t output_begin = 0; ///< in the same place as this
+    bool in_place = true;         ///< that is allowed
+};
+
+constexpr bool overlap_matters(Collective what, bool is_root) {
+    switch (what) {
+    case Collective::all_reduce:
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return true;
+    case Collective::reduce:
+    case Collective::gather:
+    case Collective::scatter: return is_root;
+    default: return false; // one buffer, or none
+    }
+}
+
+/// Where blocks are alike: `count` elements each, or of the vector.
+[[gnu::always_inline]] inline Buffers buffers_of(Collective what, const void* input, const void* output,
+                                                 std::size_t bytes, int rank, int ranks) {
+    Buffers found{.input = input, .input_bytes = bytes, .output = output, .output_bytes = bytes};
+    const std::size_t all = bytes * static_cast<std::size_t>(ranks);
+    const std::size_t begin = bytes * static_cast<std::size_t>(rank);
+    if (what == Collective::all_gather || what == Collective::gather) {
+        found.output_bytes = all;
+        found.output_begin = begin;
+    } else if (what == Collective::reduce_scatter || what == Collective::scatter) {
+        found.input_bytes = all;
+        found.input_begin = begin;
+    } else if (what == Collective::all_to_all) {
+        found.input_bytes = found.output_bytes = all;
+        found.in_place = false;
+    }
+    return found;
+}
+
+[[gnu::always_inline]] inline bool overlap_is_allowed(const Buffers& found) {
+    const auto input = reinterpret_cast<std::uintptr_t>(found.input);
+    const auto output = reinterpret_cast<std::uintptr_t>(found.output);
+    if (found.in_place && input + found.input_begin == output + found.output_begin) return true;
+    if (found.input_bytes == 0 || found.output_bytes == 0) return true;
+    return input < output ? output - input >= found.input_bytes : input - output >= found.output_bytes;
+}
+
+inline Buffers buffers_of(const OperationRequest& request) {
+    const Collective what = request.plan->collective();
+    const schedule::Shape& shape = request.plan->shape();
+    const std::size_t each = request.element_bytes;
+    Buffers found =
+        buffers_of(what, request.input, request.output, request.partition.count * each, shape.rank, shape.world);
+    if (request.input_counts.empty()) return found;
+    const auto bytes = [&](std::span<const std::size_t> counts, std::size_t blocks) {
+        std::size_t sum = 0;
+        for (std::size_t block = 0; block < blocks; ++block) sum += counts[block];
+        return sum * each;
+    };
+    const auto rank = static_cast<std::size_t>(shape.rank);
+    const std::size_t begin = bytes(request.input_counts, rank);
+    const bool gathers = what == Collective::all_gather || what == Collective::gather;
+    const bool scatters = what == Collective::reduce_scatter || what == Collective::scatter;
+    found.input_begin = scatters ? begin : 0;
+    found.output_begin = gathers ? begin : 0;
+    const std::size_t own = request.input_counts[rank] * each;
+    found.input_bytes = gathers ? own : bytes(request.input_counts, request.input_counts.size());
+    found.output_bytes = scatters ? own : bytes(request.output_counts, request.output_counts.size());
+    return found;
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_overlap(Collective what, int rank, const Buffers& found) {
+    const auto input = reinterpret_cast<std::uintptr_t>(found.input);
+    const auto output = reinterpret_cast<std::uintptr_t>(found.output);
+    const bool later = input >= output;
+    refuse_input({name_of(what), " on rank ", rank, ": the input of ", found.input_bytes, " bytes begins ",
+                  later ? input - output : output - input, later ? " bytes behind" : " bytes before",
+                  " the beginning of the output of ", found.output_bytes, " bytes and overlaps it; expected no overlap",
+                  !found.in_place ? ""
+                  : found.input_begin == 0 && found.output_begin == 0 && found.input_bytes == found.output_bytes
+                      ? ", or input and output at one address"
+                      : ", or the one buffer as this rank's own block of the other",
+                  ". Nothing was changed"});
+}
+
+/// Refuses what is not allowed.
+inline void check_overlap(Collective what, int rank, const Buffers& found) {
+    if (!overlap_is_allowed(found)) refuse_overlap(what, rank, found);
+}
+inline void check_overlap(const OperationRequest& request) {
+    const Collective what = request.plan->collective();
+    const schedule::Shape& shape = request.plan->shape();
+    if (overlap_matters(what, shape.rank == shape.root)) check_overlap(what, shape.rank, buffers_of(request));
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

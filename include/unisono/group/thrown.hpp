@@ -1,0 +1,55 @@
+#pragma once
+
+/// \file
+/// What a user's code throws inside an operation: the world's fault on every rank, and on the rank that threw the exception itself.
+
+#include "unisono/core/text.hpp"
+#include "unisono/group/operation_state.hpp"
+#include "unisono/group/suspicion.hpp"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+class Thrown {
+public:
+    /// The fault for what is being handled: it names this rank and carries the text.
+    [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState& operation) {
+        Fault fault{.code = ErrorCode::aborted,
+                    .rank = rank,
+                    .peer = -1,
+                    .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
+                    .sequence = operation.sequence,
+                    .message = {}};
+        exception_ = std::current_exception();
+        const auto tell = [&](const char* text) { fault.message = concat({"rank ", rank, " threw: ", text}); };
+        try {
+            throw;
+        } catch (const error& failed) {
+            if (failed.why().rank >= 0) fault = failed.why(); // the library's own
+            else tell(failed.why().message.c_str());
+            fault.code = failed.code();
+        } catch (const std::exception& failed) {
+            tell(failed.what());
+        } catch (...) {
+            tell("something that is no std::exception");
+        }
+        message_ = fault.message;
+        return fault;
+    }
+
+    /// Throws the exception as it was if it is what began this fault.
+    void rethrow(const Fault& first) const {
+        if (exception_ && first.message == message_) std::rethrow_exception(exception_);
+    }
+
+private:
+    std::exception_ptr exception_;
+    std::string message_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
