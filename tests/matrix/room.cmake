@@ -1,6 +1,8 @@
 # Under a sanitizer one reducer is crossed in full with the rest, and all others pairwise (servers, compressions, gossip and split models in other rooms): threads and memory meet in the same ways.
 if(UNISONO_SANITIZED)
     leave_out("full_(automatic|halving_doubling|parameter_server|ring|sum_only|tree)|/(served|several_workers|mixed|compressed|split|pairwise_4)[.]cpp$")
+else()
+    target_compile_definitions(${room_target} PRIVATE UNISONO_MATRIX_WHOLE)
 endif()
 unite_sources("full_automatic full_halving_doubling full_parameter_server full_sum_only"
               "full_native full_ring full_tree"
