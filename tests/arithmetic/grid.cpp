@@ -422,6 +422,25 @@ BOOST_AUTO_TEST_CASE(four_bytes_an_image_any_order_within_their_bound) {
     BOOST_TEST(un::NarrowGrid::above(0, 16).bits == 25);
 }
 
+BOOST_AUTO_TEST_CASE(a_grid_has_room_for_all_addends) {
+    BOOST_TEST(un::Grid::above(3, 1).exponent == 3);
+    BOOST_TEST(un::Grid::above(3, 2047).exponent == 3);
+    BOOST_TEST(un::Grid::above(3, 2048).exponent == 4);
+    BOOST_TEST(un::Grid::above(3, 4094).exponent == 4);
+    BOOST_TEST(un::Grid::above(3, 4095).exponent == 5);
+}
+
+BOOST_AUTO_TEST_CASE(what_is_not_finite_needs_more_than_any_grid) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    const std::vector<float> zeros(3), ones(3, 1.0f), large(3, std::numeric_limits<float>::infinity());
+    for (const double weight : {infinity, -infinity, std::nan("")})
+        for (const auto* x : {&zeros, &ones, &large})
+            BOOST_TEST(un::needed_exponent(std::span(*x), weight) == un::Grid::not_finite);
+    BOOST_TEST(un::needed_exponent(std::span(large), 0.0) == un::Grid::not_finite);
+    BOOST_TEST(un::needed_exponent(std::span(zeros), 2.0) == un::Grid::nothing);
+    BOOST_TEST(un::needed_exponent(std::span(ones), 2.0) == 2);
+}
+
 BOOST_AUTO_TEST_CASE(bad_arguments_are_refused_by_name) {
     std::vector<std::int64_t> image(3);
     const std::vector<float> x(3), short_one(2);

@@ -231,6 +231,16 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_is_not_hidden) {
     check(un::Adasum{});
 }
 
+BOOST_AUTO_TEST_CASE(one_bit_stands_for_the_mean_of_its_sign) {
+    const std::array<float, 5> values = {1, -6, 2, -4, 3};
+    std::array<float, 5> left{}, found{};
+    std::vector<std::byte> wire(un::detail::OneBitCodec::bytes(values.size()));
+    un::detail::OneBitCodec::encode(values.data(), left.data(), values.size(), wire.data());
+    un::detail::OneBitCodec::decode<false>(wire.data(), found.size(), found.data());
+    BOOST_TEST((found == std::array<float, 5>{2, -5, 2, -5, 2}));
+    BOOST_TEST((left == std::array<float, 5>{-1, -1, 0, 1, 1}));
+}
+
 BOOST_AUTO_TEST_CASE(as_many_bytes_as_promised) { // counted where they are sent
     constexpr int ranks = 4;
     const auto bytes = [](const auto&... policies) {

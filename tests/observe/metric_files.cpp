@@ -167,6 +167,12 @@ BOOST_AUTO_TEST_CASE(names_are_utf8) {
     for (std::size_t i = 0; i < good.size(); ++i) BOOST_TEST(nlohmann::json::parse(all[i]).at(good[i]) == 2);
 }
 
+BOOST_AUTO_TEST_CASE(checksums_of_event_files) {
+    BOOST_TEST(un::detail::crc32c("123456789") == 0xe3069283u); // the check value of CRC-32C
+    BOOST_TEST(un::detail::masked_crc32c("123456789") == 0xc78ab0e5u);
+    BOOST_TEST(un::detail::crc32c("") == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
     BOOST_TEST(un::detail::crc32c("123456789") == 0xe3069283u); // the check value of CRC-32C
     const Folder folder;

@@ -285,6 +285,27 @@ BOOST_AUTO_TEST_CASE(bad_parameters_are_refused_by_name) {
     BOOST_CHECK_NO_THROW(start<float>(Sgd{.learning_rate = 0}, 3));
 }
 
+// Worked out by hand: what memory an optimizer has of earlier updates shows in the second and third.
+BOOST_AUTO_TEST_CASE(three_updates_by_hand) {
+    const auto after = [](const auto& policy, std::initializer_list<double> gradients) {
+        auto state = start<double>(policy, 1);
+        std::vector<double> parameter(1);
+        std::uint64_t number = 0;
+        for (const double g : gradients) {
+            const std::vector<double> gradient = {g};
+            policy.update(state.all(), std::span<double>(parameter), std::span<const double>(gradient),
+                          {policy.learning_rate, ++number, 1.0});
+        }
+        return parameter[0];
+    };
+    const auto close = [](double found, double expected) { BOOST_TEST(std::abs(found - expected) < 1e-12); };
+    close(after(Adagrad{.learning_rate = 1, .learning_rate_decay = 1, .epsilon = 0}, {1, 1, 1}),
+          -(1 + 1 / (2 * std::sqrt(2.0)) + 1 / (3 * std::sqrt(3.0))));
+    const Adam amsgrad{.learning_rate = 1, .beta1 = 0, .beta2 = 0.5, .epsilon = 0, .amsgrad = true};
+    close(after(amsgrad, {4, 1, 1}), -(1 + (std::sqrt(0.75) + std::sqrt(0.875)) / std::sqrt(8.0)));
+    close(after(Sgd{.learning_rate = 1, .momentum = 0.5, .dampening = 0.25}, {1, 1, 1}), -(1 + 1.25 + 1.375));
+}
+
 BOOST_AUTO_TEST_CASE(policies_are_plain_values) {
     static_assert(std::is_aggregate_v<Sgd> && std::is_aggregate_v<Adam> && std::is_aggregate_v<AdamW>);
     static_assert(std::is_aggregate_v<Adagrad> && std::is_aggregate_v<RmsProp>);

@@ -4,6 +4,7 @@
 #include "unisono/group/run.hpp"
 #include "unisono/model/resident_units.hpp"
 #include "unisono/optimizer/adam.hpp"
+#include "unisono/sharding/automatic.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/sharding/state.hpp"
@@ -130,6 +131,17 @@ BOOST_AUTO_TEST_CASE(bytes_of_an_update) {
     // Parameters of 16 bits are half as many bytes, sums of gradients as many.
     BOOST_TEST((traffic<un::GradientSharding, un::bfloat16>(1) <= replicated * 0.75 * 1.02));
     BOOST_TEST((traffic<un::ParameterSharding, un::bfloat16>(1) <= replicated * 1.02));
+}
+
+BOOST_AUTO_TEST_CASE(the_cheaper_way_is_chosen) {
+    const un::BucketFacts facts{.index = 0, .count = 40, .element_bytes = 4, .world = 4};
+    const auto with = [&](double replicated, double sharded) {
+        return un::AutomaticSharding{.costs = {.replicated = replicated, .sharded = sharded}}.owners(facts);
+    };
+    BOOST_TEST((with(2, 1) == un::StateSharding{}.owners(facts)));
+    BOOST_TEST(with(1, 2).replicated());
+    BOOST_TEST(with(1, 1).replicated());
+    BOOST_CHECK_THROW(static_cast<void>(with(-1, 1)), un::error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
