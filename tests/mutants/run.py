@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Plants small faults in copies of the library, one at a time, and expects a test to fail for each.
+
+    python3 tests/mutants/run.py              # all of list.txt
+    python3 tests/mutants/run.py sgd adam     # those whose names contain a word
+    python3 tests/mutants/run.py --list       # the list and nothing else; no compiler runs
+
+Each test source is compiled by itself, with tests/support/main.cpp: once as it is, which must pass, and once with each fault, which must
+compile and must not pass. A fault whose test passes has survived: the test is too weak. A fault whose text is no longer found, or
+found twice, is stale. Both fail the run. Exit status 0: every fault was caught.
+
+list.txt has a paragraph per fault:
+
+    # name
+    file: include/unisono/...          what is changed
+    test: tests/room/source.cpp        the source whose cases notice, and others that it is linked with
+    cases: suite/case                  optional: a filter of Boost.Test
+    - old text, one line or several, found exactly once
+    + new text; a mere + removes the old
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIST = pathlib.Path(__file__).with_name("list.txt")
+FLAGS = ["-std=c++20", "-O0", "-w", "-pthread", "-D", "BOOST_TEST_DYN_LINK", "-D", "_GNU_SOURCE"]
+
+
+class Fault:
+    def __init__(self, name):
+        self.name, self.file, self.test, self.cases = name, None, None, None
+        self.old, self.new = [], []
+
+    def planted(self, text):
+        """The file's text with the fault; None where the fault is stale."""
+        old = "\n".join(self.old)
+        if not old or text.count(old) != 1:
+            return None
+        return text.replace(old, "\n".join(self.new))
+
+
+def read_list():
+    faults = []
+    for number, line in enumerate(LIST.read_text().splitlines(), 1):
+        key, _, value = line.partition(": ")
+        if line.startswith("# "):
+            faults.append(Fault(line[2:].strip()))
+        elif key in ("file", "test", "cases") and faults:
+            setattr(faults[-1], key, value.strip())
+        elif line[:2] == "- " and faults:
+            faults[-1].old.append(line[2:])
+        elif line[:1] == "+" and faults:
+            faults[-1].new.append(line[2:])
+        elif line.strip() and faults:
+            sys.exit(f"{LIST}:{number}: expected '# name', 'file: ', 'test: ', 'cases: ', '- ' or '+ ', found {line!r}")
+    for fault in faults:
+        if not (fault.file and fault.test and fault.old):
+            sys.exit(f"{LIST}: {fault.name} needs file, test and old text")
+    names = [fault.name for fault in faults]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        sys.exit(f"{LIST}: more than one fault is named {', '.join(sorted(twice))}")
+    return faults
+
+
+class Bench:
+    """A copy of what tests are compiled from, and where the results lie."""
+
+    def __init__(self, folder, compiler, prefix, seconds):
+        self.folder, self.prefix, self.seconds = pathlib.Path(folder), prefix, seconds
+        self.compiler = compiler
+        self.copy = self.folder / "copy"
+        for part in ("include", "tests", "examples"):
+            shutil.copytree(ROOT / part, self.copy / part, symlinks=True)
+        self.libraries = ["-lboost_unit_test_framework", "-lrt"]
+        self.main = None
+
+    def call(self, command, seconds):
+        try:
+            done = subprocess.run(self.prefix + command, cwd=self.copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  timeout=seconds, text=True, errors="replace",
+                                  env=dict(os.environ, BOOST_TEST_COLOR_OUTPUT="0"))
+            return done.returncode, done.stdout
+        except subprocess.TimeoutExpired as late:
+            return 124, f"ran for more than {late.timeout} s"
+
+    def compile(self, source, target):
+        data = f'UNISONO_TEST_DATA="{self.copy}/tests/data"'
+        return self.call([self.compiler, *FLAGS, "-D", data, "-I", "include", "-I", "tests", "-I", ".", "-c", str(source), "-o", str(target)],
+                         self.seconds)
+
+    def build(self, test):
+        """The executable of a test source, or None and why."""
+        if self.main is None:
+            self.main = [str(self.folder / name) for name in ("main.o", "allocation_counter.o")]
+            for target in self.main:
+                self.must(self.compile(f"tests/support/{pathlib.Path(target).stem}.cpp", target))
+        stem = hashlib.sha256(test.encode()).hexdigest()[:12]
+        program, objects = self.folder / stem, []
+        for number, source in enumerate(test.split()):
+            objects.append(str(self.folder / f"{stem}-{number}.o"))
+            status, text = self.compile(source, objects[-1])
+            if status != 0:
+                return None, text
+        status, text = self.call([self.compiler, "-pthread", *self.main, *objects, "-o", str(program), *self.libraries], self.seconds)
+        return (program, "") if status == 0 else (None, text)
+
+    def passes(self, program, cases):
+        status, text = self.call([str(program), "--log_level=error"] + ([f"--run_test={cases}"] if cases else []), self.seconds)
+        if "no test cases matching filter" in text:
+            sys.exit(f"no test cases match {cases!r}")
+        return status == 0, text
+
+    @staticmethod
+    def must(result):
+        if result[0] != 0:
+            sys.exit(result[1])
+
+
+def main():
+    options = argparse.ArgumentParser(description="Plants small faults and expects tests to fail.")
+    options.add_argument("words", nargs="*", help="only faults whose names contain one of these")
+    options.add_argument("--list", action="store_true", help="print the faults, compile nothing")
+    options.add_argument("--compiler", default=os.environ.get("CXX", "g++"))
+    options.add_argument("--prefix", default="", help="a command before each compiler and test, as 'nice -n 19'")
+    options.add_argument("--seconds", type=int, default=300, help="the most that a compiler or a test may take (300)")
+    given = options.parse_args()
+    faults = [one for one in read_list() if not given.words or any(word in one.name for word in given.words)]
+    if not faults:
+        sys.exit("no fault has such a name")
+    stale = [one.name for one in faults if one.planted((ROOT / one.file).read_text()) is None or not all((ROOT / source).is_file() for source in one.test.split())]
+    if given.list:
+        for one in faults:
+            print(f"{one.name}: {one.file}, noticed by {one.test}{' ' + one.cases if one.cases else ''}")
+    if stale:
+        print(f"stale, their text or test is not there exactly once: {', '.join(stale)}")
+    if given.list:
+        return 1 if stale else 0
+
+    counts = {"caught": 0, "survived": 0, "does not compile": 0, "stale": len(stale), "no verdict: the test fails without it": 0}
+    sound = {}  # (test, cases) -> whether it passes without a fault
+    with tempfile.TemporaryDirectory(prefix="unisono-mutants-") as folder:
+        bench = Bench(folder, given.compiler, given.prefix.split(), given.seconds)
+        for test in dict.fromkeys(one.test for one in faults if one.name not in stale):
+            mine = [one for one in faults if one.test == test and one.name not in stale]
+            program, why = bench.build(test)
+            for cases in dict.fromkeys(one.cases for one in mine):
+                sound[cases] = program is not None and bench.passes(program, cases)[0]
+            if program is None:
+                print(f"{test} does not compile by itself:\n{why[:2000]}")
+            for fault in mine:
+                began = time.monotonic()
+                if not sound[fault.cases]:
+                    verdict = "no verdict: the test fails without it"
+                else:
+                    path = bench.copy / fault.file
+                    text = path.read_text()
+                    path.write_text(fault.planted(text))
+                    program, why = bench.build(test)
+                    verdict = "does not compile"
+                    if program is not None:
+                        verdict = "survived" if bench.passes(program, fault.cases)[0] else "caught"
+                    path.write_text(text)
+                counts[verdict] += 1
+                print(f"{fault.name}: {verdict} ({time.monotonic() - began:.0f} s)", flush=True)
+                if verdict == "does not compile":
+                    print(why[:1000])
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f", of {len(faults)}")
+    return 0 if counts["caught"] == len(faults) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
