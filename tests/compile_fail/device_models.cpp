@@ -7,6 +7,7 @@
 #include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"
 #include "unisono/trainer/device/rules.hpp"
+#include "unisono/trainer/model_rules.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/nccl.hpp"
 #include "unisono/update/gossip.hpp"
@@ -72,12 +73,13 @@ struct Guarded : Chosen {
     using Guard = OddGuard;
 };
 template <class M, class Policies>
-using Asked = un::detail::DeviceOfPolicies<un::Group<un::Nccl>, M, Policies>;
+inline constexpr bool asked =
+    un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::Group<un::Nccl>, M, Policies>>;
 
 // case: transport
 // expect: unisono::Trainer: found a model on a device (its spans are DeviceSpan), with a group whose transport has no streams.
 #ifdef CASE_transport
-static_assert(!un::detail::DeviceOfPolicies<un::Group<un::InProcess>, Model, Chosen>::good);
+static_assert(!un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::Group<un::InProcess>, Model, Chosen>>);
 #endif
 
 // case: policies
@@ -88,17 +90,17 @@ static_assert(!un::detail::DeviceOfPolicies<un::Group<un::InProcess>, Model, Cho
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
 // expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
 #ifdef CASE_policies
-static_assert(Asked<Model, Chosen>::good);
-static_assert(!Asked<WithoutStream, Chosen>::good);
-static_assert(!Asked<Model, OfTheHost>::good);
-static_assert(!Asked<Model, Measured>::good);
-static_assert(!Asked<Model, Gossiping>::good);
-static_assert(!Asked<Model, Guarded>::good);
+static_assert(asked<Model, Chosen>);
+static_assert(!asked<WithoutStream, Chosen>);
+static_assert(!asked<Model, OfTheHost>);
+static_assert(!asked<Model, Measured>);
+static_assert(!asked<Model, Gossiping>);
+static_assert(!asked<Model, Guarded>);
 void without_group(Narrow& model) { un::MasterWeights master(model); }
 #endif
 
 // case: no_compiler_for_the_device
 // expect: unisono::Trainer: found a model on a device, in a source that cannot compute there. Required: unisono/nccl.hpp
 #ifdef CASE_no_compiler_for_the_device
-static_assert(!Asked<Model, Chosen>::good);
+static_assert(!asked<Model, Chosen>);
 #endif

@@ -232,7 +232,7 @@ int main() {
 
 // case: local_update_with_owners
 // expect: found an update that declares `local`, with a policy that declares `gives_owners`
-// expect: Why: between two meetings each rank updates all of its own copy.
+// expect: Why: between two synchronisations each rank updates all of its own copy.
 #ifdef CASE_local_update_with_owners
     train(model, un::LocalSteps{}, un::ParameterServerReducer{});
 #endif
@@ -278,13 +278,13 @@ int main() {
 #endif
 
 // case: common_parameters_with_compression
-// expect: or an update that declares neither `agrees` nor `local`, or `in_common`, `gossips`
+// expect: found a compression that declares `compresses`, with an update that declares `in_common`. Required: no compression.
 #ifdef CASE_common_parameters_with_compression
     train(model, un::Hogwild{}, un::Bf16Wire{});
 #endif
 
 // case: gossip_with_compression
-// expect: or an update that declares neither `agrees` nor `local`, or `in_common`, `gossips` or `streams`
+// expect: found a compression that declares `compresses`, with an update that declares `gossips` or `streams`.
 #ifdef CASE_gossip_with_compression
     train(model, un::Gossip{}, un::Bf16Wire{});
 #endif
@@ -322,8 +322,8 @@ int main() {
 #endif
 
 // case: compression_with_owners
-// expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
-// expect: (or a compression that declares `sums_to_owners`, for instance Bf16Wire)
+// expect: found a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`.
+// expect: or a compression that declares `sums_to_owners`, for instance Bf16Wire.
 #ifdef CASE_compression_with_owners
     train(model, un::PowerSgd{}, OwnedSharding{});
 #endif
@@ -335,7 +335,7 @@ int main() {
 #endif
 
 // case: compression_with_reproducible
-// expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+// expect: found a compression that declares `compresses`, with a summation that declares `reproducible`. Required: PlainSums
 #ifdef CASE_compression_with_reproducible
     train(model, un::Bf16Wire{}, un::Reproducible{});
 #endif
@@ -347,7 +347,7 @@ int main() {
 #endif
 
 // case: compression_with_servers
-// expect: or an update that declares neither `agrees` nor `local`
+// expect: found a compression that declares `compresses`, with an update that declares neither `agrees` nor `local`.
 #ifdef CASE_compression_with_servers
     train(model, un::Bf16Wire{}, un::Asynchronous{});
 #endif
@@ -365,7 +365,7 @@ int main() {
 #endif
 
 // case: power_sgd_with_owners
-// expect: found a compression that declares `compresses`, with a policy that declares `gives_owners` or `reproducible`
+// expect: found a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`.
 #ifdef CASE_power_sgd_with_owners
     train(model, un::PowerSgd{}, un::ParameterServerReducer{});
 #endif

@@ -34,39 +34,15 @@ struct OwnGuard : un::FiniteGuard {
     static constexpr bool only_finite = false;
 };
 
-template <class ReducerT, class UpdateT, class ShardingT, class GuardT, class CompressionT, class SummationT>
-struct Given {
-    using Reducer = ReducerT;
-    using Update = UpdateT;
-    using Sharding = ShardingT;
-    using Guard = GuardT;
-    using Compression = CompressionT;
-    using Summation = SummationT;
-};
-
-/// The reason, or nothing. `ReducerGiven`: by the user.
-template <class P, bool ReducerGiven>
-std::string_view refusal() {
-    using Together = un::detail::Compatibility<typename P::Reducer, typename P::Update, typename P::Sharding,
-                                               typename P::Guard, un::Sgd>;
-    using Wire = un::detail::CompressionRules<typename P::Compression, typename P::Reducer, ReducerGiven,
-                                              typename P::Update, typename P::Sharding, typename P::Summation>;
-    using Trained = un::detail::ModelRules<OnNccl, typename P::Sharding, typename P::Update, typename P::Summation>;
-    using Device = un::detail::DeviceRules<un::Group<un::Nccl>, OnNccl, P>;
-    if constexpr (!Together::good) return Together::refusal;
-    else if constexpr (!Wire::good) return Wire::refusal;
-    else if constexpr (!Trained::good) return Trained::refusal;
-    else return Device::refusal;
-}
-
 int known = 0, refused = 0;
 
 template <class Reducer, class Update, class Sharding, class Guard, class Compression, class Summation,
           bool ReducerGiven = !std::is_same_v<Reducer, un::NativeReducer>>
 void ask() {
     ++known;
-    const std::string_view why =
-        refusal<Given<Reducer, Update, Sharding, Guard, Compression, Summation>, ReducerGiven>();
+    using Other = std::conditional_t<ReducerGiven, Reducer, un::Sgd>; // a default where none is given
+    constexpr std::string_view why =
+        un::refusal<un::Group<un::Nccl>, OnNccl, Other, Update, Sharding, Guard, Compression, Summation>;
     if (why.empty()) return;
     ++refused;
     ++unisono_matrix::counts().refused[std::string(why)];

@@ -73,8 +73,11 @@ void check_wire(double within, const Wire& wire, const Update& update, const Sam
 
 template <class Wire, class Reducer, bool ReducerGiven, class Update, class Sharding, class Summation = un::PlainSums>
 void count_if_refused() {
-    using Rules = un::detail::CompressionRules<Wire, Reducer, ReducerGiven, Update, Sharding, Summation>;
-    if constexpr (!Rules::good) ++counts().refused[std::string(Rules::refusal)];
+    using Other =
+        std::conditional_t<ReducerGiven, Reducer, un::FiniteGuard>; // one more of the defaults where none is given
+    constexpr std::string_view refusal =
+        un::refusal<un::Group<un::InProcess>, ModelFor<Sharding>, Wire, Other, Update, Sharding, Summation>;
+    if constexpr (!refusal.empty()) ++counts().refused[std::string(refusal)];
 }
 
 /// What each form may not go with; what it may go with and is not tried above is the reducer's and update's own affair.

@@ -352,9 +352,11 @@ template <class Reducer, class Update, class Sharding, class Guard, class Optimi
 void check(const Reducer& reducer, const Update& update, const Sharding& sharding, const Guard& guard,
            const Optimizer& optimizer, const Sampler& sampler, const Accumulation& accumulation,
            const Weighing& weighing, const Rate& rate, const Summation& summation = {}, const Clipping& clipping = {}) {
-    using Rules = un::detail::Compatibility<Reducer, Update, Sharding, Guard, Optimizer>;
-    if constexpr (!Rules::good) {
-        ++counts().refused[std::string(Rules::refusal)];
+    constexpr std::string_view refusal =
+        un::refusal<un::Group<un::InProcess>, ModelFor<Sharding>, Reducer, Update, Sharding, Guard, Optimizer, Sampler,
+                    Accumulation, Weighing, Rate, Summation, Clipping>;
+    if constexpr (!refusal.empty()) {
+        ++counts().refused[std::string(refusal)];
     } else {
         ++counts().ran;
         for (const World& tried : worlds()) {

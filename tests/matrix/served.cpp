@@ -17,8 +17,8 @@ template <class Update, class Guard, class Optimizer, class Sampler, class Accum
 void check_served(const Update& update, const Guard& guard, const Optimizer& optimizer, const Sampler& sampler,
                   const Accumulation& accumulation, const Weighing& weighing, const Rate& rate,
                   const Clipping& clipping) {
-    using Rules = un::detail::Compatibility<un::NativeReducer, Update, un::Replicated, Guard, Optimizer>;
-    static_assert(Rules::good);
+    static_assert(
+        un::refusal<un::Group<un::InProcess>, Model, Update, Guard, Optimizer, Sampler, Accumulation, Clipping>.empty());
     ++counts().ran;
     for (const World& tried : worlds()) {
         const int ranks = tried.ranks;
@@ -105,9 +105,9 @@ void check_common(const un::Hogwild& update, const Guard& guard, const Optimizer
 /// What others give owners is refused.
 template <class Reducer, class Sharding, class Update = un::Asynchronous>
 void count_refused() {
-    using Rules = un::detail::Compatibility<Reducer, Update, Sharding, un::FiniteGuard, un::Sgd>;
-    static_assert(!Rules::good);
-    ++counts().refused[std::string(Rules::refusal)];
+    constexpr std::string_view refusal = un::refusal<un::Group<un::InProcess>, Model, Reducer, Update, Sharding>;
+    static_assert(!refusal.empty());
+    ++counts().refused[std::string(refusal)];
 }
 
 } // namespace

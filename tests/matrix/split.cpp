@@ -215,10 +215,10 @@ void check_reducer(const AnyReducer& reducer) {
 
 template <class Reducer, class Update, class Sharding, class Summation = un::PlainSums>
 void count_refused() {
-    using Rules = un::detail::Compatibility<Reducer, Update, Sharding, un::FiniteGuard, un::Sgd>;
-    using Model = un::detail::ModelRules<SplitModel, Sharding, Update, Summation>;
-    static_assert(!Rules::good || !Model::good);
-    ++counts().refused[std::string(Rules::good ? Model::refusal : Rules::refusal)];
+    constexpr std::string_view refusal =
+        un::refusal<un::Group<test::Transport>, SplitModel, Reducer, Update, Sharding, Summation>;
+    static_assert(!refusal.empty());
+    ++counts().refused[std::string(refusal)];
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The only macros of the library: namespaces, assertions, and the compiler switches that keep promised bits.
+/// The macros of the library: namespaces, assertions, and the compiler switches that keep promised bits. One more is in rule.hpp.
 
 #include "unisono/core/version.hpp"
 

@@ -1,21 +1,15 @@
 #pragma once
 
 /// \file
-/// Which models go with which policies: as values for those who want to ask (the policy matrix of the tests does), and as
-/// what a Trainer refuses.
-///
-/// | rule                                                                     | because                                     |
-/// |--------------------------------------------------------------------------|---------------------------------------------|
-/// | gradients are sharded exactly where the model is in units                | else the model holds them all, or nobody does |
-/// | who shards parameters shards gradients, too                              | a rank without a parameter needs no gradient |
-/// | a model of which each rank has a part is given plain sums, and an update of the workers | grids and servers decide for one group of ranks alone |
+/// Which models and transports go with which policies: a table of rules, like policy_rules.hpp.
 
+#include "unisono/core/rule.hpp"
 #include "unisono/model/model.hpp"
+#include "unisono/trainer/modes/common_memory.hpp"
 #include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/policies.hpp"
 
 #include <concepts>
-#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -37,49 +31,47 @@ struct PassGivenTo<Model, Element> {
     using type = unit_pass_t<Model>;
 };
 
-template <class Model, class Sharding, class Update, class Summation>
-struct ModelRules {
-    static constexpr bool units_where_sharded = !shards_gradients<Sharding> || unit_model<Model>;
-    static constexpr bool gradients_with_parameters = !shards_parameters<Sharding> || shards_gradients<Sharding>;
-    static constexpr bool sharded_where_units = shards_gradients<Sharding> || !unit_model<Model>;
-    static constexpr bool parts_agree =
-        !model_part<Model> || !(Summation::reproducible || served_update<Update> || in_common<Update>);
-    static constexpr bool good = units_where_sharded && gradients_with_parameters && sharded_where_units && parts_agree;
-
-    /// The first rule that is broken; empty if none is.
-    static constexpr std::string_view refusal =
-        !units_where_sharded         ? "gradients are sharded and the model holds them"
-        : !gradients_with_parameters ? "parameters are sharded and gradients are not"
-        : !sharded_where_units       ? "the model is in units and nobody holds its gradients"
-        : !parts_agree               ? "each rank has a part of the model, and the sums are on grids or servers update"
-                                     : "";
+/// What the rules are asked of: the chosen policies with a group and a model.
+template <class WorldT, class ModelT, class Chosen>
+struct ChosenTraining : Chosen {
+    using World = WorldT;
+    using Model = ModelT;
 };
 
-template <class Model, class Sharding, class Update, class Summation>
-struct ModelOfPolicies {
-    using Rules = ModelRules<Model, Sharding, Update, Summation>;
-    static_assert(
-        Rules::units_where_sharded,
-        "unisono::Trainer: found a sharding that declares `shards_gradients`, with a model that holds its gradients. "
-        "Required: a model in units (model/unit_pass.hpp), or StateSharding. "
-        "Why: whatever a trainer does, such a model has all parameters and gradients on every rank.");
-    static_assert(
-        Rules::gradients_with_parameters,
-        "unisono::Trainer: found a sharding that declares `shards_parameters` and not `shards_gradients`. Required: "
-        "both. Why: a rank without a parameter has no use for its gradient.");
-    static_assert(
-        Rules::sharded_where_units,
-        "unisono::Trainer: found a model in units, with a sharding that does not declare `shards_gradients`. Required: "
-        "GradientSharding or ParameterSharding, or the model as ResidentUnits. "
-        "Why: somebody must hold the model's parameters and gradients.");
-    static_assert(
-        Rules::parts_agree,
-        "unisono::Trainer: found a model of which each rank has a part (it has `sum_over_parts`), with Reproducible or "
-        "an update that servers make or ranks in common. Required: PlainSums, and an update of the workers. Why: grids "
-        "are widened, and "
-        "servers answer, group by group, but an update happens on all parts of a model or on none.");
-    static constexpr bool good = Rules::good;
-};
+namespace rule {
+
+UNISONO_RULE(units_where_sharded, "gradients are sharded and the model holds them",
+             "a sharding that declares `shards_gradients`, with a model that holds its gradients",
+             "a model in units (model/unit_pass.hpp), or StateSharding",
+             "whatever a trainer does, such a model has all parameters and gradients on every rank",
+             !shards_gradients<typename P::Sharding> || unit_model<typename P::Model>);
+UNISONO_RULE(gradients_with_parameters, "parameters are sharded and gradients are not",
+             "a sharding that declares `shards_parameters` and not `shards_gradients`", "both",
+             "a rank without a parameter has no use for its gradient",
+             !shards_parameters<typename P::Sharding> || shards_gradients<typename P::Sharding>);
+UNISONO_RULE(sharded_where_units, "the model is in units and nobody holds its gradients",
+             "a model in units, with a sharding that does not declare `shards_gradients`",
+             "GradientSharding or ParameterSharding, or the model as ResidentUnits",
+             "somebody must hold the model's parameters and gradients",
+             shards_gradients<typename P::Sharding> || !unit_model<typename P::Model>);
+UNISONO_RULE(
+    parts_agree, "each rank has a part of the model, and the sums are on grids or servers update",
+    "a model of which each rank has a part (it has `sum_over_parts`), with Reproducible or an update that servers make "
+    "or ranks in common",
+    "PlainSums, and an update of the workers",
+    "grids are widened, and servers answer, group by group, but an update happens on all parts of a model or on none",
+    !model_part<typename P::Model> || !(reproducible_sums<typename P::Summation> || served_update<typename P::Update> ||
+                                        in_common<typename P::Update>));
+UNISONO_RULE(memory_in_common, "ranks update common parameters, and the transport shares no memory",
+             "an update that declares `in_common`, over a transport whose ranks do not see each other's memory",
+             "InProcess, SharedMemory, AnyTransport or Simulated; or servers, for instance Asynchronous",
+             "ranks update the parameters where they lie, by loads and stores",
+             !in_common<typename P::Update> || ranks_share_memory<typename P::World>);
+
+} // namespace rule
+
+using ModelRules = RuleTable<rule::units_where_sharded, rule::gradients_with_parameters, rule::sharded_where_units,
+                             rule::parts_agree, rule::memory_in_common>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -19,6 +19,7 @@
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
+#include "unisono/trainer/policy_rules.hpp"
 #include "unisono/trainer/summation.hpp"
 #include "unisono/update/served.hpp"
 #include "unisono/update/synchronous.hpp"
@@ -32,8 +33,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The types alone, for rules and for those who ask which policies go together.
 template <class... Given>
-struct TrainerPolicies {
+struct ChosenPolicies {
     using Sampler = typename PolicyOf<Family::sampler, DistributedSampler, Given...>::type;
     using Accumulation = typename PolicyOf<Family::accumulation, NoAccumulation, Given...>::type;
     using Compression = typename PolicyOf<Family::compression, NoCompression, Given...>::type;
@@ -50,6 +52,42 @@ struct TrainerPolicies {
     using Summation = typename PolicyOf<Family::summation, PlainSums, Given...>::type;
     using Tracing = typename PolicyOf<Family::trace, NoTrace, Given...>::type;
     using Hosting = typename PolicyOf<Family::replicas, ReplicasOfRanks, Given...>::type;
+    /// How many of the family were given.
+    template <Family Which>
+    static constexpr int given = given_of<Which, Given...>;
+};
+
+/// Names the offending type in the compiler's diagnostic.
+template <class Found>
+struct TrainerArgument {
+    static constexpr bool good = policy<Found> || std::is_same_v<Found, Buckets>;
+    static_assert(
+        good,
+        "unisono::Trainer: found an argument that is no policy (its type is the argument of TrainerArgument<...>). "
+        "Required: after the group and the model only policies, that is copyable and comparable values with "
+        "`static constexpr std::string_view name` and `static constexpr unisono::Family family`. "
+        "Why: each argument fills the place of its family, so the trainer must know which that is.");
+};
+
+template <class... Given>
+struct TrainerPolicies {
+    using Chosen = ChosenPolicies<Given...>;
+    using Sampler = typename Chosen::Sampler;
+    using Accumulation = typename Chosen::Accumulation;
+    using Compression = typename Chosen::Compression;
+    using Reducer = typename Chosen::Reducer;
+    using Guard = typename Chosen::Guard;
+    using Clipping = typename Chosen::Clipping;
+    using Scaling = typename Chosen::Scaling;
+    using Update = typename Chosen::Update;
+    using Sharding = typename Chosen::Sharding;
+    using Optimizer = typename Chosen::Optimizer;
+    using LearningRate = typename Chosen::LearningRate;
+    using Weighing = typename Chosen::Weighing;
+    using Observer = typename Chosen::Observer;
+    using Summation = typename Chosen::Summation;
+    using Tracing = typename Chosen::Tracing;
+    using Hosting = typename Chosen::Hosting;
 
     static_assert(sampler_policy<Sampler>, "unisono::Trainer: the sampler lacks what sampler/sampler.hpp asks of one");
     static_assert(accumulation_policy<Accumulation>,
@@ -71,72 +109,18 @@ struct TrainerPolicies {
                   "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
     static_assert(weighing<Weighing>,
                   "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    static constexpr bool grid_agrees = !Summation::reproducible || agrees<Update>;
-    static_assert(grid_agrees,
-                  "unisono::Trainer: found a summation that declares `reproducible`, with an update that does not "
-                  "declare `agrees`. Required: an update that does, for instance Synchronous. "
-                  "Why: all ranks must find alike that a gradient does not fit its grid.");
-    static constexpr bool clipping_agrees = !needs_agreement<Clipping> || agrees<Update> || local_update<Update>;
-    static_assert(clipping_agrees,
-                  "unisono::Trainer: found a clipping policy that declares `needs_agreement`, with an update that does "
-                  "not declare `agrees`. Required: an update that does, for instance Synchronous. "
-                  "Why: the norm is of all ranks' gradient, so all must form it together.");
-    using Compressing =
-        CompressionRules<Compression, Reducer, given_of<Family::reducer, Given...> != 0, Update, Sharding, Summation>;
-    static constexpr bool compression_sums_all = Compressing::sums_all;
-    static_assert(
-        compression_sums_all,
-        "unisono::Trainer: found a compression that declares `compresses`, with a policy that declares "
-        "`gives_owners` or `reproducible`, or an update that declares neither `agrees` nor `local`, or `in_common`, "
-        "`gossips` or `streams`. "
-        "Required: every rank owns everything (or a compression that declares `sums_to_owners`, for instance "
-        "Bf16Wire), "
-        "plain sums, and for instance Synchronous or LocalSteps. "
-        "Why: a compression forms the sum of all ranks' gradients, for all ranks, and rounds.");
-    static constexpr bool compression_has_its_way = Compressing::has_its_way;
-    static_assert(
-        compression_has_its_way,
-        "unisono::Trainer: found a reducer, with a compression that declares `own_exchange`. Required: no reducer. "
-        "Why: what such a compression sends cannot be summed on the way, so the reducer would not be used.");
     static_assert(!served_update<Update> || served_update_policy<Update>,
                   "unisono::Trainer: the update policy declares `served` and lacks what update/served.hpp asks of one");
-    static constexpr bool served_without_reducer = !served_update<Update> || given_of<Family::reducer, Given...> == 0;
-    static_assert(served_without_reducer,
-                  "unisono::Trainer: found a reducer, with an update that declares `served`. Required: no reducer. "
-                  "Why: each gradient goes to the servers by itself, so the reducer would not be used.");
-    static constexpr bool served_counts_alone = !served_update<Update> || !Accumulation::counts_tokens;
-    static_assert(
-        served_counts_alone,
-        "unisono::Trainer: found an accumulation that declares `counts_tokens`, with an update that declares `served`. "
-        "Required: one that counts micro-batches or samples, for instance Accumulate. "
-        "Why: tokens are counted over all ranks, which would have to wait for each other.");
-    static constexpr bool common_without_reducer = !in_common<Update> || given_of<Family::reducer, Given...> == 0;
-    static_assert(common_without_reducer,
-                  "unisono::Trainer: found a reducer, with an update that declares `in_common`. Required: no reducer. "
-                  "Why: workers update the common parameters by themselves, so the reducer would not be used.");
-    static constexpr bool common_counts_alone = !in_common<Update> || !Accumulation::counts_tokens;
-    static_assert(common_counts_alone,
-                  "unisono::Trainer: found an accumulation that declares `counts_tokens`, with an update that declares "
-                  "`in_common`. Required: one that counts micro-batches or samples, for instance Accumulate. "
-                  "Why: tokens are counted over all ranks, which would have to wait for each other.");
-    static constexpr bool scaling_is_told = !Scaling::scales || Guard::inspects || Summation::reproducible;
-    static_assert(scaling_is_told,
-                  "unisono::Trainer: found a loss scaling that declares `scales`, with a guard that does not declare "
-                  "`inspects`. Required: a guard that does, for instance FiniteGuard, or reproducible sums. "
-                  "Why: the scale is lowered where a gradient is not finite, which somebody must find.");
-    static constexpr bool scaling_agrees = !Scaling::scales || agrees<Update>;
-    static_assert(scaling_agrees,
-                  "unisono::Trainer: found a loss scaling that declares `scales`, with an update that does not declare "
-                  "`agrees`. Required: an update that does, for instance Synchronous. "
-                  "Why: the scale is lowered on all ranks alike.");
-    static constexpr bool good =
-        compression_policy<Compression> && common_without_reducer && common_counts_alone && served_without_reducer &&
-        served_counts_alone && compression_sums_all && compression_has_its_way && scaling_is_told && scaling_agrees &&
-        loss_scaling_policy<Scaling> && grid_agrees && clipping_agrees && clipping_policy<Clipping> &&
-        TrainerArguments<Given...>::good && sampler_policy<Sampler> && accumulation_policy<Accumulation> &&
-        guard_policy<Guard> && update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
-        learning_rate_policy<LearningRate> && weighing<Weighing> &&
-        CompatiblePolicies<Reducer, Update, Sharding, Guard, Optimizer>::good;
+    /// Each is a policy of its family; whether they go together is asked of such only.
+    static constexpr bool known = (TrainerArgument<Given>::good && ... && true) && sampler_policy<Sampler> &&
+                                  accumulation_policy<Accumulation> && compression_policy<Compression> &&
+                                  guard_policy<Guard> && clipping_policy<Clipping> && loss_scaling_policy<Scaling> &&
+                                  update_policy<Update> && sharding_policy<Sharding> && optimizer_policy<Optimizer> &&
+                                  learning_rate_policy<LearningRate> && weighing<Weighing>;
+    static constexpr bool good = [] {
+        if constexpr (known) return PolicyRules::asserted<Chosen>;
+        else return false;
+    }();
 
     explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}) {}
 

@@ -24,16 +24,13 @@
 /// | summation     | `PlainSums`            | trainer/summation.hpp                                               |
 /// | trace         | `NoTrace`              | observe/trace.hpp                                                   |
 ///
-/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/policies.hpp; with which models: trainer/model_rules.hpp;
-/// with models on a device: trainer/device/rules.hpp.
+/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/rules.hpp.
 
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/trainer/describe.hpp"
-#include "unisono/trainer/device/rules.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
-#include "unisono/trainer/model_rules.hpp"
-#include "unisono/trainer/policy_set.hpp"
+#include "unisono/trainer/rules.hpp"
 #include "unisono/trainer/session.hpp"
 
 #include <span>
@@ -52,17 +49,12 @@ UNISONO_NAMESPACE_BEGIN
 template <class World, class Model, class... Given>
 class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
-    static_assert(Policies::good, "unisono::Trainer: the policies do not go together; the message above says why");
-
     using Sharding = typename Policies::Sharding;
 
 public:
     static_assert(
-        detail::ModelOfPolicies<Model, Sharding, typename Policies::Update, typename Policies::Summation>::good,
-        "unisono::Trainer: the model and the policies do not go together; the message above says why");
-    static_assert(
-        detail::DeviceOfPolicies<World, Model, Policies>::good,
-        "unisono::Trainer: the model on a device and the policies do not go together; the message above says why");
+        detail::goes_together<World, Model, Policies>,
+        "unisono::Trainer: the group, the model and the policies do not go together; the message above says why");
 
     using Element = parameter_element_t<Model>;
     using UnitPassGiven = typename detail::PassGivenTo<Model, Element>::type; ///< to models in units: unit_pass_t
@@ -74,12 +66,6 @@ public:
         "Why: updates are smaller than what 16 bits can tell apart; keep master weights in float (MasterWeights).");
     static_assert(reducer_policy<typename Policies::Reducer, World>,
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
-
-    static_assert(
-        !detail::in_common<typename Policies::Update> || detail::ranks_share_memory<World>,
-        "unisono::Trainer: found an update that declares `in_common`, over a transport whose ranks do not see "
-        "each other's memory. Required: InProcess, SharedMemory, AnyTransport or Simulated; or servers, for "
-        "instance Asynchronous. Why: ranks update the parameters where they lie, by loads and stores.");
 
     Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
 

@@ -1,0 +1,45 @@
+#pragma once
+
+/// \file
+/// All compatibility rules of a training: among the policies (policy_rules.hpp), with the group and the model
+/// (model_rules.hpp), and with a model on a device (device/rules.hpp).
+
+#include "unisono/trainer/device/rules.hpp"
+#include "unisono/trainer/model_rules.hpp"
+#include "unisono/trainer/policy_set.hpp"
+
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// True where a Trainer can be made of them. Where not, a static assertion names the first rule that is broken.
+template <class World, class Model, class Policies>
+inline constexpr bool goes_together = [] {
+    if constexpr (Policies::good) {
+        using Training = ChosenTraining<World, Model, typename Policies::Chosen>;
+        if constexpr (!ModelRules::asserted<Training>) return false;
+        else if constexpr (trained_on_device<Model>) return DeviceRules::asserted<Training>;
+        else return true;
+    } else {
+        return false;
+    }
+}();
+
+} // namespace detail
+
+/// Why no Trainer can be made of this group, model and policies, in one clause; empty where one can.
+///
+///     if constexpr (un::refusal<World, Model, un::TopK, un::Reproducible>.empty()) ...
+///
+/// The policies are policies of their families: otherwise the program does not compile.
+template <class World, class Model, class... Policies>
+inline constexpr std::string_view refusal = [] {
+    using Training = detail::ChosenTraining<World, Model, detail::ChosenPolicies<Policies...>>;
+    if constexpr (!detail::PolicyRules::good<Training>) return detail::PolicyRules::refusal<Training>;
+    else if constexpr (!detail::ModelRules::good<Training>) return detail::ModelRules::refusal<Training>;
+    else if constexpr (trained_on_device<Model>) return detail::DeviceRules::refusal<Training>;
+    else return std::string_view();
+}();
+
+UNISONO_NAMESPACE_END

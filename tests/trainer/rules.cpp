@@ -1,0 +1,75 @@
+// The tables of docs/rules.md are the rows of the rules themselves.
+#include "unisono/trainer/rules.hpp"
+#include "unisono/compression/top_k.hpp"
+#include "unisono/trainer/reproducible.hpp"
+#include "unisono/transport/in_process.hpp"
+
+#include <boost/test/unit_test.hpp>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace un = unisono;
+
+namespace {
+
+template <class Table>
+std::string markdown(const std::string& title) {
+    std::string text = "## " + title + "\n\n| found | required | why |\n|---|---|---|\n";
+    for (const un::detail::RuleText& row : Table::texts) {
+        for (const std::string_view part : {row.found, row.required, row.why}) text.append("| ").append(part) += ' ';
+        text += "|\n";
+    }
+    return text;
+}
+
+std::string tables() {
+    return markdown<un::detail::PolicyRules>("Among policies") + "\n" +
+           markdown<un::detail::ModelRules>("With the model and the transport") + "\n" +
+           markdown<un::detail::DeviceRules>("With a model on a device");
+}
+
+struct Model {
+    float weight = 0, gradient = 0;
+    std::span<float> parameters() { return {&weight, 1}; }
+    std::span<float> gradients() { return {&gradient, 1}; }
+};
+using World = un::Group<un::InProcess>;
+
+static_assert(un::refusal<World, Model>.empty());
+static_assert(un::refusal<World, Model, un::Sgd, un::Reproducible>.empty());
+static_assert(un::refusal<World, Model, un::TopK, un::Reproducible> ==
+              "a compression rounds, and the sums are reproducible");
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(trainer_rules)
+
+BOOST_AUTO_TEST_CASE(documentation_has_every_row) {
+    std::ifstream file(UNISONO_TEST_DATA "/../../docs/rules.md");
+    std::ostringstream text;
+    text << file.rdbuf();
+    const std::size_t at = text.str().find("## Among policies");
+    BOOST_TEST_REQUIRE(at != std::string::npos);
+    BOOST_TEST(text.str().substr(at) == tables(), "docs/rules.md shall end with:\n" << tables());
+}
+
+BOOST_AUTO_TEST_CASE(every_row_has_words_of_its_own) {
+    std::set<std::string_view> names, summaries;
+    const auto check = [&](const auto& rows) {
+        for (const un::detail::RuleText& row : rows) {
+            BOOST_TEST(names.insert(row.name).second, row.name << " occurs twice");
+            BOOST_TEST(summaries.insert(row.summary).second, row.summary << " occurs twice");
+            for (const std::string_view part : {row.summary, row.found, row.required, row.why}) {
+                BOOST_TEST(!part.empty(), row.name);
+                BOOST_TEST((part.empty() || part.back() != '.'), row.name << " ends with a full stop");
+            }
+        }
+    };
+    check(un::detail::PolicyRules::texts);
+    check(un::detail::ModelRules::texts);
+    check(un::detail::DeviceRules::texts);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
