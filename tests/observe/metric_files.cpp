@@ -207,6 +207,15 @@ BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
     BOOST_TEST(events[1].substr(9) == std::string("\x10\xac\x02\x2a\x0d\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f", 18));
 }
 
+BOOST_AUTO_TEST_CASE(folders_of_event_files_are_made) {
+    const Folder folder;
+    for (const char* name : {"runs/first", "runs/second/", "runs//third"}) {
+        un::TensorBoardFile board(Rank{}, folder / name);
+        board.write(1, {{"loss", 1}});
+        BOOST_TEST(::access((folder / name).c_str(), W_OK) == 0, name);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(other_ranks_write_nothing) {
     const Folder folder;
     un::JsonLinesFile json(Rank{1}, folder / "run.jsonl");
@@ -221,7 +230,10 @@ BOOST_AUTO_TEST_CASE(other_ranks_write_nothing) {
 BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_an_error) {
     BOOST_CHECK_EXCEPTION(un::JsonLinesFile(Rank{}, "/nowhere/at/all.jsonl"), un::error, refused);
     BOOST_CHECK_EXCEPTION(un::CsvFile(Rank{}, "/nowhere/at/all.csv"), un::error, refused);
-    BOOST_CHECK_EXCEPTION(un::TensorBoardFile(Rank{}, "/nowhere/at/all"), un::error, refused);
+    BOOST_CHECK_EXCEPTION(un::TensorBoardFile(Rank{}, "/dev/null/at/all"), un::error, [](const un::error& e) {
+        return e.code() == un::ErrorCode::refused &&
+               std::string(e.what()).find("'/dev/null/at/all/events") != std::string::npos;
+    });
     if (::access("/dev/full", W_OK) == 0) {
         un::JsonLinesFile full(Rank{}, "/dev/full");
         BOOST_CHECK_EXCEPTION(full(Report{}), un::error, [](const un::error& e) {

@@ -76,14 +76,18 @@ private:
 
 } // namespace detail
 
-/// An event file of its own in the folder, which is made where it is missing (its parent must be there). Values are kept as floats, as
+/// An event file of its own in the folder, which is made with its parents where they are missing. Values are kept as floats, as
 /// TensorBoard has them.
+/// Errors: refused where the file cannot be made or written.
 class TensorBoardFile : public detail::MetricFile<TensorBoardFile> {
 public:
     template <class World>
     TensorBoardFile(const World& world, const std::string& folder) : MetricFile(world.rank() == 0) {
         if (world.rank() != 0) return;
-        static_cast<void>(::mkdir(folder.c_str(), 0777)); // what is wrong shows when the file is opened
+        for (std::size_t at = 1; at <= folder.size();
+             ++at) // a folder that cannot be made shows when the file is opened
+            if (at == folder.size() || folder[at] == '/')
+                static_cast<void>(::mkdir(folder.substr(0, at).c_str(), 0777));
         file_.emplace(concat({folder, "/events.out.tfevents.", wall_time(), ".", ::getpid()}), "a");
         detail::Protobuf version;
         version.real(1, wall_time());

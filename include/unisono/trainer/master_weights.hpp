@@ -47,7 +47,8 @@ MasterWeights(M&) -> MasterWeights<M>;
 ///
 /// Memory: 8 bytes an element beside the model's 4. Cost of an update, and of a trainer's call: each weight is rounded to the model's type (to
 /// nearest, ties to even) once; of a micro-batch: each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
-/// Gradients of a micro-batch overflow as the model's type does: LossScaling. Not done: sums over ranks in 16 bits.
+/// Gradients of a micro-batch overflow as the model's type does: LossScaling. Sums over ranks are of floats; with Bf16Wire or Fp16Wire
+/// (compression/cast.hpp), of 16 bits.
 template <model M>
     requires(!model_on_device<M>)
 class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
