@@ -157,7 +157,7 @@ private:
         if (refuses_) throw error(ErrorCode::refused, text);
         if (std::find(noted_.begin(), noted_.end(), name) != noted_.end()) return;
         noted_.push_back(name);
-        std::fputs(concat({"unisono: ", text, "\n"}).c_str(), stderr);
+        static_cast<void>(std::fputs(concat({"unisono: ", text, "\n"}).c_str(), stderr));
     }
 
     std::string path_;
