@@ -23,4 +23,4 @@ for ranks in ("1", "2"):
     assert found[1] == expected[1], f"on {ranks} ranks: {found[1]}, on the host {expected[1]}"
     assert bits[1] == expected_bits[1], f"on {ranks} ranks: bits {bits[1]}, on the host {expected_bits[1]}"
 wrong = subprocess.run([on_device, "two"], capture_output=True, text=True, timeout=100)
-assert wrong.returncode == 2 and "RANKS: found 'two'" in wrong.stderr, wrong
+assert wrong.returncode == 2 and "RANKS is 'two', expected a whole number" in wrong.stderr, wrong

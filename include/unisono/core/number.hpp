@@ -25,8 +25,10 @@ namespace detail {
 
 /// A number begins with a digit (a real one also with a point), after a minus only where one below zero is allowed.
 template <class T>
-bool begins_number(std::string_view text, bool may_be_negative) {
-    if (may_be_negative && text.starts_with('-')) text.remove_prefix(1);
+bool begins_number(std::string_view text, T least) {
+    if constexpr (std::is_signed_v<T>) {
+        if (least < 0 && text.starts_with('-')) text.remove_prefix(1);
+    }
     if (std::floating_point<T> && text.starts_with('.')) text.remove_prefix(1);
     return !text.empty() && text.front() >= '0' && text.front() <= '9';
 }
@@ -39,7 +41,7 @@ template <std::integral T>
 [[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
                                 T& value) {
     T found{};
-    if (!detail::begins_number<T>(text, least < T{})) return false;
+    if (!detail::begins_number<T>(text, least)) return false;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), found);
     if (problem != std::errc{} || end != text.data() + text.size() || found < least || found > most) return false;
     value = found;
@@ -50,7 +52,7 @@ template <std::floating_point T>
 [[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
                                 T& value, std::chars_format how = std::chars_format::general) {
     T found{};
-    if (!detail::begins_number<T>(text, least < T{})) return false;
+    if (!detail::begins_number<T>(text, least)) return false;
     const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), found, how);
     if (problem != std::errc{} || end != text.data() + text.size() || !std::isfinite(found)) return false;
     if (!(found >= least && found <= most)) return false;
