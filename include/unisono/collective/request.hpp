@@ -126,7 +126,7 @@ std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root
             request.chunk_bytes = Transport::chunk_bytes / 2 * parts; // messages are of one size in worlds of any
         }
         const bool typed = request.element != ElementType::opaque || What == Collective::barrier;
-        if (typed && request.input_counts.empty() && request.output_counts.empty())
+        if (typed && request.caller == Caller::none && request.input_counts.empty() && request.output_counts.empty())
             request.call = call_of(What, request.element, request.reduction.kind, root);
     }
     return choose_schedule<What>(group, family, request, root, [&](const auto& schedule) {

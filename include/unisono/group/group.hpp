@@ -264,7 +264,7 @@ private:
         return made;
     }
 
-    /// A plain all_gather of `bytes` a rank.
+    /// A plain all_gather of `bytes` a rank, for `split`.
     void gather_words(const void* mine, void* all, std::size_t bytes) {
         detail::OperationRequest request;
         request.plan = &plan(schedule::RingAllGather{shape()});
@@ -273,6 +273,7 @@ private:
         request.partition = detail::Partition::uniform(bytes);
         request.element = ElementType::uint8;
         request.count = bytes;
+        request.caller = Caller::split;
         run(request);
     }
 

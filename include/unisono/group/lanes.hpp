@@ -183,7 +183,7 @@ inline void cut_point_to_point(GroupContext& group, OperationState& operation, c
     operation.signature = {.collective = static_cast<std::uint8_t>(Collective::send_receive),
                            .reduction = 0,
                            .element = static_cast<std::uint8_t>(request.element),
-                           .reserved = 0,
+                           .caller = 0,
                            .schedule = 0,
                            .count = request.count};
 }

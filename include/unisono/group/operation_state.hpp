@@ -46,6 +46,7 @@ struct OperationRequest {
     std::span<const std::size_t> input_counts = {}; ///< of each block, where they differ: replace the partition; copied
     std::span<const std::size_t> output_counts = {};
     ElementType element = ElementType::opaque;
+    Caller caller = Caller::none;
     std::uint16_t state_bytes = 0; ///< of reduction.state, copied; at most `OperationState::state_capacity`
     std::uint32_t element_bytes = 1;
     std::uint64_t count = 0; ///< for the signature
@@ -258,7 +259,7 @@ inline Signature signature_of(const OperationState& operation) {
     return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
             .reduction = static_cast<std::uint8_t>(request.reduction.kind),
             .element = static_cast<std::uint8_t>(request.element),
-            .reserved = 0,
+            .caller = static_cast<std::uint8_t>(request.caller),
             .schedule = request.plan->hash() ^ (operation.lanes * 2654435761u),
             .count = request.count};
 }

@@ -18,7 +18,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// "split" or "all_reduce".
+inline std::string_view name_of_call(const Signature& signature) {
+    const auto caller = static_cast<Caller>(signature.caller);
+    return caller != Caller::none ? name_of(caller) : name_of(static_cast<Collective>(signature.collective));
+}
+
 inline std::string describe(const Signature& signature) {
+    if (static_cast<Caller>(signature.caller) != Caller::none) return std::string(name_of_call(signature));
     std::string text(name_of(static_cast<Collective>(signature.collective)));
     if (signature.reduction != 0) text += concat({"(", name_of(static_cast<ReductionKind>(signature.reduction)), ")"});
     if (static_cast<Collective>(signature.collective) == Collective::barrier) return text;
@@ -41,7 +48,7 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
     return {.code = ErrorCode::mismatch,
             .rank = me,
             .peer = other,
-            .operation = std::string(name_of(static_cast<Collective>(own.collective))),
+            .operation = std::string(name_of_call(own)),
             .sequence = sequence,
             .message = std::move(message)};
 }
@@ -98,7 +105,7 @@ Fault timed_out(const Transport& transport, const GroupContext& group, nanosecon
     Fault fault{.code = ErrorCode::timeout,
                 .rank = me,
                 .peer = waits_for < 0 ? -1 : group.world_rank(waits_for),
-                .operation = std::string(name_of(static_cast<Collective>(own.collective))),
+                .operation = std::string(name_of_call(own)),
                 .sequence = sequence,
                 .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(own)})};
     if (waits_for >= 0) {
@@ -142,7 +149,7 @@ inline Fault dropped(int rank, const OperationState& operation) {
     return {.code = ErrorCode::aborted,
             .rank = rank,
             .peer = -1,
-            .operation = std::string(name_of(static_cast<Collective>(operation.signature.collective))),
+            .operation = std::string(name_of_call(operation.signature)),
             .sequence = operation.sequence,
             .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};
 }

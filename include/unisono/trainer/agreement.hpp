@@ -39,8 +39,23 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64
 
 /// Every rank's words, rank after rank: the one gather from which all agreement here is made.
 template <class World>
-void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all) {
-    all_gather(world, mine, all);
+void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
+                  Caller caller = Caller::none) {
+    if (caller == Caller::none) return all_gather(world, mine, all);
+    OperationRequest request = request_for(mine.data(), all.data());
+    request.caller = caller;
+    world.finish(start_blocks<Collective::all_gather>(world, request, mine.size(), all.size(), {}, mine.data(),
+                                                      NativeSchedule{}));
+}
+
+/// The user's call that an operation's name stands for.
+constexpr Caller caller_named(std::string_view operation) {
+    for (const auto& [name, caller] : {std::pair<std::string_view, Caller>{"fit", Caller::fit},
+                                       {"evaluate", Caller::evaluate},
+                                       {"predict", Caller::predict},
+                                       {"Trainer", Caller::trainer}})
+        if (name == operation) return caller;
+    return Caller::none;
 }
 
 /// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on all ranks
@@ -52,7 +67,7 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
     List<std::uint64_t> words;
     for (const std::int64_t one : mine) words.push_back(static_cast<std::uint64_t>(one));
     List<std::uint64_t> all(count * static_cast<std::size_t>(world.size()));
-    gather_words(world, words, all);
+    gather_words(world, words, all, caller_named(operation));
     for (std::size_t i = 0; i < count; ++i) {
         for (int rank = 1; rank < world.size(); ++rank) {
             const auto found = static_cast<std::int64_t>(all[static_cast<std::size_t>(rank) * count + i]);
@@ -72,7 +87,7 @@ void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
     List<std::uint64_t> mine;
     for (const PolicyFacts& one : facts) mine.push_back(one.hash());
     List<std::uint64_t> all(mine.size() * static_cast<std::size_t>(world.size()));
-    gather_words(world, mine, all);
+    gather_words(world, mine, all, Caller::trainer);
     for (std::size_t i = mine.size(); i < all.size(); ++i) {
         if (all[i] == all[i % mine.size()]) continue;
         const PolicyFacts& one = facts[i % mine.size()];

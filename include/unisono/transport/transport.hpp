@@ -70,6 +70,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -80,14 +82,24 @@ struct Tag {
     friend bool operator==(const Tag&, const Tag&) = default;
 };
 
+/// What the user called, where the operation is only part of it: so that a mismatch names that call.
+enum class Caller : std::uint8_t { none, split, trainer, fit, evaluate, predict };
+
+constexpr std::string_view name_of(Caller caller) {
+    constexpr std::string_view names[] = {
+        "", "split", "the constructor of a Trainer", "Trainer::fit", "Trainer::evaluate", "Trainer::predict"};
+    return static_cast<std::size_t>(caller) < std::size(names) ? names[static_cast<std::size_t>(caller)]
+                                                               : "an unknown call";
+}
+
 /// What the sender believes is going on; compared by the receiver.
 struct Signature {
     std::uint8_t collective = 0; ///< Collective
     std::uint8_t reduction = 0;  ///< ReductionKind
     std::uint8_t element = 0;    ///< ElementType
-    std::uint8_t reserved = 0;
-    std::uint32_t schedule = 0; ///< a hash of the schedule's name, its root and lanes
-    std::uint64_t count = 0;    ///< elements of the whole operation, or a hash of variable counts
+    std::uint8_t caller = 0;     ///< Caller
+    std::uint32_t schedule = 0;  ///< a hash of the schedule's name, its root and lanes
+    std::uint64_t count = 0;     ///< elements of the whole operation, or a hash of variable counts
     /// As two words: it is compared for each message.
     friend constexpr bool operator==(const Signature& a, const Signature& b) {
         using Words = std::array<std::uint64_t, 2>;
