@@ -40,7 +40,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
         OperationState& operation = group.engine().operation(index);
         operation.numbers = {op.weight, 0.0};
         const std::uint32_t weights =
-            start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1, Sum{}, NativeSchedule{});
+            detail::start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1, Sum{}, NativeSchedule{});
         operation.companion = weights;
         operation.finish = &divide_by_weights<T>;
     }
@@ -60,8 +60,8 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
     requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>>
 void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {}, const Family& family = {}) {
     detail::check_member(group);
-    const std::span from(in);
-    const std::span to(out);
+    const auto from = detail::span_of(in);
+    const auto to = detail::span_of(out);
     detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
     if constexpr (detail::is_built_in<Op>) {
         if (detail::repeat<Collective::all_reduce, Family>(group, from.data(), to.data(), from.size(), 0, Op::kind))
@@ -75,7 +75,7 @@ template <transport Transport, writable_buffer Data, class Op = Sum, class Famil
     requires reduction_operation<Op, buffer_element<Data>>
 void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const Family& family = {}) {
     detail::check_member(group);
-    const std::span all(data);
+    const auto all = detail::span_of(data);
     using T = buffer_element<Data>;
     const T* const from = all.data();
     if constexpr (detail::is_built_in<Op>) {
@@ -86,26 +86,42 @@ void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const F
 
 /// As all_reduce, without waiting. The memory and the group must outlive the handle.
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>>
-[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {},
+    requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>> &&
+             detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, In&& in, Out&& out, const Op& op = {},
                                          const Family& family = {}) {
     detail::check_member(group);
-    const std::span from(in);
-    const std::span to(out);
+    const auto from = detail::span_of(in);
+    const auto to = detail::span_of(out);
     detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
     return group.handle(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
 }
 
 /// The same in place.
 template <transport Transport, writable_buffer Data, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Data>>
+    requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
                                          const Family& family = {}) {
     detail::check_member(group);
-    const std::span all(data);
+    const auto all = detail::span_of(data);
     using T = buffer_element<Data>;
     return group.handle(
         detail::start_all_reduce(group, static_cast<const T*>(all.data()), all.data(), all.size(), op, family));
+}
+
+/// Any other call of `all_reduce` is refused, and the message says why.
+template <transport Transport, class Data>
+void all_reduce(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
+}
+
+/// Any other call of `start_all_reduce` is refused, and the message says why.
+template <transport Transport, class Data>
+Operation start_all_reduce(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                           detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
+    return {};
 }
 
 UNISONO_NAMESPACE_END

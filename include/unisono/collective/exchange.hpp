@@ -82,8 +82,8 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(mine);
-    const std::span<T> to(all);
+    const std::span<const T> from = detail::span_of(mine);
+    const std::span<T> to = detail::span_of(all);
     if (counts.empty() && to.size() == from.size() * static_cast<std::size_t>(group.size()) &&
         detail::repeat<Collective::all_gather, Family>(group, from.data(), to.data(), from.size()))
         return;
@@ -91,10 +91,12 @@ void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<co
 }
 /// As `all_gather`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
-[[nodiscard]] Operation start_all_gather(Group<Transport>& group, const In& mine, Out&& all,
+    requires detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation start_all_gather(Group<Transport>& group, In&& mine, Out&& all,
                                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    return group.handle(detail::start_all_gather(group, std::span<const T>(mine), std::span<T>(all), counts, family));
+    return group.handle(detail::start_all_gather(group, std::span<const T>(detail::span_of(mine)),
+                                                 std::span<T>(detail::span_of(all)), counts, family));
 }
 
 /// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather; `mine` may be the own block
@@ -104,8 +106,8 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
 void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(all);
-    const std::span<T> to(mine);
+    const std::span<const T> from = detail::span_of(all);
+    const std::span<T> to = detail::span_of(mine);
     if constexpr (detail::is_built_in<Op>) {
         if (counts.empty() && from.size() == to.size() * static_cast<std::size_t>(group.size()) &&
             detail::repeat<Collective::reduce_scatter, Family>(group, from.data(), to.data(), to.size(), 0, Op::kind))
@@ -115,12 +117,13 @@ void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op
 }
 /// As `reduce_scatter`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
-[[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
+    requires reduction_operation<Op, buffer_element<Out>> &&
+             (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, In&& all, Out&& mine, const Op& op = {},
                                              std::span<const std::size_t> counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    return group.handle(
-        detail::start_reduce_scatter(group, std::span<const T>(all), std::span<T>(mine), counts, op, family));
+    return group.handle(detail::start_reduce_scatter(group, std::span<const T>(detail::span_of(all)),
+                                                     std::span<T>(detail::span_of(mine)), counts, op, family));
 }
 
 /// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]` elements go to rank j and
@@ -129,17 +132,19 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    group.finish(detail::start_all_to_all(group, std::span<const T>(in), std::span<T>(out), send_counts, receive_counts,
-                                          family));
+    group.finish(detail::start_all_to_all(group, std::span<const T>(detail::span_of(in)),
+                                          std::span<T>(detail::span_of(out)), send_counts, receive_counts, family));
 }
 /// As `all_to_all`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
-[[nodiscard]] Operation start_all_to_all(Group<Transport>& group, const In& in, Out&& out,
+    requires detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation start_all_to_all(Group<Transport>& group, In&& in, Out&& out,
                                          std::span<const std::size_t> send_counts = {},
                                          std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    return group.handle(detail::start_all_to_all(group, std::span<const T>(in), std::span<T>(out), send_counts,
-                                                 receive_counts, family));
+    return group.handle(detail::start_all_to_all(group, std::span<const T>(detail::span_of(in)),
+                                                 std::span<T>(detail::span_of(out)), send_counts, receive_counts,
+                                                 family));
 }
 
 /// Nobody leaves before everybody has come. Cost: ceil(log2 p) empty messages a rank, or one flag over mapped memory.
@@ -160,6 +165,27 @@ void barrier(Group<Transport>& group, const Family& family = {}) {
     }
     detail::OperationRequest request;
     group.finish(detail::start<Collective::barrier>(group, request, 0, family));
+}
+
+/// Any other call of `all_gather` is refused, and the message says why.
+template <transport Transport, class Data>
+void all_gather(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
+}
+
+/// Any other call of `reduce_scatter` is refused, and the message says why.
+template <transport Transport, class Data>
+void reduce_scatter(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                    detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
+}
+
+/// Any other call of `all_to_all` is refused, and the message says why.
+template <transport Transport, class Data>
+void all_to_all(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
 }
 
 UNISONO_NAMESPACE_END

@@ -27,15 +27,16 @@ std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, co
 /// `data` may be changed; over common memory that is after up to 2 KiB were copied, or the peer has received.
 template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
-    const std::span from(data);
+    const auto from = detail::span_of(data);
     using T = buffer_element<Data>;
     group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(),
                                                      peer, tag));
 }
 /// As `send`, without waiting: the data must stay as they are until it is done.
 template <transport Transport, buffer Data>
-[[nodiscard]] Operation start_send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
-    const std::span from(data);
+    requires detail::outlives_call<Data>
+[[nodiscard]] Operation start_send(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
+    const auto from = detail::span_of(data);
     using T = buffer_element<Data>;
     return group.handle(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr,
                                                             from.size(), peer, tag));
@@ -44,18 +45,33 @@ template <transport Transport, buffer Data>
 /// Receives from `peer`; see `send`.
 template <transport Transport, writable_buffer Data>
 void receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
-    const std::span to(data);
+    const auto to = detail::span_of(data);
     using T = buffer_element<Data>;
     group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(), to.size(),
                                                      peer, tag));
 }
 /// As `receive`, without waiting.
 template <transport Transport, writable_buffer Data>
+    requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_receive(Group<Transport>& group, Data&& data, int peer, int tag = 0) {
-    const std::span to(data);
+    const auto to = detail::span_of(data);
     using T = buffer_element<Data>;
     return group.handle(detail::start_message<Transport, T>(group, schedule::StepKind::receive, nullptr, to.data(),
                                                             to.size(), peer, tag));
+}
+
+/// Any other call of `send` is refused, and the message says why.
+template <transport Transport, class Data>
+void send(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
+          detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
+}
+
+/// Any other call of `receive` is refused, and the message says why.
+template <transport Transport, class Data>
+void receive(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
+             detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
 }
 
 UNISONO_NAMESPACE_END

@@ -107,7 +107,7 @@ template <transport Transport, writable_buffer Data, class Family = NativeSchedu
 void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0, const Family& family = {}) {
     detail::check_member(group);
     using T = buffer_element<Data>;
-    const std::span<T> values(data);
+    const std::span<T> values = detail::span_of(data);
     detail::check_grid_weight("reproducible_sum", weight);
     const detail::GridNeeds all = detail::agree_on_needs(group, needed_exponent(values, weight), weight);
     if (all.not_finite >= 0) detail::throw_not_summable(all.not_finite);

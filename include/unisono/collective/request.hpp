@@ -4,6 +4,7 @@
 /// What all collectives share: buffers, checks of arguments, and the choice of a schedule.
 
 #include "unisono/arithmetic/operations.hpp"
+#include "unisono/collective/buffer.hpp"
 #include "unisono/collective/native.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
@@ -17,21 +18,6 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
-
-/// Anything that `std::span` can view: a vector, an array, a span.
-template <class B>
-concept buffer = requires(B& b) {
-    std::span(b);
-    requires element<std::remove_const_t<typename decltype(std::span(b))::element_type>>;
-};
-
-/// The element type of a buffer.
-template <buffer B>
-using buffer_element = std::remove_const_t<typename decltype(std::span(std::declval<B&>()))::element_type>;
-
-/// A buffer that can be written.
-template <class B>
-concept writable_buffer = buffer<B> && !std::is_const_v<typename decltype(std::span(std::declval<B&>()))::element_type>;
 
 namespace detail {
 

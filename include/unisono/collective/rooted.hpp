@@ -62,15 +62,17 @@ std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, 
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
 void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
     using T = buffer_element<Data>;
-    const std::span<T> all(data);
+    const std::span<T> all = detail::span_of(data);
     const T* const from = all.data();
     if (detail::repeat<Collective::broadcast, Family>(group, from, all.data(), all.size(), root)) return;
     group.finish(detail::start_broadcast(group, all, root, family));
 }
 /// As `broadcast`, without waiting.
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
+    requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
-    return group.handle(detail::start_broadcast(group, std::span<buffer_element<Data>>(data), root, family));
+    return group.handle(
+        detail::start_broadcast(group, std::span<buffer_element<Data>>(detail::span_of(data)), root, family));
 }
 
 /// The root's `out` = the reduction of all ranks' `in`. `out` matters at the root only (elsewhere it may be empty) and may
@@ -79,8 +81,8 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(in);
-    const std::span<T> to(out);
+    const std::span<const T> from = detail::span_of(in);
+    const std::span<T> to = detail::span_of(out);
     if constexpr (detail::is_built_in<Op>) {
         if ((group.rank() != root || to.size() == from.size()) &&
             detail::repeat<Collective::reduce, Family>(group, from.data(), to.data(), from.size(), root, Op::kind))
@@ -90,11 +92,13 @@ void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op
 }
 /// As `reduce`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
-[[nodiscard]] Operation start_reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {},
-                                     const Family& family = {}) {
+    requires reduction_operation<Op, buffer_element<Out>> &&
+             (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation
+    start_reduce(Group<Transport>& group, In&& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    return group.handle(detail::start_reduce(group, std::span<const T>(in), std::span<T>(out), root, op, family));
+    return group.handle(detail::start_reduce(group, std::span<const T>(detail::span_of(in)),
+                                             std::span<T>(detail::span_of(out)), root, op, family));
 }
 
 /// The root's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
@@ -104,18 +108,19 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
             const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(mine);
-    const std::span<T> to(all);
+    const std::span<const T> from = detail::span_of(mine);
+    const std::span<T> to = detail::span_of(all);
     group.finish(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(), to.size(),
                                                                  counts, root, family));
 }
 /// As `gather`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
-[[nodiscard]] Operation start_gather(Group<Transport>& group, const In& mine, Out&& all, int root,
+    requires detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation start_gather(Group<Transport>& group, In&& mine, Out&& all, int root,
                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(mine);
-    const std::span<T> to(all);
+    const std::span<const T> from = detail::span_of(mine);
+    const std::span<T> to = detail::span_of(all);
     return group.handle(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(),
                                                                         to.size(), counts, root, family));
 }
@@ -125,20 +130,57 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::span<const std::size_t> counts = {},
              const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(all);
-    const std::span<T> to(mine);
+    const std::span<const T> from = detail::span_of(all);
+    const std::span<T> to = detail::span_of(mine);
     group.finish(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(), from.size(),
                                                                   counts, root, family));
 }
 /// As `scatter`, without waiting.
 template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
-[[nodiscard]] Operation start_scatter(Group<Transport>& group, const In& all, Out&& mine, int root,
+    requires detail::outlives_call<In> && detail::outlives_call<Out>
+[[nodiscard]] Operation start_scatter(Group<Transport>& group, In&& all, Out&& mine, int root,
                                       std::span<const std::size_t> counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
-    const std::span<const T> from(all);
-    const std::span<T> to(mine);
+    const std::span<const T> from = detail::span_of(all);
+    const std::span<T> to = detail::span_of(mine);
     return group.handle(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(),
                                                                          from.size(), counts, root, family));
+}
+
+/// Any other call of `broadcast` is refused, and the message says why.
+template <transport Transport, class Data>
+void broadcast(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+               detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
+}
+
+/// Any other call of `start_broadcast` is refused, and the message says why.
+template <transport Transport, class Data>
+Operation start_broadcast(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                          detail::AnyArgument = 0, detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
+    return {};
+}
+
+/// Any other call of `reduce` is refused, and the message says why.
+template <transport Transport, class Data>
+void reduce(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
+            detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
+}
+
+/// Any other call of `gather` is refused, and the message says why.
+template <transport Transport, class Data>
+void gather(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
+            detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
+}
+
+/// Any other call of `scatter` is refused, and the message says why.
+template <transport Transport, class Data>
+void scatter(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
+             detail::AnyArgument = 0) {
+    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
 }
 
 UNISONO_NAMESPACE_END

@@ -1,0 +1,114 @@
+#pragma once
+
+/// \file
+/// What collectives are given: contiguous elements, or one element alone.
+///
+/// | argument                                          | elements | example                                              |
+/// |---------------------------------------------------|----------|------------------------------------------------------|
+/// | anything that `std::span` views                    | its own  | a vector, an array, `std::span(pointer, count)`       |
+/// | a variable of a trivially copyable type            | one      | `double loss; un::all_reduce(world, loss);`           |
+///
+/// A variable is a number, an enumerator or a structure: `un::broadcast(world, settings, 0)` copies the root's structure byte by
+/// byte, so it has no pointers. Pointers and iterators are refused, and so is a temporary whose result would be lost.
+
+#include "unisono/arithmetic/arithmetic.hpp"
+#include "unisono/core/device_span.hpp"
+#include "unisono/core/element.hpp"
+#include "unisono/transport/transport.hpp"
+
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <ranges>
+#include <span>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class B>
+concept spannable = requires(B& b) { std::span(b); };
+
+template <class T>
+inline constexpr bool views_device = false;
+template <class T>
+inline constexpr bool views_device<DeviceSpan<T>> = true;
+
+/// One element that lies in a variable: no view, pointer, iterator or range.
+template <class T>
+concept lone_element = element<T> && !spannable<T> && !std::is_array_v<T> && !views_device<std::remove_cv_t<T>> &&
+                       std::is_copy_constructible_v<std::remove_cv_t<T>> && !std::is_empty_v<T> &&
+                       !std::input_or_output_iterator<std::remove_cv_t<T>> && !requires(T& t) { t.begin(); } &&
+                       !requires(T& t) { t.data(); };
+
+template <spannable B>
+constexpr auto span_of(B& b) {
+    return std::span(b);
+}
+template <lone_element T>
+constexpr std::span<T, 1> span_of(T& one) {
+    return std::span<T, 1>(&one, 1);
+}
+
+/// Memory that is there after the call, as a forwarding reference deduces the type.
+template <class B>
+concept outlives_call = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>;
+
+} // namespace detail
+
+/// Elements that are read: anything that `std::span` can view, or one element.
+template <class B>
+concept buffer = requires(B& b) {
+    detail::span_of(b);
+    requires element<std::remove_const_t<typename decltype(detail::span_of(b))::element_type>>;
+};
+
+/// The element type of a buffer.
+template <buffer B>
+using buffer_element = std::remove_const_t<typename decltype(detail::span_of(std::declval<B&>()))::element_type>;
+
+/// A buffer that can be written; not a temporary element.
+template <class B>
+concept writable_buffer =
+    buffer<B> && !std::is_const_v<typename decltype(detail::span_of(std::declval<B&>()))::element_type> &&
+    (detail::spannable<B> || std::is_lvalue_reference_v<B>);
+
+namespace detail {
+
+/// Any further argument of a call that cannot be served: a worse match than what a collective takes.
+struct AnyArgument {
+    template <class T>
+    AnyArgument(const T&) {}
+};
+
+/// Says why a collective cannot be called with these data: `Data` as given first, const where it was a temporary.
+template <class Data, bool Writes>
+struct CollectiveRefuses {
+    using Bare = std::remove_cv_t<Data>;
+    static constexpr bool memory = buffer<const Bare> || buffer<Bare>;
+    static_assert(memory || !std::is_pointer_v<Bare>, "unisono: found a pointer as the data of a collective. Required: "
+                                                      "std::span(pointer, count). Why: a pointer does "
+                                                      "not say how many elements there are.");
+    static_assert(
+        memory || std::is_pointer_v<Bare>,
+        "unisono: found data of a collective that are neither contiguous nor one trivially copyable value. Required: a "
+        "std::vector (not of bool), std::array or std::span of trivially copyable elements, or a number. Why: ranks "
+        "exchange the bytes of the elements.");
+    static_assert(
+        !memory || !Writes,
+        "unisono: found arguments that this collective does not take. Required: the group, data that can be written "
+        "(not "
+        "const, and no temporary whose result would be lost), of a type for which the operation is defined (Sum, "
+        "Product, Min, Max: float, double, bfloat16, float16, 32 and 64 bit signed integers, unsigned char; of other "
+        "types an operation of your own), and then what its declaration says, in its order. Why: every rank gets the "
+        "result in its own memory.");
+    static_assert(
+        !memory || Writes,
+        "unisono: found arguments that this collective does not take. Required: the group, the elements to send, "
+        "memory "
+        "of the same element type that can be written (with start_..., no temporaries), and then what its declaration "
+        "says, in its order.");
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
