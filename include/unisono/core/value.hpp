@@ -12,6 +12,10 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
+/// False, whatever the type, for a static_assert that fails where a template is instantiated, and not where it is written.
+template <class>
+inline constexpr bool never_true = false;
+
 template <class V>
 concept movable_value = std::is_object_v<V> && requires(V& to, V&& from) {
     V(static_cast<V&&>(from));

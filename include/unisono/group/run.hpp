@@ -4,6 +4,7 @@
 /// Ranks as threads of one process, for transports that can have them.
 
 #include "unisono/core/text.hpp"
+#include "unisono/core/value.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/launch/cores.hpp"
 
@@ -76,9 +77,13 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
         return nullptr;
     } catch (const error& failed) {
         Fault fault = failed.why();
-        if (fault.rank < 0) fault.rank = rank;
+        const bool told = fault.rank >= 0;
+        if (!told) {
+            fault.rank = rank;
+            if (world.size() > 1) fault.message = concat({"rank ", rank, ": ", fault.message});
+        }
         world.abort(fault);
-        return std::current_exception();
+        return told ? std::current_exception() : std::make_exception_ptr(error(fault));
     } catch (const std::exception& failed) {
         return fail(failed.what());
     } catch (...) {
@@ -96,7 +101,7 @@ std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::W
         Fault fault = refused.why();
         if (fault.rank < 0) fault.rank = rank;
         shared->abort(rank, fault);
-        return std::current_exception();
+        return std::make_exception_ptr(error(fault));
     } catch (const std::exception& failed) { // no memory, perhaps
         shared->abort(rank, Fault{.code = ErrorCode::refused,
                                   .rank = rank,
@@ -106,6 +111,17 @@ std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::W
                                   .message = concat({"rank ", rank, " could not begin: ", failed.what()})});
         return std::current_exception();
     }
+}
+
+/// A message where a body cannot be called with a group.
+template <class Body, class Transport>
+constexpr bool takes_group = std::is_invocable_v<Body&, Group<Transport>&>;
+template <class Body>
+constexpr void refuse_body() {
+    static_assert(
+        never_true<Body>,
+        "unisono::run: found a body that cannot be called with the group. Required: a callable that takes the "
+        "group by reference, such as [](auto& world) { ... }. Why: each rank runs it on its own view of the world.");
 }
 
 inline void check_run(int ranks, const RunOptions& options) {
@@ -169,9 +185,29 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
 /// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
 template <thread_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
-    detail::check_run(ranks, options);
-    const auto shared = std::make_shared<typename Transport::World>(ranks);
-    detail::run_world<Transport>(shared, body, options);
+    if constexpr (detail::takes_group<Body, Transport>) {
+        detail::check_run(ranks, options);
+        const auto shared = std::make_shared<typename Transport::World>(ranks);
+        detail::run_world<Transport>(shared, body, options);
+    } else detail::refuse_body<Body>();
+}
+
+/// Refused: a transport whose ranks this process cannot be.
+template <class NoTransport, class Body>
+void run(int, Body, const RunOptions& = {}) {
+    static_assert(
+        detail::never_true<NoTransport>,
+        "unisono::run: found a transport whose ranks cannot be made here. Required: InProcess (threads) or "
+        "SharedMemory (processes of this host); ranks over a network are processes that a launcher starts, each of "
+        "which calls unisono::join<Tcp>() or the like. Why: run starts the ranks itself.");
+}
+/// Refused: no transport.
+template <class Body>
+void run(int, Body, const RunOptions& = {}) {
+    static_assert(
+        detail::never_true<Body>,
+        "unisono::run: found no transport. Required: unisono::run<unisono::InProcess>(ranks, body), or another "
+        "transport. Why: it says whether ranks are threads or processes.");
 }
 
 UNISONO_NAMESPACE_END

@@ -112,9 +112,11 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
 /// memory to be had.
 template <process_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
-    detail::check_run(ranks, options);
-    const auto shared = std::make_shared<typename Transport::World>(ranks);
-    detail::run_in_processes<Transport>(shared, body, options);
+    if constexpr (detail::takes_group<Body, Transport>) {
+        detail::check_run(ranks, options);
+        const auto shared = std::make_shared<typename Transport::World>(ranks);
+        detail::run_in_processes<Transport>(shared, body, options);
+    } else detail::refuse_body<Body>();
 }
 
 UNISONO_NAMESPACE_END
