@@ -192,12 +192,12 @@ BOOST_AUTO_TEST_CASE(policies_that_differ) {
         SumOfOutputs<float> model(3);
         un::Trainer trainer{world, model, un::Sgd{.learning_rate = world.rank() == 2 ? 0.2 : 0.1}};
     });
-    check_all(rate, un::ErrorCode::mismatch, {"rank 2", "optimizer", "Sgd(0."});
+    check_all(rate, un::ErrorCode::mismatch, {"rank 2", "optimizer", "Sgd(learning_rate 0."});
     const auto seed = outcomes(2, [&](auto& world) {
         SumOfOutputs<float> model(3);
         un::Trainer trainer{world, model, un::DistributedSampler{.seed = static_cast<std::uint64_t>(world.rank())}};
     });
-    check_all(seed, un::ErrorCode::mismatch, {"rank 1", "sampler", "DistributedSampler(true, "});
+    check_all(seed, un::ErrorCode::mismatch, {"rank 1", "sampler", "DistributedSampler(shuffle true, seed "});
     const auto nested = outcomes(2, [&](auto& world) {
         SumOfOutputs<float> model(3);
         const auto warm = un::WarmupRate{.updates = 3 + static_cast<std::uint64_t>(world.rank())};

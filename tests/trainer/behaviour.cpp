@@ -476,9 +476,9 @@ BOOST_AUTO_TEST_CASE(the_plan_in_words) {
                         un::Sgd{.momentum = 0.9}};
     const std::string text = trainer.describe(samples, {.batch_size = 3});
     for (const char* words :
-         {"InterleavedSampler", "Accumulate", "native", "replicated", "Sgd(0.001, 0.9, 0, false, 0)",
-          "InterleavedSampler(2, true, 0, false)", "2 parameters, 6 elements, 48 B", "2 a round, 2 hosted",
-          "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
+         {"InterleavedSampler", "Accumulate", "native", "replicated", "Sgd(learning_rate 0.001, momentum 0.9, ",
+          "InterleavedSampler(replicas 2, shuffle true, seed 0, ", "2 parameters, 6 elements, 48 B",
+          "2 a round, 2 hosted", "1 ranks x 4 micro-batches x 3 samples = 12 samples"})
         BOOST_TEST(text.find(words) != std::string::npos, words << " is not in\n" << text);
 }
 
@@ -535,10 +535,13 @@ BOOST_AUTO_TEST_CASE(fields_of_policies) {
         un::detail::append_fields(facts.fields, value);
         return facts.text();
     };
-    BOOST_TEST(text(Nested{}) == "x(1, true, 2.5, 1, -7)");
+    BOOST_TEST(text(Nested{}) == "x(inner.a 1, inner.b true, c 2.5, e skip, f -7)");
     BOOST_TEST(text(Derived{}) == "x"); // members of a base cannot be told apart
     BOOST_TEST(text(Plain{}) == "x");
-    BOOST_TEST(text(un::ParameterServerReducer{.servers = 3}) == "x(3)");
+    BOOST_TEST(text(un::ParameterServerReducer{.servers = 3}) == "x(servers 3)");
+    static_assert(un::detail::field_name<un::Sgd, 1>() == "momentum");
+    BOOST_TEST(un::detail::facts_of(un::Sgd{.nesterov = true}).text() ==
+               "Sgd(learning_rate 0.001, momentum 0, dampening 0, nesterov true, weight_decay 0)");
     const auto hash = [](const auto& policy) { return un::detail::facts_of(policy).hash(); };
     BOOST_TEST(hash(un::Sgd{}) == hash(un::Sgd{.learning_rate = 1e-3}));
     BOOST_TEST(hash(un::Sgd{}) != hash(un::Sgd{.learning_rate = 1e-2}));

@@ -9,6 +9,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/core/text.hpp"
+#include "unisono/trainer/field_names.hpp"
 
 #include <bit>
 #include <charconv>
@@ -22,55 +23,25 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Converts to any member of T, but not to T itself or a base of it: whose members cannot be told apart.
-template <class T>
-struct AnyMemberOf {
-    template <class U>
-        requires(!std::is_base_of_v<U, T>)
-    operator U() const; // never defined: for counting only
-};
-
-/// Converts to a base of T only.
-template <class T>
-struct AnyBaseOf {
-    template <class U>
-        requires(std::is_base_of_v<U, T> && !std::is_same_v<U, T>)
-    operator U() const;
-};
-
-template <class T>
-inline constexpr bool has_base = requires { T{AnyBaseOf<T>{}}; };
-
-template <class T, std::size_t... I>
-consteval bool has_fields(std::index_sequence<I...>) {
-    return requires { T{(static_cast<void>(I), AnyMemberOf<T>{})...}; };
-}
-
-template <class T, std::size_t... Fewer>
-consteval std::size_t most_fields(std::index_sequence<Fewer...>) {
-    std::size_t most = 0;
-    ((most = has_fields<T>(std::make_index_sequence<Fewer + 1>{}) ? Fewer + 1 : most), ...);
-    return most;
-}
-
-/// Members of an aggregate; 0 where there are none, more than 8, or a base class.
-template <class T>
-consteval std::size_t field_count() {
-    if constexpr (std::is_aggregate_v<T> && !has_base<T>) {
-        constexpr std::size_t most = most_fields<T>(std::make_index_sequence<9>{});
-        return most <= 8 ? most : 0;
-    } else {
-        return 0;
-    }
-}
-
 /// A number, boolean or enumerator of a policy.
 struct PolicyField {
     enum class Kind : std::uint8_t { boolean, integer, real };
     Kind kind = Kind::integer;
     std::uint64_t bits = 0;
+    std::string_view name = {};  ///< "momentum"; empty where the compiler does not tell
+    std::string_view group = {}; ///< of the aggregate in which it is; empty: the policy itself
+    std::string_view word = {};  ///< of an enumerator for which there is `name_of`
 
+    /// "momentum 0.9"
     [[nodiscard]] std::string text() const {
+        const std::string value = value_text();
+        if (name.empty()) return value;
+        return concat({group, group.empty() ? "" : ".", name, " ", value});
+    }
+
+private:
+    [[nodiscard]] std::string value_text() const {
+        if (!word.empty()) return std::string(word);
         if (kind == Kind::boolean) return bits != 0 ? "true" : "false";
         if (kind == Kind::integer) return std::to_string(static_cast<std::int64_t>(bits));
         return number_text(std::bit_cast<double>(bits), std::chars_format::general, 6);
@@ -79,41 +50,22 @@ struct PolicyField {
 
 /// Appends the fields in order; nested aggregates are entered, anything else is passed over.
 template <class T>
-void append_fields(List<PolicyField>& list, const T& value) {
+void append_fields(List<PolicyField>& list, const T& value, std::string_view name = {}, std::string_view group = {}) {
     if constexpr (std::is_same_v<T, bool>) {
-        list.push_back({PolicyField::Kind::boolean, value ? 1u : 0u});
+        list.push_back({PolicyField::Kind::boolean, value ? 1u : 0u, name, group});
     } else if constexpr (std::is_floating_point_v<T>) {
-        list.push_back({PolicyField::Kind::real, std::bit_cast<std::uint64_t>(static_cast<double>(value))});
+        list.push_back(
+            {PolicyField::Kind::real, std::bit_cast<std::uint64_t>(static_cast<double>(value)), name, group});
     } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
-        list.push_back({PolicyField::Kind::integer, static_cast<std::uint64_t>(value)});
+        PolicyField field{PolicyField::Kind::integer, static_cast<std::uint64_t>(value), name, group};
+        if constexpr (requires { std::string_view(name_of(value)); }) field.word = name_of(value);
+        list.push_back(field);
     } else {
-        constexpr std::size_t count = field_count<T>();
-        const auto each = [&](const auto&... field) { (append_fields(list, field), ...); };
-        if constexpr (count == 1) {
-            const auto& [a] = value;
-            each(a);
-        } else if constexpr (count == 2) {
-            const auto& [a, b] = value;
-            each(a, b);
-        } else if constexpr (count == 3) {
-            const auto& [a, b, c] = value;
-            each(a, b, c);
-        } else if constexpr (count == 4) {
-            const auto& [a, b, c, d] = value;
-            each(a, b, c, d);
-        } else if constexpr (count == 5) {
-            const auto& [a, b, c, d, e] = value;
-            each(a, b, c, d, e);
-        } else if constexpr (count == 6) {
-            const auto& [a, b, c, d, e, f] = value;
-            each(a, b, c, d, e, f);
-        } else if constexpr (count == 7) {
-            const auto& [a, b, c, d, e, f, g] = value;
-            each(a, b, c, d, e, f, g);
-        } else if constexpr (count == 8) {
-            const auto& [a, b, c, d, e, f, g, h] = value;
-            each(a, b, c, d, e, f, g, h);
-        }
+        with_fields(value, [&](const auto&... fields) {
+            [&]<std::size_t... I>(std::index_sequence<I...>) {
+                (append_fields(list, fields, field_name<T, I>(), name), ...);
+            }(std::index_sequence_for<decltype(fields)...>{});
+        });
     }
 }
 
@@ -124,7 +76,7 @@ struct PolicyFacts {
     List<PolicyField> fields = {};
     bool differs_between_ranks = false;
 
-    /// "Sgd(0.01, 0.9, 0, false, 0)"
+    /// "Sgd(learning_rate 0.01, momentum 0.9, dampening 0, nesterov false, weight_decay 0)"
     [[nodiscard]] std::string text() const {
         std::string all(name);
         for (std::size_t i = 0; i < fields.size(); ++i) all += (i == 0 ? "(" : ", ") + fields[i].text();
