@@ -86,7 +86,7 @@ int main() {
 #endif
 
 // case: wrong_batch
-// expect: the model cannot be called with this data set's batches. Required: model(batch, pass)
+// expect: the model cannot be called with this batch. Required: model(batch, pass) that adds the gradient of a `const Batch&` (this data set's batches)
 // expect: unisono::WithLoss
 #ifdef CASE_wrong_batch
     {

@@ -27,6 +27,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -55,7 +56,15 @@ struct RowBatch {
     [[nodiscard]] std::span<const T> row(std::size_t i) const { return std::span{values}.subspan(i * width, width); }
 };
 
-/// A matrix in memory, a sample a row, with a label a row or none. Does not own the numbers: they must outlive it.
+namespace detail {
+/// A temporary that owns its elements: a view of them would outlive them.
+template <class R>
+concept owning_temporary = !std::is_lvalue_reference_v<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R> &&
+                           !std::ranges::view<std::remove_cv_t<R>>;
+} // namespace detail
+
+/// A matrix in memory, a sample per row, with a label per row or none. It does not own the numbers: they must outlive it, so a RowData
+/// of a temporary vector does not compile.
 template <class T, class L = std::int32_t>
 class RowData {
 public:
@@ -71,6 +80,18 @@ public:
             refuse_input({"RowData: ", values.size(), " values are no whole rows of width ", width});
         if (!labels.empty() && labels.size() != size())
             refuse_input({"RowData: ", labels.size(), " labels for ", size(), " rows"});
+    }
+
+    /// Refused: numbers or labels that are gone when the constructor returns.
+    template <class Values, class Labels = std::span<const L>>
+        requires detail::owning_temporary<Values> || detail::owning_temporary<Labels>
+    RowData(Values&&, std::size_t width, Labels&& = {}) : width_(width) {
+        static_assert(
+            detail::never_true<Values>,
+            "unisono::RowData: found a temporary that owns its elements (a function's result, or std::move). Required: "
+            "a "
+            "container with a name that outlives the RowData, or a std::span of one. Why: a RowData refers to the "
+            "numbers and labels, and does not copy them.");
     }
 
     [[nodiscard]] std::size_t size() const { return values_.size() / width_; }
@@ -116,10 +137,11 @@ private:
     std::size_t width_;
 };
 
-template <class T>
-RowData(const std::vector<T>&, std::size_t) -> RowData<T>;
-template <class T, class Label>
-RowData(const std::vector<T>&, std::size_t, const std::vector<Label>&) -> RowData<T, Label>;
+template <std::ranges::contiguous_range Values>
+RowData(Values&&, std::size_t) -> RowData<std::ranges::range_value_t<Values>>;
+template <std::ranges::contiguous_range Values, std::ranges::contiguous_range Labels>
+RowData(Values&&, std::size_t, Labels&&)
+    -> RowData<std::ranges::range_value_t<Values>, std::ranges::range_value_t<Labels>>;
 
 static_assert(data_set<const RowData<float>>);
 

@@ -18,6 +18,8 @@
 /// | `stream()` (of models on a device)       | what it enqueues goes there: see below                                    |
 ///
 /// Laws
+/// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of spans). A temporary that owns its
+///   elements, such as a std::vector by value, does not compile: the trainer would keep spans of memory that is gone.
 /// - The spans lie where they are for as long as a trainer refers to the model, and are the same on all ranks in number,
 ///   sizes and type (the trainer compares them).
 /// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
@@ -42,6 +44,7 @@
 #include <concepts>
 #include <cstddef>
 #include <iterator>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -112,6 +115,27 @@ void for_each_span(R&& spans, Visit&& visit) {
     }
 }
 
+/// What may be returned by value, since the memory behind it stays: a std::span, a DeviceSpan, a view. Not a std::vector.
+template <class R>
+concept memory_elsewhere =
+    is_device_span<std::remove_cv_t<R>> || std::ranges::borrowed_range<R> || std::ranges::view<std::remove_cv_t<R>>;
+
+/// What a call of this type (a reference, or not) returns refers to memory that is still there after the statement: R is neither a
+/// temporary that owns elements, nor a temporary that owns what owns them, such as a std::vector<std::vector<float>>.
+template <class R>
+consteval bool memory_lasts() {
+    using Bare = std::remove_reference_t<R>;
+    if constexpr (std::is_lvalue_reference_v<R>) {
+        return true;
+    } else if constexpr (floating_memory<Bare>) {
+        return memory_elsewhere<Bare>;
+    } else {
+        using Piece = decltype(*std::begin(std::declval<Bare&>()));
+        using BarePiece = std::remove_reference_t<Piece>;
+        return memory_elsewhere<BarePiece> || (std::is_lvalue_reference_v<Piece> && std::ranges::borrowed_range<Bare>);
+    }
+}
+
 template <class M>
 using parameters_t = std::remove_reference_t<decltype(std::declval<M&>().parameters())>;
 template <class M>
@@ -126,6 +150,8 @@ concept model = requires(M& m) {
     m.gradients();
     requires detail::floating_spans<detail::parameters_t<M>>;
     requires detail::floating_spans<detail::gradients_t<M>>;
+    requires detail::memory_lasts<decltype(m.parameters())>();
+    requires detail::memory_lasts<decltype(m.gradients())>();
     requires std::same_as<typename detail::SpansElement<detail::parameters_t<M>>::type,
                           typename detail::SpansElement<detail::gradients_t<M>>::type>;
     requires detail::SpansElement<detail::parameters_t<M>>::on_device ==

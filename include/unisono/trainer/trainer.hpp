@@ -30,6 +30,7 @@
 #include "unisono/trainer/describe.hpp"
 #include "unisono/trainer/evaluation.hpp"
 #include "unisono/trainer/fit.hpp"
+#include "unisono/trainer/not_a_model.hpp"
 #include "unisono/trainer/rules.hpp"
 #include "unisono/trainer/session.hpp"
 
@@ -77,18 +78,19 @@ public:
     /// with different data sizes or options), not_finite (names rank and parameter; the update did not happen on any
     /// rank, and training may go on), aborted (another rank threw: it is named).
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
-        requires data_set<std::remove_reference_t<Data>>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
-        using Batch = batch_of<std::remove_reference_t<Data>>;
-        static_assert(trainable_on<Model, Batch>,
-                      "unisono::Trainer: the model cannot be called with this data set's batches. Required: "
-                      "model(batch, pass) that adds the gradient of a `const Batch&` and returns its loss, pass being "
-                      "an unisono::Pass&; a model with forward and backward gets one by unisono::WithLoss. Why: that "
-                      "call is what training consists of.");
-        return calling("fit", [&] {
-            detail::begin_fit(progress_, options, static_cast<std::int64_t>(data.size()));
-            return detail::Fit(session_, data, options, progress_.position, on_update).run();
-        });
+        static_assert(std::invocable<OnUpdate&, const UpdateReport&>,
+                      "unisono::Trainer: found a third argument of fit that cannot be called with an UpdateReport. "
+                      "Required: a callable such as [](const un::UpdateReport& report) { ... }, or nothing.");
+        if constexpr (detail::trains_on<Model, Data> && std::invocable<OnUpdate&, const UpdateReport&>) {
+            return calling("fit", [&] {
+                detail::begin_fit(progress_, options, static_cast<std::int64_t>(data.size()));
+                return detail::Fit(session_, data, options, progress_.position, on_update).run();
+            });
+        } else {
+            detail::tell_batches_of<Model, Data>();
+            return {};
+        }
     }
 
     /// One update in a loop of the user's own: each batch is a micro-batch that this rank hosts. Collective; every rank
@@ -96,25 +98,27 @@ public:
     /// (report.micro_batches == 0). Alone, an exception of the model leaves parameters and trainer usable.
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
-        static_assert((trainable_on<Model, Batches> && ... && true),
-                      "unisono::Trainer: the model cannot be called with this batch. Required: model(batch, pass).");
         static_assert(
             !Policies::Weighing::needs_samples || (counts_samples<Batches> && ... && true),
             "unisono::Trainer: found a batch that does not say how many samples it has, with a weighing "
             "policy that declares `needs_samples`. Required: batch.samples(), batch.rows() or std::size(batch).");
-        return calling("step", [&] {
-            if (session_.serves()) return UpdateReport{.alone = true, .number = updates()};
-            for (;;) {
-                session_.begin();
-                session_.expect(sizeof...(Batches));
-                std::size_t index = 0;
-                (add_own(batches, index++, sizeof...(Batches)), ...);
-                const UpdateReport report = session_.update(progress_.epoch.number(), own_point_);
-                if (session_.must_repeat()) continue;
-                session_.stop_if_not_finite(report, "step");
-                return report;
-            }
-        });
+        if constexpr (!(trainable_on<Model, Batches> && ... && true)) {
+            (detail::tell_batch<Model, Batches>(), ...);
+            return {};
+        } else
+            return calling("step", [&] {
+                if (session_.serves()) return UpdateReport{.alone = true, .number = updates()};
+                for (;;) {
+                    session_.begin();
+                    session_.expect(sizeof...(Batches));
+                    std::size_t index = 0;
+                    (add_own(batches, index++, sizeof...(Batches)), ...);
+                    const UpdateReport report = session_.update(progress_.epoch.number(), own_point_);
+                    if (session_.must_repeat()) continue;
+                    session_.stop_if_not_finite(report, "step");
+                    return report;
+                }
+            });
     }
 
     /// For a rank that has run out of data in a loop of the user's own: takes part in the others' updates with weight
@@ -143,77 +147,99 @@ public:
     /// A model in units gets its pass, too: evaluate(batch, pass, metrics&...), feed(model, batch, pass, metrics&...).
     /// Collective. Buffers are first made those of rank 0. Errors: bad_input for empty data, mismatch, aborted.
     template <class Data, mergeable_metric... Metrics>
-        requires data_set<std::remove_reference_t<Data>>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
-        using Batch = batch_of<std::remove_reference_t<Data>>;
-        if constexpr (requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
-                          m.evaluate(batch, pass, metrics...);
-                      })
-            return evaluate(
-                data, options,
-                [](Model& m, const Batch& batch, auto& pass, Metrics&... own) { m.evaluate(batch, pass, own...); },
-                std::move(metrics)...);
-        else {
-            static_assert(
-                requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); },
-                "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these "
-                "metrics. "
-                "Required: that function, or a callable feed(model, batch, metrics&...) before the metrics. Why: only "
-                "the "
-                "model knows what to compare.");
-            return evaluate(
-                data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
-                std::move(metrics)...);
+        if constexpr (!data_set<std::remove_reference_t<Data>>) {
+            detail::tell_data<Data>();
+            return {std::move(metrics)...};
+        } else {
+            using Batch = batch_of<std::remove_reference_t<Data>>;
+            if constexpr (requires(Model& m, const Batch& batch, UnitPassGiven& pass) {
+                              m.evaluate(batch, pass, metrics...);
+                          })
+                return evaluate(
+                    data, options,
+                    [](Model& m, const Batch& batch, auto& pass, Metrics&... own) { m.evaluate(batch, pass, own...); },
+                    std::move(metrics)...);
+            else if constexpr (requires(Model& m, const Batch& batch) { m.evaluate(batch, metrics...); })
+                return evaluate(
+                    data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
+                    std::move(metrics)...);
+            else {
+                static_assert(
+                    detail::never_true<Batch>,
+                    "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these "
+                    "metrics. Required: that function, or a callable feed(model, batch, metrics&...) before the "
+                    "metrics. "
+                    "Why: only the model knows what to compare.");
+                return {std::move(metrics)...};
+            }
         }
     }
     template <class Data, class Feed, mergeable_metric... Metrics>
-        requires data_set<std::remove_reference_t<Data>> && (!mergeable_metric<Feed>)
+        requires(!mergeable_metric<Feed>)
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Feed feed, Metrics... metrics) {
-        return calling("evaluate", [&] {
-            const auto shape = evaluation_shape(data, options, "evaluate");
-            detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
-                if constexpr (unit_model<Model>)
-                    session_.exchange().template forward<UnitPassGiven>(
-                        [&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
-                else feed(session_.model(), batch, metrics...);
+        if constexpr (!data_set<std::remove_reference_t<Data>>) {
+            detail::tell_data<Data>();
+            return {std::move(metrics)...};
+        } else if constexpr (!feeds<Feed, batch_of<std::remove_reference_t<Data>>, Metrics...>) {
+            static_assert(
+                detail::never_true<Feed>,
+                "unisono::Trainer: found an argument of evaluate that is neither a metric nor a callable with "
+                "which metrics can be fed. Required: after the options metrics (observe/metric.hpp: merge and "
+                "reset), or before them feed(model, batch, metrics&...). Why: metrics of all ranks are merged.");
+            return {std::move(metrics)...};
+        } else
+            return calling("evaluate", [&] {
+                const auto shape = evaluation_shape(data, options, "evaluate");
+                detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t) {
+                    if constexpr (unit_model<Model>)
+                        session_.exchange().template forward<UnitPassGiven>(
+                            [&](auto& pass) { feed(session_.model(), batch, pass, metrics...); });
+                    else feed(session_.model(), batch, metrics...);
+                });
+                if constexpr (unit_model<Model>) session_.exchange().end_forward();
+                (merge_over_ranks(world(), metrics), ...);
+                return std::tuple<Metrics...>(std::move(metrics)...);
             });
-            if constexpr (unit_model<Model>) session_.exchange().end_forward();
-            (merge_over_ranks(world(), metrics), ...);
-            return std::tuple<Metrics...>(std::move(metrics)...);
-        });
     }
 
     /// The outputs of all samples in the order of the data set, each once, on every rank; equally many for each sample.
     /// The model has `predict(batch)` -> contiguous outputs. Collective. Memory: all outputs twice, for a moment.
     template <class Data>
-        requires data_set<std::remove_reference_t<Data>>
     auto predict(Data&& data, const EvaluateOptions& options = {}) {
-        using Batch = batch_of<std::remove_reference_t<Data>>;
-        static_assert(
-            requires(Model& m, const Batch& batch) { detail::predict_by(m, batch); },
-            "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns the "
-            "outputs of the batch's samples, contiguous and in order. Why: the trainer puts them into the data set's "
-            "order.");
-        using Found =
-            std::remove_cvref_t<decltype(detail::predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
-        using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
-        return calling("predict", [&] {
-            const auto shape = evaluation_shape(data, options, "predict");
-            detail::Outputs<E> outputs;
-            detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
-                if constexpr (unit_model<Model>) {
-                    session_.exchange().template forward<UnitPassGiven>([&](auto& pass) {
-                        const auto& found = session_.model().predict(batch, pass);
+        if constexpr (!data_set<std::remove_reference_t<Data>>) {
+            detail::tell_data<Data>();
+            return std::vector<Element>();
+        } else if constexpr (!predicts<batch_of<std::remove_reference_t<Data>>>) {
+            static_assert(
+                detail::never_true<Data>,
+                "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns "
+                "the outputs of the batch's samples, contiguous and in order. Why: the trainer puts them into "
+                "the data set's order.");
+            return std::vector<Element>();
+        } else {
+            using Batch = batch_of<std::remove_reference_t<Data>>;
+            using Found =
+                std::remove_cvref_t<decltype(detail::predict_by(std::declval<Model&>(), std::declval<const Batch&>()))>;
+            using E = std::remove_const_t<typename decltype(std::span(std::declval<const Found&>()))::element_type>;
+            return calling("predict", [&] {
+                const auto shape = evaluation_shape(data, options, "predict");
+                detail::Outputs<E> outputs;
+                detail::for_each_batch(world(), data, shape, options, [&](const auto& batch, std::size_t samples) {
+                    if constexpr (unit_model<Model>) {
+                        session_.exchange().template forward<UnitPassGiven>([&](auto& pass) {
+                            const auto& found = session_.model().predict(batch, pass);
+                            outputs.add(std::span<const E>(found), samples);
+                        });
+                    } else {
+                        const auto& found = session_.model().predict(batch);
                         outputs.add(std::span<const E>(found), samples);
-                    });
-                } else {
-                    const auto& found = session_.model().predict(batch);
-                    outputs.add(std::span<const E>(found), samples);
-                }
+                    }
+                });
+                if constexpr (unit_model<Model>) session_.exchange().end_forward();
+                return detail::in_data_order(world(), std::move(outputs), shape);
             });
-            if constexpr (unit_model<Model>) session_.exchange().end_forward();
-            return detail::in_data_order(world(), std::move(outputs), shape);
-        });
+        }
     }
 
     /// The plan in words; local, and different on each rank in what a rank owns. With a data set's size and options, also
@@ -323,14 +349,13 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
-    /// A call by the user: what it throws is told to all, and whatever comes of it, a model that computes with an image has that of now.
-    template <class Body>
-    auto calling(std::string_view name, Body&& body) -> decltype(body()) {
-        return detail::telling_all(world(), name, [&] {
-            const detail::ShowsImage shows(session_.model());
-            return body();
-        });
-    }
+    template <class Feed, class Batch, class... Metrics>
+    static constexpr bool feeds = std::invocable<Feed&, Model&, const Batch&, Metrics&...> ||
+                                  std::invocable<Feed&, Model&, const Batch&, UnitPassGiven&, Metrics&...>;
+    template <class Batch>
+    static constexpr bool predicts = requires(Model& m, const Batch& batch) {
+        std::span(std::declval<const std::remove_cvref_t<decltype(detail::predict_by(m, batch))>&>());
+    };
 
     template <class Data>
     SamplerShape evaluation_shape(Data& data, const EvaluateOptions& options, const char* who) {
@@ -358,27 +383,5 @@ private:
     TrainingProgress progress_ = {}; ///< but for `updates`, which the session counts
     RatePoint own_point_ = {};
 };
-
-namespace detail {
-template <class M>
-struct NotAModel;
-}
-
-/// What a program gets that gives something else than a model: one message, and not those of all the code below it.
-template <class World, class M, class... Given>
-class Trainer<World, detail::NotAModel<M>, Given...> {
-    static_assert(
-        model<M>,
-        "unisono::Trainer: found a second argument that is no model. Required: parameters() and gradients(), each a "
-        "span "
-        "or a range of spans of one floating type. Why: the trainer must know what it trains; see model/model.hpp.");
-
-public:
-    Trainer(World&, M&, Given...) {}
-};
-
-template <class World, class Model, class... Given>
-Trainer(World&, Model&, Given...)
-    -> Trainer<World, std::conditional_t<model<Model> || unit_model<Model>, Model, detail::NotAModel<Model>>, Given...>;
 
 UNISONO_NAMESPACE_END
