@@ -7,6 +7,7 @@
 #include "unisono/observe/progress.hpp"
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/session.hpp"
+#include "unisono/trainer/stop_on_signal.hpp"
 
 #include <array>
 #include <concepts>
@@ -77,12 +78,16 @@ public:
         plan_ = plan_training(stream, policies.sampler, policies.accumulation, policies.hosting, shape, options_,
                               session_.workers());
         agree_on(world, "fit",
-                 std::array<std::string_view, 7>{"data.size()", "FitOptions.batch_size", "FitOptions.epochs",
-                                                 "the first epoch", "the first sample", "the micro-batches of an epoch",
-                                                 "the replicas"},
-                 std::array<std::int64_t, 7>{shape.data_size, shape.batch_size, options_.epochs,
-                                             position_.epoch.number(), position_.samples, plan_.rounds_per_epoch,
-                                             shape.replicas});
+                 std::array<std::string_view, 8>{"FitOptions.stop_on (1: given)", "data.size()",
+                                                 "FitOptions.batch_size", "FitOptions.epochs", "the first epoch",
+                                                 "the first sample", "the micro-batches of an epoch", "the replicas"},
+                 std::array<std::int64_t, 8>{options_.stop_on != nullptr ? 1 : 0, shape.data_size, shape.batch_size,
+                                             options_.epochs, position_.epoch.number(), position_.samples,
+                                             plan_.rounds_per_epoch, shape.replicas});
+        if (Session::served && options_.stop_on != nullptr)
+            refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
+                         "and servers "
+                         "have no update in common after which to stop");
         if (session_.serves()) return finish();
         if (position_.samples != 0) stream.restart(position_.epoch, position_.samples);
         if (plan_.updates_per_epoch > 0) point_.updates_total = session_.exchange().applied() + updates_to_come(stream);
@@ -91,6 +96,7 @@ public:
                       LoaderOptions{.depth = options_.read_ahead, .timeout = world.timeout()});
         auto observer = start_observer(policies.observer, options_.progress && world.rank() == 0);
         observer.begin(point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
+        report_.stopped = stopping_.stop(world);
         Epoch epoch = position_.epoch;
         report_.epochs.reserve(static_cast<std::size_t>(options_.epochs));
         for (std::int64_t done = 0; done < options_.epochs && !report_.stopped; ++done) {
@@ -171,6 +177,7 @@ private:
             observer.update(point_of(epoch.number(), micro.resume.samples, update.loss));
             if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) show_image(session_.model());
             if (!goes_on(on_update_, update)) report_.stopped = true;
+            else if (stopping_.stop(session_.world())) report_.stopped = true;
             begin_window();
             if (report_.stopped) break;
         }
@@ -232,6 +239,7 @@ private:
     RatePoint point_;
     FitReport report_;
     double tokens_before_ = 0;
+    StopAgreement stopping_{options_.stop_on};
 };
 
 } // namespace detail

@@ -16,6 +16,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
+class StopOnSignal;
+
 /// What `fit` is asked to do. Equal on all ranks.
 struct FitOptions {
     std::int64_t epochs = 1;            ///< epochs of this call; the rest of a resumed epoch counts as one
@@ -25,6 +27,8 @@ struct FitOptions {
     std::uint64_t seed = 0;             ///< of the random numbers that a pass offers to the model
     int read_ahead = 0;                 ///< batches that a thread of each rank reads ahead; 0: no thread
     bool progress = true;               ///< rank 0 reports progress, where the trainer has an observer that does
+    const StopOnSignal* stop_on =
+        nullptr; ///< ends on all ranks after the same update once a signal came (stop_on_signal.hpp); or none
 };
 
 /// How the micro-batches of an update are spread.

@@ -1,0 +1,144 @@
+#pragma once
+
+/// \file
+/// A training that stops between two updates when the system asks for it, so that it can be saved and go on elsewhere.
+///
+///     un::StopOnSignal stop;                                    // SIGTERM, from here on; once, before ranks are made
+///     un::run<un::SharedMemory>(2, [&](auto& world) {
+///         un::Trainer trainer{world, model};
+///         un::Checkpoints checkpoints("run/checkpoints");
+///         checkpoints.resume(trainer);                          // goes on where it was stopped
+///         const auto report = trainer.fit(data, {.epochs = 20, .batch_size = 32, .stop_on = &stop});
+///         if (report.stopped) checkpoints.save(trainer);        // on all ranks after the same update
+///     });
+///     return stop.exit_status();                                // 143: schedulers start it again; 0 where nobody asked
+///
+/// Slurm, Kubernetes and cloud machines that are taken back send SIGTERM, and SIGKILL after a grace time (30 s is usual; unisono-run:
+/// --grace, 5 s). Some send it to one rank only, or to the launcher, which passes it on: it is enough that one rank gets it.
+///
+/// Laws
+/// - All ranks stop after the same update: they agree on it by an all_reduce of 16 bytes. They do so after the first update and then
+///   about twice a second, counted in updates, so that the cost does not grow with the number of updates. `fit` also agrees once
+///   before its first update, so a training that is asked meanwhile does none.
+/// - From the signal to the end of `fit` it takes at most one update and about half a second. The grace time must also cover the save.
+/// - The signal is taken once. The second one of the same number ends the process at once, as without StopOnSignal.
+/// - A process that is forked after StopOnSignal was made shares it: a signal to one of them is one to all.
+///
+/// Exit status: a scheduler takes 0 for a job that is done and does not start it again. `exit_status` is 128 + the signal where one came,
+/// as a shell reports a process that the signal ended; use it where `FitReport::stopped` is set.
+
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/time.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <initializer_list>
+#include <new>
+#include <sys/mman.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where the handler notes a signal: of the one StopOnSignal that there is.
+inline std::atomic<std::atomic<int>*> signal_note{nullptr};
+
+extern "C" inline void unisono_note_signal(int number) {
+    const int before = errno;
+    if (std::atomic<int>* note = signal_note.load()) {
+        int none = 0;
+        note->compare_exchange_strong(none, number);
+    }
+    errno = before;
+}
+
+} // namespace detail
+
+/// Notes signals from its construction to its destruction, when what handled them before does so again. One at a time in a process.
+class StopOnSignal {
+public:
+    /// \throws error refused: there is another one, no memory, or a number that is no signal
+    explicit StopOnSignal(std::initializer_list<int> signals = {SIGTERM}) {
+        void* const page =
+            ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED) throw error(ErrorCode::refused, "StopOnSignal: no memory that processes share");
+        note_ = new (page) std::atomic<int>(0);
+        std::atomic<int>* none = nullptr;
+        if (!detail::signal_note.compare_exchange_strong(none, note_)) {
+            ::munmap(page, sizeof(std::atomic<int>));
+            throw error(ErrorCode::refused, "StopOnSignal: found a second one in this process; expected one at a time");
+        }
+        for (const int number : signals) {
+            struct sigaction wanted = {};
+            struct sigaction before = {};
+            wanted.sa_handler = &detail::unisono_note_signal;
+            wanted.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+            sigemptyset(&wanted.sa_mask);
+            if (::sigaction(number, &wanted, &before) != 0) {
+                end();
+                throw error(ErrorCode::refused,
+                            concat({"StopOnSignal: ", number, " is no signal that can be handled"}));
+            }
+            before_.emplace_back(number, before);
+        }
+    }
+    StopOnSignal(const StopOnSignal&) = delete;
+    StopOnSignal& operator=(const StopOnSignal&) = delete;
+    ~StopOnSignal() { end(); }
+
+    /// The first signal that came to this process, or to one that shares this object; 0: none. Local: other ranks may not know yet.
+    [[nodiscard]] int signal() const noexcept { return note_->load(); }
+    /// 128 + the signal; 0 where none came.
+    [[nodiscard]] int exit_status() const noexcept { return signal() == 0 ? 0 : 128 + signal(); }
+
+private:
+    void end() noexcept {
+        for (const auto& [number, before] : before_) static_cast<void>(::sigaction(number, &before, nullptr));
+        detail::signal_note.store(nullptr);
+        ::munmap(static_cast<void*>(note_), sizeof(std::atomic<int>));
+    }
+
+    std::atomic<int>* note_ = nullptr;
+    std::vector<std::pair<int, struct sigaction>> before_;
+};
+
+namespace detail {
+
+/// When the ranks of one `fit` ask one another whether a signal came: counted in updates, which all have in common.
+class StopAgreement {
+public:
+    explicit StopAgreement(const StopOnSignal* asked) : asked_(asked) {}
+
+    /// Between two updates; collective. True on all ranks alike.
+    template <class World>
+    bool stop(World& world) {
+        if (asked_ == nullptr || --updates_left_ > 0) return false;
+        const nanoseconds now = steady_now();
+        std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};
+        if (world.size() > 1) all_reduce(world, all, Max{});
+        const double seconds_of_one = all[1] / static_cast<double>(interval_);
+        const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
+        interval_ = static_cast<std::int64_t>(std::clamp(wanted, 1.0, 2.0 * static_cast<double>(interval_)));
+        updates_left_ = interval_;
+        last_ = now;
+        began_ = true;
+        return all[0] != 0;
+    }
+
+private:
+    const StopOnSignal* asked_;
+    std::int64_t interval_ = 1;
+    std::int64_t updates_left_ = 1;
+    nanoseconds last_ = steady_now();
+    bool began_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
