@@ -19,8 +19,7 @@
 #include <concepts>
 #include <cstddef>
 #include <iterator>
-#include <ranges>
-#include <span>
+#include <span> // and the concepts of ranges, without the adaptors of <ranges>
 #include <type_traits>
 
 UNISONO_NAMESPACE_BEGIN

@@ -27,8 +27,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
-#include <span>
+#include <span> // and the concepts of ranges, without the adaptors of <ranges>
 #include <string>
 #include <type_traits>
 #include <vector>

@@ -44,8 +44,7 @@
 #include <concepts>
 #include <cstddef>
 #include <iterator>
-#include <ranges>
-#include <span>
+#include <span> // and the concepts of ranges, without the adaptors of <ranges>
 #include <string>
 #include <string_view>
 #include <type_traits>

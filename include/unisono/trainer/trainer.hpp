@@ -349,6 +349,15 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
+    /// A call by the user: what it throws is told to all, and whatever comes of it, a model that computes with an image has that of now.
+    template <class Body>
+    auto calling(std::string_view name, Body&& body) -> decltype(body()) {
+        return detail::telling_all(world(), name, [&] {
+            const detail::ShowsImage shows(session_.model());
+            return body();
+        });
+    }
+
     template <class Feed, class Batch, class... Metrics>
     static constexpr bool feeds = std::invocable<Feed&, Model&, const Batch&, Metrics&...> ||
                                   std::invocable<Feed&, Model&, const Batch&, UnitPassGiven&, Metrics&...>;
