@@ -30,6 +30,7 @@
 #include "unisono/core/view.hpp"
 #include "unisono/data/data.hpp"
 #include "unisono/data/loader.hpp"
+#include "unisono/elsewhere.hpp"
 #include "unisono/group/group.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/group/run_processes.hpp"

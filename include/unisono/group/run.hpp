@@ -196,7 +196,11 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
 template <class NoTransport, class Body>
 void run(int, Body, const RunOptions& = {}) {
     static_assert(
-        detail::never_true<NoTransport>,
+        requires { sizeof(NoTransport); },
+        "unisono::run: found a transport that is declared and not defined. Required: its header, for instance "
+        "#include <unisono/tcp.hpp> for Tcp; unisono/elsewhere.hpp lists them.");
+    static_assert(
+        detail::never_true<NoTransport> || !requires { sizeof(NoTransport); },
         "unisono::run: found a transport whose ranks cannot be made here. Required: InProcess (threads) or "
         "SharedMemory (processes of this host); ranks over a network are processes that a launcher starts, each of "
         "which calls unisono::join<Tcp>() or the like. Why: run starts the ranks itself.");
