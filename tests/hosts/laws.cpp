@@ -8,6 +8,7 @@
 #define UNISONO_TEST_RANDOM_FAULTS 16
 #define UNISONO_TEST_NEVER_S 8
 #include "../group/faults.cpp"
+#include "../group/waiting.cpp"
 
 BOOST_AUTO_TEST_SUITE(hosts_laws)
 

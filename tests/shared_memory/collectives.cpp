@@ -5,3 +5,4 @@
 #include "../collective/others.cpp"
 #include "../collective/short.cpp"
 #include "../group/faults.cpp"
+#include "../group/waiting.cpp"

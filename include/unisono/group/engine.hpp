@@ -75,7 +75,7 @@ public:
         if (last == nullptr) return false;
         OperationState& operation = *last; // it stays among the free ones: nothing else is started meanwhile
         begin_again(group, operation, input, output);
-        if (spin(operation)) tell_finished(operation);
+        if (spin(operation)) tell_finished(transport_, operation);
         else wait_for_repeated(operation);
         return true;
     }
@@ -148,12 +148,11 @@ public:
         const Entry entry = enter();
         if (is_done(index)) return;
         if constexpr (Transport::maps_peers) {
-            if (active_.size() == 1) {
+            if (active_.size() == 1 && operations_[active_[0]].straight) {
                 const std::uint32_t only = active_[0]; // the one that is waited for, or its companion
-                if (operations_[only].straight && spin(operations_[only])) {
-                    finish(only, operations_[only]);
-                    if (is_done(index)) return;
-                }
+                if (spin(operations_[only])) finish(only, operations_[only]);
+                if (is_done(index)) return;
+                return static_cast<void>(wait_long(std::span(&index, 1), 0, timeout, spins));
             }
         }
         wait_long(std::span(&index, 1), 0, timeout);
@@ -198,6 +197,7 @@ public:
 private:
     static constexpr bool stages = requires { requires Transport::stages; }; ///< peers do not see all memory
     static constexpr bool virtual_time = requires { requires Transport::virtual_time; };
+    static constexpr std::uint32_t spins = 512; ///< attempts of a wait in which nothing else is looked at
 
     struct Sink {
         Engine& engine;
@@ -226,7 +226,7 @@ private:
     /// of it is left. Nothing is delivered after a fault.
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
         Look patience(100'000);
-        for (std::uint32_t attempt = 0; attempt < 512 && transport_.first_fault() == nullptr; ++attempt) {
+        for (std::uint32_t attempt = 0; attempt < spins && transport_.first_fault() == nullptr; ++attempt) {
             if (run_straight(operation)) return true;
             if (!virtual_time && patience.is_due(transport_, attempt, never)) break;
             transport_.idle(attempt, never);
@@ -263,9 +263,9 @@ private:
 
     /// Drives everything until one of these is done, a fault comes or the time is over. Its place, looked for from `first` on, in a circle.
     [[gnu::noinline]] std::size_t wait_long(std::span<const std::uint32_t> indices, std::size_t first,
-                                            nanoseconds timeout) {
+                                            nanoseconds timeout, std::uint32_t attempt = 0) {
         Look look;
-        for (std::uint32_t attempt = 0;;) {
+        for (;;) {
             for (std::size_t i = 0; i < indices.size(); ++i) {
                 const std::size_t place = first + i - (first + i < indices.size() ? 0 : indices.size());
                 if (!is_done(indices[place])) continue;
@@ -292,7 +292,7 @@ private:
         active_.push_back(operation.number);
         GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
-        wait_long(std::span(&operation.number, 1), 0, group.timeout);
+        wait_long(std::span(&operation.number, 1), 0, group.timeout, spins);
     }
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
@@ -306,7 +306,7 @@ private:
     void conclude(std::uint32_t index, OperationState& operation) {
         operation.done = true;
         moved_ = true;
-        if (!operation.point_to_point) tell_finished(operation);
+        if (!operation.point_to_point) tell_finished(transport_, operation);
         own_.end(transport_, operation);
         if constexpr (stages) {
             if (stagings_[index].used()) unstage(transport_, std::exchange(stagings_[index], {}), operation.request);

@@ -171,6 +171,18 @@ inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint
     copy(operation, lane, index, base + extent.source);
 }
 
+/// Wakes the ranks that sleep until this one has written what it just wrote on the group's board.
+template <class Transport>
+[[gnu::always_inline]] inline void wake_group(Transport& transport, const GroupContext& group) {
+    if constexpr (requires { transport.one_sleeps(); }) {
+        if (!transport.one_sleeps()) [[likely]]
+            return;
+        for (int peer = 0; peer < group.size(); ++peer) {
+            if (peer != group.rank) transport.wake(group.world_rank(peer));
+        }
+    }
+}
+
 /// Runs the lane's next step: `nobody` if it is done, `not_yet` if there is somebody to wait for or the world has ended, or
 /// the rank whose signature differs.
 template <class Transport>
@@ -180,7 +192,9 @@ int run_mapped_step(Transport& transport, OperationState& operation, LaneState& 
     const schedule::Step& step = lane.steps[index];
     if (step.kind == StepKind::post) {
         const bool done = operation.crowded ? post_crowded(operation, lane, index) : post(operation, lane, index);
-        return done ? nobody : not_yet;
+        if (!done) return not_yet;
+        wake_group(transport, *operation.group);
+        return nobody;
     }
     if (step.kind == StepKind::await) return operation.crowded ? awaited_crowded(operation) : awaited(operation);
     if (step.kind == StepKind::copy) {
@@ -212,9 +226,13 @@ inline void complete_mapped(const OperationState& operation) {
 }
 
 /// A collective is done on this rank.
-inline void tell_finished(const OperationState& operation) {
+template <class Transport>
+void tell_finished(Transport& transport, const OperationState& operation) {
     GroupContext& group = *operation.group;
-    if (operation.request.plan->mapped()) complete_mapped(operation);
+    if (operation.request.plan->mapped()) {
+        complete_mapped(operation);
+        wake_group(transport, group); // one may wait for the line
+    }
     if (group.announcements) group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
 }
 

@@ -225,11 +225,11 @@ public:
 
     explicit Look(nanoseconds every = 10'000) : every_(every) {}
 
-    /// In real time the clock is read every few attempts: where many programs share a core, each may take as long as their turns.
+    /// In real time the clock is read every few attempts at first, and always once a transport may sleep in each.
     template <class Transport>
     bool is_due(const Transport& transport, std::uint32_t attempt, nanoseconds timeout) {
         constexpr bool virtual_time = requires { requires Transport::virtual_time; };
-        if (!virtual_time && attempt % 8 != 7) return false;
+        if (!virtual_time && attempt < always_from && attempt % 8 != 7) return false;
         const nanoseconds now = transport.now();
         const bool is_first = std::exchange(is_first_, false);
         if (is_first) until = deadline_after(now, std::chrono::nanoseconds(timeout));
@@ -240,6 +240,8 @@ public:
     }
 
 private:
+    static constexpr std::uint32_t always_from = 64;
+
     nanoseconds every_;
     bool is_first_ = true;
     nanoseconds next_ = 0;

@@ -72,6 +72,8 @@ public:
     virtual void post_receive(int peer, const Tag& tag, Token token) = 0;
     virtual void progress(SinkReference& sink) = 0;
     virtual void idle(std::uint32_t attempt, nanoseconds until) = 0;
+    [[nodiscard]] virtual bool one_sleeps() const = 0;
+    virtual void wake(int peer) = 0;
     virtual void abort(const Fault& fault) = 0;
     [[nodiscard]] virtual const Fault* first_fault() const = 0;
 
@@ -116,6 +118,13 @@ public:
     void post_receive(int peer, const Tag& tag, Token token) override { endpoint_.post_receive(peer, tag, token); }
     void progress(SinkReference& sink) override { endpoint_.progress(sink); }
     void idle(std::uint32_t attempt, nanoseconds until) override { endpoint_.idle(attempt, until); }
+    [[nodiscard]] bool one_sleeps() const override {
+        if constexpr (requires { endpoint_.one_sleeps(); }) return endpoint_.one_sleeps();
+        else return false;
+    }
+    void wake([[maybe_unused]] int peer) override {
+        if constexpr (requires { endpoint_.wake(peer); }) endpoint_.wake(peer);
+    }
     void abort(const Fault& fault) override { endpoint_.abort(fault); }
     [[nodiscard]] const Fault* first_fault() const override { return endpoint_.first_fault(); }
 
@@ -281,6 +290,8 @@ public:
         endpoint_->progress(reference);
     }
     void idle(std::uint32_t attempt, nanoseconds until) { endpoint_->idle(attempt, until); }
+    [[nodiscard]] bool one_sleeps() const { return endpoint_->one_sleeps(); }
+    void wake(int peer) { endpoint_->wake(peer); }
     void abort(const Fault& fault) { endpoint_->abort(fault); }
     [[nodiscard]] const Fault* first_fault() const { return endpoint_->first_fault(); }
 

@@ -15,7 +15,7 @@
 #include "unisono/transport/cuda/direct.hpp"
 #include "unisono/transport/cuda/options.hpp"
 #include "unisono/transport/cuda/places.hpp"
-#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/patience.hpp"
 #include "unisono/transport/transport.hpp"
 
 #include <chrono>
@@ -77,7 +77,7 @@ public:
     /// Copies that are done wake nobody: they are asked again.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (copies_->is_quiet()) Network::idle(attempt, until);
-        else detail::idle_on_host(crowded_, attempt, until);
+        else detail::idle_on_host(patience_, attempt, until);
     }
     void abort(const Fault& fault) {
         Network::abort(fault);
@@ -184,7 +184,7 @@ private:
         : Cuda(begin(place), detail::WithDeviceMemory(options, place).options.begin(shared, rank), options) {}
     Cuda(std::unique_ptr<detail::CudaCopies> copies, Network&& network, const Options& options)
         : Network(std::move(network)), piece_bytes_(options.with(Environment::of_process()).piece_bytes),
-          crowded_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
+          patience_(this->size() > detail::available_cores()), copies_(std::move(copies)) {
         const DeviceTransfers wanted = options.with(Environment::of_process()).transfers;
         if constexpr (requires(const detail::DeviceMemoryWish& wish) { this->move_device_memory(wish); }) {
             if (wanted != DeviceTransfers::staged) this->move_device_memory(detail::wish_without_probe(device()));
@@ -240,7 +240,7 @@ private:
     }
 
     std::size_t piece_bytes_;
-    bool crowded_; ///< more ranks than cores, if all are of this host
+    detail::Patience patience_; ///< as if all ranks were of this host
     std::unique_ptr<detail::CudaCopies> copies_;
 };
 

@@ -107,10 +107,16 @@ public:
         if (first_fault() == nullptr) memory_.progress(sink);
     }
 
-    /// Nobody tells of messages in memory: who sleeps for the network looks there now and then.
+    /// A message in memory wakes no rank that sleeps for the network: it looks there again, later the longer it has waited.
     void idle(std::uint32_t attempt, nanoseconds until) {
         const bool alone = places_.ranks_of(host_of(rank())).size() == 1;
-        if (!alone && attempt >= few_attempts) until = std::min<nanoseconds>(until, now() + longest_sleep);
+        if (attempt < few_attempts) waits_since_ = 0;
+        else if (!alone) {
+            const nanoseconds time = now();
+            if (waits_since_ == 0) waits_since_ = time;
+            const nanoseconds longest = std::clamp<nanoseconds>((time - waits_since_) / 8, 50'000, 1'000'000);
+            until = std::min(until, time + longest);
+        }
         network_.idle(attempt, until);
     }
 
@@ -172,8 +178,7 @@ public:
 
 private:
     static constexpr int elsewhere = -1;
-    static constexpr std::uint32_t few_attempts = 6000; ///< before the network sleeps
-    static constexpr nanoseconds longest_sleep = 50'000;
+    static constexpr std::uint32_t few_attempts = 8; ///< in which the network does not sleep
 
     [[nodiscard]] int local_of(int peer) const { return local_[static_cast<std::size_t>(peer)]; }
 
@@ -182,6 +187,7 @@ private:
     SharedMemory memory_;
     Network network_; ///< ends first: it tells why
     std::uint64_t bytes_to_other_hosts_ = 0;
+    nanoseconds waits_since_ = 0; ///< 0: this wait has just begun
 };
 
 UNISONO_NAMESPACE_END

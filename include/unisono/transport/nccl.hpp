@@ -15,10 +15,10 @@
 
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/hosts.hpp"
-#include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/nccl/device.hpp"
 #include "unisono/transport/nccl/options.hpp"
 #include "unisono/transport/nccl/places.hpp"
+#include "unisono/transport/patience.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -113,7 +113,7 @@ public:
     /// What goes on on the device wakes nobody: it is asked again.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (device_->is_quiet()) Base::idle(attempt, until);
-        else detail::idle_on_host(world().more_ranks_than_cores(), attempt, until);
+        else detail::idle_on_host(patience_, attempt, until);
     }
     void abort(const Fault& fault) {
         Base::abort(fault);
@@ -297,6 +297,7 @@ private:
     std::shared_ptr<detail::NcclDevice> device_;
     std::size_t staged_bytes_ = 0;
     int check_every_ = 1;
+    detail::Patience patience_{this->world().more_ranks_than_cores()};
 };
 
 static_assert(transport<Nccl>);

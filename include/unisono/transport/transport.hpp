@@ -16,6 +16,8 @@
 ///   transport maps peers, into its own staging memory elsewhere. The receiver copies or combines from there itself.
 /// - `idle(attempt, until)` gives the processor away as long as seems wise after `attempt` fruitless calls of
 ///   `progress`, at most until `until` on the clock of `now()`. Simulated transports switch to the next rank there.
+/// - Where a rank sleeps in `idle` until a peer wakes it, a transport that maps peers' memory offers `one_sleeps()` and `wake(peer)`:
+///   the group asks the first after each write to its board, and wakes its ranks if the answer is yes.
 /// - `abort(fault)`: the first fault of a world wins and is soon seen by all its ranks as `first_fault()`. After it
 ///   returns nobody touches memory that this rank posted.
 /// - One thread drives a rank's transport at a time.

@@ -7,6 +7,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/board.hpp"
+#include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
 
 #include <atomic>
@@ -69,6 +70,10 @@ public:
         return flags.back()->flag;
     }
 
+    [[nodiscard]] SetBells& set_bells() { return set_bells_; }
+    [[nodiscard]] MemoryBell& bell(int rank) { return state(rank).bell; }
+    [[nodiscard]] const AsymmetricFence& fence() const { return fence_; }
+
     [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
 
     /// Records the first fault and waits until no other rank touches foreign memory: none begins after it.
@@ -81,6 +86,7 @@ public:
             }
         }
         fence_.pay();
+        ring_all();
         for (int other = 0; other < size_; ++other) {
             if (other == rank) continue;
             while (state(other).touching.load(std::memory_order_seq_cst)) std::this_thread::yield();
@@ -96,7 +102,10 @@ public:
     }
     void end_touching(int rank) { state(rank).touching.store(false, std::memory_order_release); }
 
-    void leave(int rank) { state(rank).left.store(true, std::memory_order_release); }
+    void leave(int rank) {
+        state(rank).left.store(true, std::memory_order_release);
+        ring_all();
+    }
     [[nodiscard]] bool has_left(int rank) const {
         return ranks_[static_cast<std::size_t>(rank)].left.load(std::memory_order_acquire);
     }
@@ -108,12 +117,17 @@ private:
     struct alignas(128) RankState {
         std::atomic<bool> touching{false};
         std::atomic<bool> left{false};
+        MemoryBell bell;
         alignas(128) List<LoneFlag*> flags; ///< the rank's own
 
         ~RankState() {
             for (const LoneFlag* one : flags) delete one;
         }
     };
+    void ring_all() {
+        if (!set_bells_.any(fence_)) return;
+        for (int rank = 0; rank < size_; ++rank) set_bells_.ring(bell(rank));
+    }
     RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
 
     /// The boards of all groups; they stay where they are.
@@ -144,6 +158,7 @@ private:
     int size_;
     bool more_ranks_than_cores_;
     AsymmetricFence fence_;
+    SetBells set_bells_;
     std::unique_ptr<std::atomic<MemoryChannel*>[]> channels_;
     std::unique_ptr<RankState[]> ranks_;
     alignas(128) std::atomic<const Fault*> fault_seen_{nullptr};

@@ -15,8 +15,8 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/libfabric/traffic.hpp"
-#include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
+#include "unisono/transport/patience.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -71,8 +71,10 @@ public:
     /// Sleeping pays where ranks outnumber cores; else a hop would cost 50 us more. Of a large message nothing is seen before it is whole:
     /// then a rank is patient.
     void idle(std::uint32_t attempt, nanoseconds until) {
-        const std::uint32_t patience = large_under_way() ? 16 : 1;
-        if (!world_->more_ranks_than_cores()) return idle_on_host(false, attempt / patience, until);
+        if (!world_->more_ranks_than_cores()) {
+            const std::uint32_t longer = large_under_way() ? 16 : 1;
+            return attempt % longer != 0 ? pause() : idle_on_host(patience_, attempt / longer, until);
+        }
         if (attempt < 256) return std::this_thread::yield();
         const nanoseconds wished = std::min<nanoseconds>(1'000'000, nanoseconds{20'000} << std::min(attempt / 256, 6u));
         const nanoseconds left = until == never ? wished : until - steady_now();
@@ -270,6 +272,7 @@ private:
     List<FabricFrame> waiting_; ///< large messages that nobody has asked for yet
     std::uint32_t pass_ = 0;
     bool leaving_ = false;
+    Patience patience_{false}; ///< where there is a core for each rank
 };
 
 static_assert(frame_wire<LibfabricWire>);

@@ -1,17 +1,14 @@
 #pragma once
 
 /// \file
-/// What transports over common memory are made of, whether the ranks are threads or processes: rings of descriptors, a fence
-/// of which the rare side pays, and a way to wait.
+/// What transports over common memory are made of, whether the ranks are threads or processes: rings of descriptors, and a
+/// fence of which the rare side pays.
 
-#include "unisono/core/time.hpp"
 #include "unisono/transport/transport.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
 #include <unistd.h>
 #if defined(__linux__)
 #include <linux/membarrier.h>
@@ -20,14 +17,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-inline void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 /// One direction between two ranks: a ring of descriptors, written by the sender and read by the receiver alone. What a
 /// receiver needs of a tiny message lies in one cache line, since each line costs a trip between the cores. Slots are far
@@ -84,6 +73,11 @@ public:
         flag.store(value, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
     }
+    /// Between what a rank writes often and a look that may not come first.
+    [[gnu::always_inline]] inline void pass_often() const {
+        if (rare_side_pays_) std::atomic_signal_fence(std::memory_order_seq_cst);
+        else std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
     void pay() const {
 #if defined(__linux__)
         if (rare_side_pays_) ::syscall(SYS_membarrier, command_, 0, 0);
@@ -94,14 +88,6 @@ private:
     bool rare_side_pays_ = false;
     int command_ = 0;
 };
-
-/// Waits a moment, longer the more often it was in vain: spins while there is a core for each rank, then yields, then sleeps.
-inline void idle_on_host(bool more_ranks_than_cores, std::uint32_t attempt, nanoseconds until) {
-    if (!more_ranks_than_cores && attempt < 4096) return pause();
-    if (attempt < 65536) return std::this_thread::yield();
-    const nanoseconds left = until == never ? 1'000'000 : until - steady_now();
-    if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<nanoseconds>(left, 50'000)));
-}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -10,6 +10,7 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/board.hpp"
+#include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/transport.hpp"
 
@@ -32,7 +33,8 @@ public:
     static constexpr bool maps_peers = true;
 
     MemoryEndpoint(std::shared_ptr<World> world, int rank)
-        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())) {
+        : world_(std::move(world)), rank_(rank), peers_(static_cast<std::size_t>(world_->size())),
+          sleeper_(world_->more_ranks_than_cores()) {
         posted_.reserve(usual_in_flight);
         sent_.reserve(usual_in_flight);
         waiting_.reserve(usual_in_flight);
@@ -95,9 +97,15 @@ public:
         }
     }
 
-    void idle(std::uint32_t attempt, nanoseconds until) {
-        idle_on_host(world_->more_ranks_than_cores(), attempt, until);
+    /// Stays awake for a while, then sleeps until a peer has written something that may be for this rank.
+    void idle(std::uint32_t attempt, nanoseconds until) { sleeper_.idle(*world_, rank_, attempt, until); }
+
+    /// Asked after this rank has written what others may wait for: whether one of them may sleep.
+    [[nodiscard, gnu::always_inline]] inline bool one_sleeps() const {
+        return world_->set_bells().any(world_->fence());
     }
+    /// Wakes a peer, if it sleeps.
+    [[gnu::noinline]] void wake(int peer) { world_->set_bells().ring(world_->bell(peer)); }
 
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
@@ -126,6 +134,7 @@ public:
         while (const Slot* const slot = arrived(*from.in)) {
             keep(from, *slot);
             from.in->taken.store(++from.in->received, std::memory_order_release);
+            if (one_sleeps()) wake(peer);
         }
         for (const Early& early : from.early) {
             if (early.envelope.tag.context == context && early.envelope.tag.position >> 32 == sequence)
@@ -232,6 +241,8 @@ private:
         slot.tag = envelope.tag;
         slot.signature = envelope.signature;
         slot.turn.store(static_cast<std::uint32_t>(++channel.sent), std::memory_order_release);
+        if (one_sleeps()) [[unlikely]]
+            wake(peer);
         return true;
     }
 
@@ -271,6 +282,8 @@ private:
                 keep(from, *slot);
             }
             channel.taken.store(++channel.received, std::memory_order_release);
+            if (one_sleeps()) [[unlikely]]
+                wake(posted.peer); // its ring may have been full
             if (match) return true;
         }
         return false;
@@ -321,6 +334,8 @@ private:
         sink.received(posted.token, envelope, data + here);
         shifted(consumed, here)
             ->store(use, std::memory_order_release); // still touching: the flag is the sender's memory
+        if (one_sleeps()) [[unlikely]]
+            wake(posted.peer);
     }
 
     static std::atomic<std::uint32_t>* shifted(std::atomic<std::uint32_t>* flag, std::ptrdiff_t bytes) {
@@ -336,6 +351,7 @@ private:
     List<Flag> free_;
     List<Outgoing> backlog_;
     std::uint32_t polls_ = 0;
+    BellSleeper sleeper_;
 };
 
 } // namespace detail

@@ -11,12 +11,12 @@
 #include "unisono/core/list.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/wire.hpp"
-#include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/mpi/calls.hpp"
 #include "unisono/transport/mpi/device_memory.hpp"
 #include "unisono/transport/mpi/overseer.hpp"
 #include "unisono/transport/mpi/own.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
+#include "unisono/transport/patience.hpp"
 
 #include <mpi.h>
 
@@ -40,8 +40,7 @@ public:
 
     /// Ranks of `communicator` are those of the world, and those of `collectives`. Both must be used by nobody else.
     MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores)
-        : communicator_(communicator), overseer_(&overseer), more_ranks_than_cores_(more_ranks_than_cores),
-          own_(collectives) {
+        : communicator_(communicator), overseer_(&overseer), patience_(more_ranks_than_cores), own_(collectives) {
         int size = 0;
         MPI_Comm_rank(communicator_, &rank_);
         MPI_Comm_size(communicator_, &size);
@@ -56,11 +55,10 @@ public:
     }
     MpiWire(MpiWire&& other) noexcept
         : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), rank_(other.rank_),
-          overseer_(other.overseer_), more_ranks_than_cores_(other.more_ranks_than_cores_),
-          peers_(std::move(other.peers_)), inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)),
-          outgoing_(std::move(other.outgoing_)), incoming_(std::move(other.incoming_)),
-          finished_(std::move(other.finished_)), spare_(std::move(other.spare_)), own_(std::move(other.own_)),
-          device_(std::move(other.device_)) {}
+          overseer_(other.overseer_), patience_(other.patience_), peers_(std::move(other.peers_)),
+          inbox_(std::move(other.inbox_)), arriving_(std::move(other.arriving_)), outgoing_(std::move(other.outgoing_)),
+          incoming_(std::move(other.incoming_)), finished_(std::move(other.finished_)), spare_(std::move(other.spare_)),
+          own_(std::move(other.own_)), device_(std::move(other.device_)) {}
     MpiWire& operator=(MpiWire&&) = delete;
     ~MpiWire() {
         if (communicator_ == MPI_COMM_NULL || mpi_is_finalized()) return;
@@ -112,7 +110,7 @@ public:
     }
 
     /// MPI cannot be waited for with a deadline: it is asked again, more rarely as time goes on.
-    void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(more_ranks_than_cores_, attempt, until); }
+    void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(patience_, attempt, until); }
 
     /// A timeout of this rank's, with who is at its root: all ranks are asked what they wait for, and whoever does not look at its
     /// messages does not answer. Takes as long as answers are missing, `answers_within` at the most. What else comes meanwhile is dropped: the
@@ -369,7 +367,7 @@ private:
     MPI_Comm communicator_;
     int rank_ = 0;
     MpiOverseer* overseer_; ///< the world's
-    bool more_ranks_than_cores_;
+    Patience patience_;
     std::vector<Peer> peers_;
     std::unique_ptr<Frame[]> inbox_;
     std::vector<MPI_Request> arriving_; ///< of each buffer of the inbox

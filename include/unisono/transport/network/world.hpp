@@ -7,7 +7,6 @@
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/root_cause.hpp"
 #include "unisono/launch/token.hpp"
-#include "unisono/transport/memory/channel.hpp"
 #include "unisono/transport/overseer.hpp"
 
 #include <algorithm>

@@ -9,6 +9,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/launch/launch.hpp"
 #include "unisono/transport/board.hpp"
+#include "unisono/transport/memory/bell.hpp"
 #include "unisono/transport/memory/channel.hpp"
 
 #include <algorithm>
@@ -117,12 +118,13 @@ struct alignas(128) SharedRank {
     std::atomic<std::int32_t> process{0};
     std::atomic<std::uint64_t> base{0}; ///< where it mapped the segment
     std::atomic<std::uint32_t> fault_written{0};
+    MemoryBell bell;
     FaultRecord fault; ///< the first one that it found: the world's if it was the first of all
     WaitRecord wait;
 };
 
 struct SharedHeader {
-    static constexpr std::uint64_t expected_magic = 0x756e69736f6e6f31; // "unisono1"
+    static constexpr std::uint64_t expected_magic = 0x756e69736f6e6f32; // "unisono2"
 
     std::uint64_t magic = expected_magic;
     std::uint64_t token[2] = {0, 0};
@@ -130,6 +132,7 @@ struct SharedHeader {
     std::uint32_t cores = 0; ///< on which they may run, all together
     std::uint64_t arena_bytes = 0;
     alignas(128) std::atomic<std::uint32_t> first_fault{0}; ///< 1 + whose record holds the world's fault
+    SetBells set_bells;
 };
 
 /// Offsets in the segment.

@@ -120,6 +120,12 @@ public:
         let_go(board).store(0, std::memory_order_relaxed);
     }
 
+    // --- who sleeps ----------------------------------------------------------------------------------------------------
+
+    [[nodiscard]] SetBells& set_bells() { return header().set_bells; }
+    [[nodiscard]] MemoryBell& bell(int rank) { return record(rank).bell; }
+    [[nodiscard]] const AsymmetricFence& fence() const { return fence_; }
+
     // --- faults --------------------------------------------------------------------------------------------------------
 
     [[nodiscard]] const Fault* first_fault() const {
@@ -175,6 +181,7 @@ public:
                          .message = concat({"rank ", rank, " left its world because of an exception"})});
         }
         record(rank).state.store(SharedRank::left, std::memory_order_release);
+        ring_all();
         if (overseer_ != nullptr) overseer_->leave();
     }
     [[nodiscard]] bool has_left(int rank) const {
@@ -313,8 +320,14 @@ private:
                                                          std::memory_order_seq_cst);
         }
         fence_.pay();
+        ring_all();
         if (!wait_until_quiet(rank) && rank < size_ && arenas_[static_cast<std::size_t>(rank)] != nullptr)
             arena(rank).withdraw();
+    }
+
+    void ring_all() {
+        if (!set_bells().any(fence_)) return;
+        for (int rank = 0; rank < size_; ++rank) set_bells().ring(bell(rank));
     }
 
     const Fault* read_fault(std::uint32_t who) const {

@@ -9,6 +9,7 @@
 
 #include "unisono/transport/network/options.hpp"
 #include "unisono/transport/network/world.hpp"
+#include "unisono/transport/patience.hpp"
 #include "unisono/transport/tcp/greeting.hpp"
 #include "unisono/transport/tcp/link.hpp"
 
@@ -72,7 +73,7 @@ public:
 
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
-          links_(static_cast<std::size_t>(world_->size())) {}
+          links_(static_cast<std::size_t>(world_->size())), patience_(world_->more_ranks_than_cores(), few_attempts) {}
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
         auto& known = links_[static_cast<std::size_t>(peer)];
@@ -95,19 +96,21 @@ public:
         }
     }
 
-    /// Spins while there is a core for each rank, then yields, then sleeps until something comes. Of a large message bytes come long
-    /// before it is whole: while they do, nothing was in vain.
+    /// Stays awake for a while, then sleeps until something comes. Of a large message bytes come long before it is whole: while
+    /// they do, nothing was in vain.
     void idle(std::uint32_t attempt, nanoseconds until) {
         const std::uint32_t quiet = quiet_++;
         if (quiet == 0) return; // there may be more
         attempt = std::min(attempt, quiet);
-        if (!world_->more_ranks_than_cores() && attempt < 2000) return pause();
-        if (attempt < 6000 || one_lost()) return std::this_thread::yield(); // who is lost shall be told of soon
+        if (one_lost())
+            return idle_on_host(patience_, attempt, until); // of which the system would tell at once, each time
+        if (patience_.stays_awake(attempt)) return;
         const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(), longest_sleep);
         if (left <= 0) return;
         collect(true);
         const timespec time{.tv_sec = 0, .tv_nsec = left};
         if (::ppoll(polled_.data(), polled_.size(), &time, nullptr) > 0) polls_ = sweep_every - 1;
+        patience_.woke();
     }
 
     void forget() {
@@ -176,7 +179,8 @@ public:
     }
 
 private:
-    static constexpr std::uint32_t sweep_every = 32; ///< looks at connections from which nothing is awaited are rare
+    static constexpr std::uint32_t sweep_every = 32;  ///< looks at connections from which nothing is awaited are rare
+    static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
     static constexpr nanoseconds longest_sleep = 1'000'000;
     static constexpr nanoseconds visitors_may_wait = 10'000'000'000;
     static constexpr std::size_t most_visitors = 256;
@@ -336,6 +340,7 @@ private:
     std::uint32_t polls_ = 0;
     std::uint32_t quiet_ = 0; ///< calls of `idle` since any byte moved
     bool unsettled_ = false;  ///< connections are being made
+    Patience patience_;
 };
 
 } // namespace detail

@@ -1,0 +1,121 @@
+#pragma once
+
+/// \file
+/// How ranks with common memory wake one another.
+///
+/// A rank that is about to sleep sets its bell, lets every other rank pass a fence, and looks once more for what it waits for.
+/// Whoever writes what it waits for before that fence is seen by the look; whoever writes after it sees the bell, and rings. A
+/// writer pays one read of a line that rarely changes: how many bells are set.
+
+#include "unisono/core/time.hpp"
+#include "unisono/transport/memory/channel.hpp"
+#include "unisono/transport/patience.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <ctime>
+#include <thread>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Of one rank. Memory of zeros is a bell that is not set.
+struct alignas(128) MemoryBell {
+    std::atomic<std::uint32_t> set{0};
+};
+
+/// How many bells of a world are set. Memory of zeros: none.
+struct alignas(128) SetBells {
+    std::atomic<std::uint32_t> count{0};
+
+    /// Whether somebody may sleep. What this rank has written before is seen by who sets a bell that is not counted here.
+    [[gnu::always_inline]] inline bool any(const AsymmetricFence& fence) const noexcept {
+        fence.pass_often();
+        return count.load(std::memory_order_relaxed) != 0;
+    }
+
+    /// The bell's owner, before it looks once more and sleeps.
+    void set(MemoryBell& bell, const AsymmetricFence& fence) noexcept {
+        count.fetch_add(1, std::memory_order_seq_cst);
+        if (bell.set.exchange(1, std::memory_order_seq_cst) != 0) count.fetch_sub(1, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        fence.pay();
+    }
+    /// The bell's owner is awake. True if the bell was set.
+    bool clear(MemoryBell& bell) noexcept {
+        if (bell.set.load(std::memory_order_relaxed) == 0 || bell.set.exchange(0, std::memory_order_acq_rel) == 0)
+            return false;
+        count.fetch_sub(1, std::memory_order_relaxed);
+        return true;
+    }
+    /// Wakes the owner, if its bell is set.
+    void ring(MemoryBell& bell) noexcept {
+        if (!clear(bell)) return;
+#if defined(__linux__)
+        ::syscall(SYS_futex, &bell.set, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+#endif
+    }
+
+    /// Sleeps until the bell is rung; false if it was not for so long. It may also wake for nothing.
+    static bool sleep(MemoryBell& bell, nanoseconds longest) noexcept {
+#if defined(__linux__)
+        const timespec time{.tv_sec = static_cast<std::time_t>(longest / 1'000'000'000),
+                            .tv_nsec = static_cast<long>(longest % 1'000'000'000)};
+        return ::syscall(SYS_futex, &bell.set, FUTEX_WAIT, 1, &time, nullptr, 0) == 0 || errno != ETIMEDOUT;
+#else
+        std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<nanoseconds>(longest, 50'000)));
+        return bell.set.load(std::memory_order_relaxed) == 0;
+#endif
+    }
+};
+
+/// How one rank waits where others can ring its bell.
+class BellSleeper {
+public:
+    explicit BellSleeper(bool more_ranks_than_cores) : patience_(more_ranks_than_cores) {}
+
+    /// `World` has `bell(rank)`, `set_bells()` and `fence()`.
+    template <class World>
+    [[gnu::always_inline]] inline void idle(World& world, int rank, std::uint32_t attempt, nanoseconds until) {
+        if (attempt == 0 && has_set_) [[unlikely]]
+            wake_up(world, rank);
+        if (patience_.stays_awake(attempt)) return;
+        sleep(world, rank, until);
+    }
+
+private:
+    /// The last wait ended while the bell was set.
+    template <class World>
+    [[gnu::noinline]] void wake_up(World& world, int rank) {
+        world.set_bells().clear(world.bell(rank));
+        has_set_ = false;
+    }
+
+    template <class World>
+    [[gnu::noinline]] void sleep(World& world, int rank, nanoseconds until) {
+        MemoryBell& bell = world.bell(rank);
+        if (bell.set.load(std::memory_order_relaxed) == 0) {
+            world.set_bells().set(bell, world.fence());
+            has_set_ = true;
+            return; // to look once more
+        }
+        // Some things ring no bell: that a peer has died, does something else, or that a control plane knows of a fault.
+        const nanoseconds wished = std::clamp<nanoseconds>(patience_.waited(), 1'000'000, 5'000'000);
+        const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
+        if (left > 0) SetBells::sleep(bell, left);
+        patience_.woke();
+    }
+
+    Patience patience_;
+    bool has_set_ = false; ///< since this rank slept; somebody may have rung it
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

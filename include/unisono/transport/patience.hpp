@@ -1,0 +1,127 @@
+#pragma once
+
+/// \file
+/// How a rank waits on a host: it stays awake for a while, since to fall asleep and be woken costs microseconds, and tens of
+/// them on a virtual machine; then it sleeps, since the core may be wanted by the program's own threads.
+
+#include "unisono/core/time.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <thread>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// Decides when a rank that waits goes to sleep.
+///
+/// - A wait begins with a few attempts that cost no look at the clock. Then every few attempts yield: a yield that comes back
+///   late proves that another thread wants this core. That wait ends awake at once, and so do the next ones, for longer
+///   each time that it happens again.
+/// - A wait stays awake for `awake()` at the most. That grows by what it costs to be woken with each sleep that was short, and is
+///   halved by each that was long: ranks that wait for one another often and briefly stay awake, ranks that wait for others to
+///   compute do not.
+/// - Ranks that outnumber the cores yield from the first attempt on.
+class Patience {
+public:
+    static constexpr nanoseconds least_awake = 20'000;
+    static constexpr nanoseconds most_awake = 1'000'000; ///< and what is called a short wait
+    static constexpr nanoseconds cost_of_waking = 50'000;
+    static constexpr nanoseconds late_yield = 100'000;
+
+    /// `few`: attempts that make a few microseconds.
+    explicit Patience(bool more_ranks_than_cores, std::uint32_t few = 64)
+        : at_once_(more_ranks_than_cores ? 0 : few), every_(more_ranks_than_cores ? 1 : few) {}
+
+    /// Waits a moment and returns true, or returns false: it is time to sleep. `attempt` counts from 0 in each wait.
+    [[gnu::always_inline]] inline bool stays_awake(std::uint32_t attempt) {
+        if (attempt < at_once_) [[likely]] {
+            pause();
+            return true;
+        }
+        return lingers(attempt);
+    }
+    /// It has slept.
+    void woke() {
+        slept_ = true;
+        woke_ = steady_now();
+    }
+
+    /// How long this wait has lasted, as far as it was watched.
+    [[nodiscard]] nanoseconds waited() const { return (slept_ ? woke_ : steady_now()) - began_; }
+    /// How long a wait stays awake at the most, while nobody else wants the core.
+    [[nodiscard]] nanoseconds awake() const { return awake_; }
+
+private:
+    [[gnu::noinline]] bool lingers(std::uint32_t attempt) {
+        if (attempt < few_yields && every_ == 1) {
+            std::this_thread::yield();
+            return true;
+        }
+        const bool is_first = !watched_ || attempt <= last_attempt_;
+        last_attempt_ = attempt;
+        if (!is_first && attempt % every_ != 0) {
+            pause();
+            return true;
+        }
+        const nanoseconds before = steady_now();
+        if (is_first) begin(before);
+        if (slept_ || before < wanted_until_ || before - began_ >= awake_) return false;
+        if (is_first && every_ != 1) {
+            pause();
+            return true;
+        }
+        std::this_thread::yield();
+        const nanoseconds after = steady_now();
+        if (after - before < late_yield) return true;
+        wanted_for_ = before - wanted_until_ < 4 * wanted_for_ ? std::min(2 * wanted_for_, most_wanted) : least_wanted;
+        wanted_until_ = after + wanted_for_;
+        return false;
+    }
+
+    /// A new wait; what the last one was like is known now.
+    void begin(nanoseconds now) {
+        if (slept_ && began_ >= wanted_until_) {
+            const bool was_short = woke_ - began_ < most_awake;
+            awake_ = was_short ? std::min(awake_ + cost_of_waking, most_awake) : std::max(awake_ / 2, least_awake);
+        }
+        watched_ = true;
+        slept_ = false;
+        began_ = now;
+    }
+
+    static constexpr std::uint32_t few_yields = 8;
+    static constexpr nanoseconds least_wanted = 5'000'000;
+    static constexpr nanoseconds most_wanted = 500'000'000;
+
+    std::uint32_t at_once_;
+    std::uint32_t every_;
+    std::uint32_t last_attempt_ = 0;
+    bool watched_ = false; ///< a wait has begun
+    bool slept_ = false;   ///< in this wait
+    nanoseconds awake_ = 2 * cost_of_waking;
+    nanoseconds began_ = 0;
+    nanoseconds woke_ = 0;
+    nanoseconds wanted_until_ = 0; ///< until then others are taken to want the core
+    nanoseconds wanted_for_ = least_wanted;
+};
+
+/// Waits a moment for what wakes nobody: asks again later the longer it has waited, so that it is late by a fraction of the wait.
+inline void idle_on_host(Patience& patience, std::uint32_t attempt, nanoseconds until) {
+    if (patience.stays_awake(attempt)) return;
+    const nanoseconds wished = std::clamp<nanoseconds>(patience.waited() / 8, 50'000, 1'000'000);
+    const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
+    if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+    patience.woke();
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
