@@ -56,8 +56,9 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 /// writes n/p of everybody's memory, up to 592 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
 /// peer_lost, aborted, on every rank; `out` is then undefined. Determinism: all ranks get the same bits; which they are
 /// depends for floats on schedule, chunk and world (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
-template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+          class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>>
 void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {}, const Family& family = {}) {
     detail::check_member(group);
     const auto from = detail::span_of(in);
@@ -85,9 +86,9 @@ void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const F
 }
 
 /// As all_reduce, without waiting. The memory and the group must outlive the handle.
-template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, buffer_element<Out>> && std::same_as<buffer_element<In>, buffer_element<Out>> &&
-             detail::outlives_call<In> && detail::outlives_call<Out>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+          class Family = NativeSchedule>
+    requires reduction_operation<Op, buffer_element<Out>> && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, In&& in, Out&& out, const Op& op = {},
                                          const Family& family = {}) {
     detail::check_member(group);
@@ -110,17 +111,14 @@ template <transport Transport, writable_buffer Data, class Op = Sum, class Famil
 }
 
 /// Any other call of `all_reduce` is refused, and the message says why.
-template <transport Transport, class Data>
-void all_reduce(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
-}
+template <transport Transport>
+void all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `start_all_reduce` is refused, and the message says why.
-template <transport Transport, class Data>
-Operation start_all_reduce(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+template <transport Transport>
+Operation start_all_reduce(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                            detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
     return {};
 }
 

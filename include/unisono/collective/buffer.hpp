@@ -72,6 +72,10 @@ concept writable_buffer =
     buffer<B> && !std::is_const_v<typename decltype(detail::span_of(std::declval<B&>()))::element_type> &&
     (detail::spannable<B> || std::is_lvalue_reference_v<B>);
 
+/// One of elements of type T.
+template <class B, class T>
+concept writable_buffer_of = writable_buffer<B> && std::same_as<buffer_element<B>, T>;
+
 namespace detail {
 
 /// Any further argument of a call that cannot be served: a worse match than what a collective takes.
@@ -107,6 +111,16 @@ struct CollectiveRefuses {
         "memory "
         "of the same element type that can be written (with start_..., no temporaries), and then what its declaration "
         "says, in its order.");
+};
+
+/// The data of such a call. A conversion to it is a worse match than any other, so functions of the user's with these names, which a
+/// group as an argument makes the compiler compare with ours, are preferred.
+template <bool Writes>
+struct AnyData {
+    template <class T>
+    AnyData(const T&) {
+        static_cast<void>(CollectiveRefuses<T, Writes>{});
+    }
 };
 
 } // namespace detail

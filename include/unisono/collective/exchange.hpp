@@ -78,7 +78,7 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
 /// Every rank's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
 /// every rank; without it all give the same number. `mine` may be the own block of `all`; any other overlap is bad_input. Cost a
 /// rank: p - 1 blocks.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
     using T = buffer_element<Out>;
@@ -90,7 +90,7 @@ void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<co
     group.finish(detail::start_all_gather(group, from, to, counts, family));
 }
 /// As `all_gather`, without waiting.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_gather(Group<Transport>& group, In&& mine, Out&& all,
                                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
@@ -101,7 +101,8 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 
 /// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather; `mine` may be the own block
 /// of `all`; any other overlap is bad_input. Cost a rank: p - 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
-template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+          class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
@@ -116,7 +117,8 @@ void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op
     group.finish(detail::start_reduce_scatter(group, from, to, counts, op, family));
 }
 /// As `reduce_scatter`, without waiting.
-template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+          class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> &&
              (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, In&& all, Out&& mine, const Op& op = {},
@@ -128,7 +130,7 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
 
 /// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]` elements go to rank j and
 /// `receive_counts[i]` come from rank i; else all blocks are equal. `in` and `out` do not overlap (bad_input).
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
@@ -136,7 +138,7 @@ void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<cons
                                           std::span<T>(detail::span_of(out)), send_counts, receive_counts, family));
 }
 /// As `all_to_all`, without waiting.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_to_all(Group<Transport>& group, In&& in, Out&& out,
                                          std::span<const std::size_t> send_counts = {},
@@ -168,24 +170,18 @@ void barrier(Group<Transport>& group, const Family& family = {}) {
 }
 
 /// Any other call of `all_gather` is refused, and the message says why.
-template <transport Transport, class Data>
-void all_gather(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void all_gather(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `reduce_scatter` is refused, and the message says why.
-template <transport Transport, class Data>
-void reduce_scatter(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                    detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void reduce_scatter(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                    detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `all_to_all` is refused, and the message says why.
-template <transport Transport, class Data>
-void all_to_all(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
-                detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void all_to_all(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+                detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 UNISONO_NAMESPACE_END

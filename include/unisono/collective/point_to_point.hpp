@@ -61,17 +61,13 @@ template <transport Transport, writable_buffer Data>
 }
 
 /// Any other call of `send` is refused, and the message says why.
-template <transport Transport, class Data>
-void send(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
-          detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void send(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+          detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `receive` is refused, and the message says why.
-template <transport Transport, class Data>
-void receive(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
-             detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
-}
+template <transport Transport>
+void receive(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+             detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 UNISONO_NAMESPACE_END

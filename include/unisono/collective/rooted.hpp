@@ -77,7 +77,8 @@ template <transport Transport, writable_buffer Data, class Family = NativeSchedu
 
 /// The root's `out` = the reduction of all ranks' `in`. `out` matters at the root only (elsewhere it may be empty) and may
 /// be the root's `in`. Determinism: as all_reduce by the same family.
-template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+          class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
     using T = buffer_element<Out>;
@@ -91,7 +92,8 @@ void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op
     group.finish(detail::start_reduce(group, from, to, root, op, family));
 }
 /// As `reduce`, without waiting.
-template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+          class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> &&
              (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation
@@ -104,7 +106,7 @@ template <transport Transport, buffer In, writable_buffer Out, class Op = Sum, c
 /// The root's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
 /// every rank; without it all give the same number. `mine` may be the root's own block of `all`. Cost: tree ceil(log2 p)
 /// rounds, p - 1 blocks through the root's subtrees; native: the root reads the ranks' memory.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
             const Family& family = {}) {
     using T = buffer_element<Out>;
@@ -114,7 +116,7 @@ void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::s
                                                                  counts, root, family));
 }
 /// As `gather`, without waiting.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_gather(Group<Transport>& group, In&& mine, Out&& all, int root,
                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
@@ -126,7 +128,7 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 }
 
 /// Each rank's `mine` = its block of the root's `all`: gather the other way round.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::span<const std::size_t> counts = {},
              const Family& family = {}) {
     using T = buffer_element<Out>;
@@ -136,7 +138,7 @@ void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::
                                                                   counts, root, family));
 }
 /// As `scatter`, without waiting.
-template <transport Transport, buffer In, writable_buffer Out, class Family = NativeSchedule>
+template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_scatter(Group<Transport>& group, In&& all, Out&& mine, int root,
                                       std::span<const std::size_t> counts = {}, const Family& family = {}) {
@@ -148,39 +150,30 @@ template <transport Transport, buffer In, writable_buffer Out, class Family = Na
 }
 
 /// Any other call of `broadcast` is refused, and the message says why.
-template <transport Transport, class Data>
-void broadcast(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
-               detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
-}
+template <transport Transport>
+void broadcast(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+               detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `start_broadcast` is refused, and the message says why.
-template <transport Transport, class Data>
-Operation start_broadcast(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0,
+template <transport Transport>
+Operation start_broadcast(Group<Transport>&, detail::AnyData<true>, detail::AnyArgument = 0, detail::AnyArgument = 0,
                           detail::AnyArgument = 0, detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, true>{});
     return {};
 }
 
 /// Any other call of `reduce` is refused, and the message says why.
-template <transport Transport, class Data>
-void reduce(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
-            detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void reduce(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+            detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `gather` is refused, and the message says why.
-template <transport Transport, class Data>
-void gather(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
-            detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void gather(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+            detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 /// Any other call of `scatter` is refused, and the message says why.
-template <transport Transport, class Data>
-void scatter(Group<Transport>&, const Data&, detail::AnyArgument = 0, detail::AnyArgument = 0, detail::AnyArgument = 0,
-             detail::AnyArgument = 0) {
-    static_cast<void>(detail::CollectiveRefuses<Data, false>{});
-}
+template <transport Transport>
+void scatter(Group<Transport>&, detail::AnyData<false>, detail::AnyArgument = 0, detail::AnyArgument = 0,
+             detail::AnyArgument = 0, detail::AnyArgument = 0) {}
 
 UNISONO_NAMESPACE_END
