@@ -196,7 +196,7 @@ int main() {
 #endif
 
 // case: no_model
-// expect: found a second argument that is no model. Required: parameters() and gradients()
+// expect: found a second argument that is no model: it has no parameters(). Required: parameters() and gradients()
 #ifdef CASE_no_model
     NoModel none;
     train(none);

@@ -176,8 +176,7 @@ private:
             position_ = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
             observer.update(point_of(epoch.number(), micro.resume.samples, update.loss));
             if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) show_image(session_.model());
-            if (!goes_on(on_update_, update)) report_.stopped = true;
-            else if (stopping_.stop(session_.world())) report_.stopped = true;
+            report_.stopped = !goes_on(on_update_, update) || stopping_.stop(session_.world());
             begin_window();
             if (report_.stopped) break;
         }

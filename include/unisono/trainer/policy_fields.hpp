@@ -34,7 +34,7 @@ struct PolicyField {
 
     /// "momentum 0.9"
     [[nodiscard]] std::string text() const {
-        const std::string value = value_text();
+        std::string value = value_text();
         if (name.empty()) return value;
         return concat({group, group.empty() ? "" : ".", name, " ", value});
     }
