@@ -45,7 +45,7 @@ struct alignas(128) SetBells {
     void set(MemoryBell& bell, const AsymmetricFence& fence) noexcept {
         count.fetch_add(1, std::memory_order_seq_cst);
         if (bell.set.exchange(1, std::memory_order_seq_cst) != 0) count.fetch_sub(1, std::memory_order_relaxed);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        full_fence();
         fence.pay();
     }
     /// The bell's owner is awake. True if the bell was set.
