@@ -21,7 +21,8 @@
 ///   about twice a second, counted in updates, so that the cost does not grow with the number of updates. `fit` also agrees once
 ///   before its first update, so a training that is asked meanwhile does none.
 /// - From the signal to the end of `fit` it takes at most one update and about half a second. The grace time must also cover the save.
-/// - The signal is taken once. The second one of the same number ends the process at once, as without StopOnSignal.
+/// - The same signal within a second is the same request: a process often gets it from its launcher and as a member of its process group
+///   or job step, too. One that comes later ends the process at once, as without StopOnSignal.
 /// - A process that is forked after StopOnSignal was made shares it: a signal to one of them is one to all.
 ///
 /// Exit status: a scheduler takes 0 for a job that is done and does not start it again. `exit_status` is 128 + the signal where one came,
@@ -37,6 +38,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <new>
@@ -49,9 +51,19 @@ namespace detail {
 
 /// Where the handler notes a signal: of the one StopOnSignal that there is.
 inline std::atomic<std::atomic<int>*> signal_note{nullptr};
+/// When this process got each signal for the first time; 0: not yet.
+inline std::array<std::atomic<nanoseconds>, 65> signal_came{};
+inline constexpr nanoseconds same_request_ns = 1'000'000'000;
 
 extern "C" inline void unisono_note_signal(int number) {
     const int before = errno;
+    const nanoseconds now = steady_now();
+    nanoseconds first = 0;
+    if (!signal_came[static_cast<std::size_t>(number)].compare_exchange_strong(first, now) &&
+        now - first > same_request_ns) {
+        static_cast<void>(std::signal(number, SIG_DFL));
+        static_cast<void>(std::raise(number)); // taken when this handler returns
+    }
     if (std::atomic<int>* note = signal_note.load()) {
         int none = 0;
         note->compare_exchange_strong(none, number);
@@ -79,8 +91,10 @@ public:
             struct sigaction wanted = {};
             struct sigaction before = {};
             wanted.sa_handler = &detail::unisono_note_signal;
-            wanted.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+            wanted.sa_flags = SA_RESTART;
             sigemptyset(&wanted.sa_mask);
+            if (number > 0 && number < static_cast<int>(detail::signal_came.size()))
+                detail::signal_came[static_cast<std::size_t>(number)].store(0);
             if (::sigaction(number, &wanted, &before) != 0) {
                 end();
                 throw error(ErrorCode::refused,
