@@ -15,6 +15,8 @@ What a block takes for granted stands before it in a comment that readers do not
 Kernels' launches, name<<<...>>>(...), are compiled as calls. CUDA and NCCL are the stand-ins of tests/nccl/stand_in. A block that needs MPI or libfabric is
 skipped, and a line says so, where these are not installed. Fences marked `cc` or `C++` are not compiled: nvcc alone compiles a Trainer on a device, and Thrust.
 
+A block whose first line is `// NAME.cpp` or `// NAME.hpp` is a file for follow.py, which runs the page's commands.
+
 Blocks without includes and main() are one translation unit, each in a name space of its own, as most of the work is the same for all; if that does
 not compile, each is compiled alone.
 """
@@ -30,6 +32,7 @@ from pathlib import Path
 OUTPUT = re.compile(r"\s*^```text[ \t]*\n(?P<output>.*?)^```[ \t]*$", re.M | re.S)
 BLOCK = re.compile(r"(?:^<!--[ \t]*given[ \t]*\n(?P<given>.*?)^-->[ \t]*\n\s*)?^(?P<indent>[ \t]*)```(?:cpp|c\+\+)[ \t]*\n"
                    r"(?P<code>.*?)^[ \t]*```[ \t]*$", re.M | re.S)
+NAMED_FILE = re.compile(r"// [\w/-]+\.[ch]pp\n")
 ABSENT = re.compile(r"fatal error: '?(mpi\.h|rdma/[\w/.]+)'?:? ")
 LAUNCH = re.compile(r"<<<.*?>>>\((?:\.\.\.)?")
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused"]
@@ -54,6 +57,8 @@ def blocks(path):
     """(line of the code, translation unit, what it prints or None, whether it can stand beside others) for each block of the file."""
     text = path.read_text()
     for match in BLOCK.finditer(text):
+        if NAMED_FILE.match(match["code"]):
+            continue
         own_main = re.search(r"\bint\s+main\s*\(", match["code"])
         output = OUTPUT.match(text, match.end()) if own_main else None
         yield (text.count("\n", 0, match.start("code")) + 1, translation_unit(path, text, match),

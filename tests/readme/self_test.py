@@ -1,5 +1,5 @@
 """The documentation check must wrap what is incomplete, take what is complete, and see a block that does not compile; that of links, one
-that leads nowhere."""
+that leads nowhere; that of commands, one that prints something else."""
 import subprocess
 import sys
 import tempfile
@@ -35,6 +35,23 @@ CASES += [
     ("a program that fails", False, f"{FENCE}cpp\n#include <vector>\nint main() {{ return 1; }}\n{FENCE}\n\n{FENCE}text\n{FENCE}\n"),
 ]
 
+NAMED = f'{FENCE}cpp\n// two.cpp\n#include <cstdio>\nint main() {{ std::puts("two 2"); }}\n{FENCE}\n\n'
+BUILT = f"{NAMED}{FENCE}console\n$ g++ -O2 two.cpp -o two\n{FENCE}\n"
+FOLLOWED = [
+    ("a program and what it prints", True, f"{BUILT}{FENCE}console\n$ ./two\ntwo 2\n{FENCE}\n"),
+    ("something else", False, f"{BUILT}{FENCE}console\n$ ./two\ntwo 3\n{FENCE}\n"),
+    ("another number, where numbers vary", True, f"{BUILT}<!-- numbers vary -->\n{FENCE}console\n$ ./two\ntwo 3\n{FENCE}\n"),
+    ("another word, where numbers vary", False, f"{BUILT}<!-- numbers vary -->\n{FENCE}console\n$ ./two\nthree 2\n{FENCE}\n"),
+    ("any lines", True, f"{BUILT}{FENCE}console\n$ ./two; ./two\n...\ntwo 2\n{FENCE}\n"),
+    ("a line too few", False, f"{BUILT}{FENCE}console\n$ ./two; ./two\ntwo 2\n{FENCE}\n"),
+    ("a file that no command compiles", False, f"{NAMED}{FENCE}console\n$ true\n{FENCE}\n"),
+    ("the repository", True, f"{FENCE}console\n$ ls unisono/README.md\nunisono/README.md\n{FENCE}\n"),
+    ("shell that is not run", True, f"{FENCE}sh\nfalse\n{FENCE}\n"),
+    ("shell that bash does not parse", False, f"{FENCE}sh\nfor x in\n{FENCE}\n"),
+    ("a script that is not there", False, f"{FENCE}sh\nbash tools/no_such.sh\n{FENCE}\n"),
+    ("a preset that is not there", False, f"{FENCE}sh\ncmake --preset none\n{FENCE}\n"),
+]
+
 LINKS = [
     ("a file beside it", True, "[other](other.md), [its part](other.md#a-part-of-it), [here](#title), [far](https://nowhere.invalid)"),
     ("code is no link", True, f"`[a](b)`\n{FENCE}\n[a](b)\n{FENCE}\n"),
@@ -66,4 +83,14 @@ for name, good, text in LINKS:
     if (result.returncode == 0) != good or result.stderr:
         failed += 1
         print("FAILED:", name, result.stdout, result.stderr)
+for name, good, text in FOLLOWED:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "README.md").write_text(text)
+        result = subprocess.run([sys.executable, str(CHECK.with_name("follow.py")), folder, "--compiler", sys.argv[1]], capture_output=True,
+                                text=True)
+    as_expected = (result.returncode == 0) == good and not result.stderr
+    print(f"{'ok' if as_expected else 'FAILED'}: {name}")
+    if not as_expected:
+        failed += 1
+        print(result.stdout, result.stderr)
 sys.exit(1 if failed else 0)
