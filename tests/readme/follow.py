@@ -4,7 +4,7 @@
     python3 follow.py REPOSITORY --compiler CXX [PAGE...]      by default all pages of docs that have commands
 
 A block of C++ whose first line is `// NAME.cpp` or `// NAME.hpp` is that file. In a ```console block, a line that begins with `$ ` is a command for bash, and the lines
-behind it are what it prints, on stdout and then on stderr. `...` on a line of its own stands for any lines, `<!-- numbers vary -->` before a block says that only the words count. Each
+behind it are what it prints, on stdout and then on stderr. `...` stands for any words, and on a line of its own for any lines; `<!-- numbers vary -->` before a block says that only the words count. Each
 page starts in an empty folder in which `unisono` is the repository, and `g++` is the given compiler without optimisation.
 
 A page's blocks of shell (```sh) are looked at, too: bash must parse them, and each file or option of this repository that they name must be there.
@@ -43,7 +43,8 @@ def fits(expected, printed):
         return not printed
     if expected[0] == "...":
         return any(fits(expected[1:], printed[n:]) for n in range(len(printed) + 1))
-    return bool(printed) and expected[0] == printed[0] and fits(expected[1:], printed[1:])
+    pattern = ".*".join(re.escape(words) for words in expected[0].split("..."))
+    return bool(printed) and re.fullmatch(pattern, printed[0]) is not None and fits(expected[1:], printed[1:])
 
 
 def words(lines):

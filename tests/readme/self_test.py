@@ -43,6 +43,7 @@ FOLLOWED = [
     ("another number, where numbers vary", True, f"{BUILT}<!-- numbers vary -->\n{FENCE}console\n$ ./two\ntwo 3\n{FENCE}\n"),
     ("another word, where numbers vary", False, f"{BUILT}<!-- numbers vary -->\n{FENCE}console\n$ ./two\nthree 2\n{FENCE}\n"),
     ("any lines", True, f"{BUILT}{FENCE}console\n$ ./two; ./two\n...\ntwo 2\n{FENCE}\n"),
+    ("any words", True, f"{BUILT}{FENCE}console\n$ ./two\nt...2\n{FENCE}\n"),
     ("a line too few", False, f"{BUILT}{FENCE}console\n$ ./two; ./two\ntwo 2\n{FENCE}\n"),
     ("a file that no command compiles", False, f"{NAMED}{FENCE}console\n$ true\n{FENCE}\n"),
     ("the repository", True, f"{FENCE}console\n$ ls unisono/README.md\nunisono/README.md\n{FENCE}\n"),
