@@ -115,7 +115,7 @@ def main():
     parser.add_argument("repository", type=Path)
     parser.add_argument("--compiler", default="c++")
     parser.add_argument("pages", nargs="*", type=Path)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     root = options.repository
     pages = options.pages or [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
     failed = followed = 0
