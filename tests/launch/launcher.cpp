@@ -209,6 +209,13 @@ BOOST_AUTO_TEST_CASE(signals_are_passed_on) {
     BOOST_CHECK(user.says("[0] user 1") && user.says("[1] user 1"));
     user.signal(SIGTERM);
     expect(user.end(), 0, {});
+    // One request that comes twice, to the launcher and to its process group, as by timeout(1).
+    Command saving(line({"-n", "2"}, shell("trap 'sleep 0.3; echo saved; exit 0' TERM; " + wait)));
+    BOOST_REQUIRE(saving.says("[0] ready") && saving.says("[1] ready"));
+    saving.signal(SIGTERM);
+    std::this_thread::sleep_for(50ms);
+    saving.signal(SIGTERM);
+    expect(saving.end(), 0, {"[0] saved", "[1] saved"});
     // Those that do not listen are killed: after the grace time, or by a second signal.
     Command stubborn(line({"-n", "2", "--grace", "100"}, shell("trap '' TERM INT; " + wait)));
     BOOST_REQUIRE(stubborn.says("[0] ready") && stubborn.says("[1] ready"));

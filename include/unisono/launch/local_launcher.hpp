@@ -246,9 +246,12 @@ private:
             if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
                 processes_.signal_all(signal);
             } else if (asked_to_stop_) {
-                kill_at_ = 0;
+                // timeout(1) and job steps send SIGTERM to us and to our process group: one request, which comes twice.
+                const bool again = signal == SIGTERM && steady_now() - asked_to_stop_at_ < 1'000'000'000;
+                if (!again) kill_at_ = 0;
             } else {
                 asked_to_stop_ = true;
+                asked_to_stop_at_ = steady_now();
                 stop(signal);
             }
         }
@@ -299,6 +302,7 @@ private:
     nanoseconds kill_at_ = never; ///< SIGKILL
     bool stopping_ = false;
     bool asked_to_stop_ = false;
+    nanoseconds asked_to_stop_at_ = 0;
     std::optional<int> status_;
     bool of_rank_ = false;                        ///< status_ is that of a rank
     std::vector<std::optional<ProcessEnd>> ends_; ///< of the ranks that failed
