@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Draws the pictures of README.md: pictures.py [--check]
+
+    docs/pictures/pipe.svg    one training step as a pipe
+    docs/pictures/peers.svg   all_reduce beside other libraries
+    docs/pictures/step.svg    a training step on two processes beside one
+
+The figures of the charts are read from the tables of bench/RESULTS.md: no other place has them. The colours follow the reader's theme. --check
+writes nothing, and fails if a picture is not what the script draws.
+"""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STYLE = """<style>
+svg { --ink: #1f2328; --faint: #59636e; --line: #d1d9e0; --paper: #ffffff; --box: #f6f8fa; --ours: #0969da; --theirs: #8c959f; }
+@media (prefers-color-scheme: dark) {
+  svg { --ink: #f0f6fc; --faint: #9198a1; --line: #3d444d; --paper: #0d1117; --box: #151b23; --ours: #4493f8; --theirs: #656c76; }
+}
+text { font-family: system-ui, sans-serif; font-size: 14px; fill: var(--ink); }
+.title { font-size: 16px; font-weight: 600; }
+.faint { fill: var(--faint); font-size: 12px; }
+.middle { text-anchor: middle; }
+.end { text-anchor: end; }
+.paper { fill: var(--paper); }
+.box { fill: var(--box); stroke: var(--line); stroke-width: 1.5; }
+.line { stroke: var(--line); stroke-width: 1; }
+.one { stroke: var(--faint); stroke-width: 1; stroke-dasharray: 4 3; }
+.arrow { stroke: var(--faint); stroke-width: 1.5; fill: none; marker-end: url(#head); }
+.head { fill: var(--faint); }
+.ours { fill: var(--ours); }
+.theirs { fill: var(--theirs); }
+.inside { fill: var(--paper); }
+.range { stroke: var(--ink); stroke-width: 1.5; }
+</style>
+"""
+
+
+class Picture:
+    def __init__(self, width, height, what):
+        self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">\n',
+                      f"<title>{what}</title>\n", STYLE,
+                      '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+                      '<path class="head" d="M0 0 8 4 0 8z"/></marker></defs>\n',
+                      f'<rect class="paper" width="{width}" height="{height}"/>\n']
+
+    def text(self, x, y, words, kind=""):
+        words = words.replace("&", "&amp;").replace("<", "&lt;")
+        self.parts.append(f'<text x="{x:g}" y="{y:g}"' + (f' class="{kind}"' if kind else "") + f">{words}</text>\n")
+
+    def rect(self, x, y, width, height, kind, radius=0):
+        self.parts.append(f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="{radius}"/>\n')
+
+    def line(self, x1, y1, x2, y2, kind):
+        self.parts.append(f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>\n')
+
+    def path(self, d, kind):
+        self.parts.append(f'<path class="{kind}" d="{d}"/>\n')
+
+    def done(self):
+        return "".join(self.parts) + "</svg>\n"
+
+
+def table(section, heading):
+    """Rows of the first table behind a heading of bench/RESULTS.md, as lists of cells."""
+    text = (ROOT / "bench/RESULTS.md").read_text()
+    behind = re.split(rf"^## {re.escape(section)}$", text, flags=re.M)[1].split("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in behind.splitlines() if line.startswith("|")]
+    assert rows and heading in rows[0], f"bench/RESULTS.md: no table '{section}' with a column '{heading}'"
+    return {row[0]: dict(zip(rows[0], row)) for row in rows[2:]}
+
+
+def number(cell):
+    return float(re.match(r"[\d.]+", cell)[0])
+
+
+def pipe():
+    stages = [("data, sampler", "which samples this", "rank's replicas get"),
+              ("model", "loss and gradient of", "each micro-batch"),
+              ("accumulation", "one weighted sum", "per rank"),
+              ("reducer", "buckets become sums", "over all ranks"),
+              ("guard, clipping", "all ranks decide", "whether to go on"),
+              ("optimizer", "each rank updates the", "slices that it owns")]
+    width, height, box, gap = 860, 250, 230, 55
+    picture = Picture(width, height, "One training step: data and sampler, model, accumulation, reducer, guard and clipping, optimizer")
+    picture.text(30, 28, "One training step, the same on every rank", "title")
+    place = lambda n: (30 + n % 3 * (box + gap), 50 + n // 3 * 104)
+    for n, (name, *what) in enumerate(stages):
+        x, y = place(n)
+        picture.rect(x, y, box, 74, "box", 8)
+        picture.text(x + box / 2, y + 25, name, "middle")
+        for k, words in enumerate(what):
+            picture.text(x + box / 2, y + 44 + 16 * k, words, "faint middle")
+        if n % 3 != 2:
+            picture.path(f"M{x + box + 4} {y + 37}H{x + box + gap - 6}", "arrow")
+    x, y = place(2)
+    first, below = place(3)
+    picture.path(f"M{x + box / 2} {y + 78}V{y + 89}H{first + box / 2}V{below - 5}", "arrow")
+    last = place(5)
+    picture.text(last[0] + box, height - 6, "the new parameters go to all ranks: the next step begins", "faint end")
+    return picture.done()
+
+
+def bars(picture, left, top, width, most, rows, marks, unit, one):
+    """Horizontal bars of (label, note, value, least, greatest, kind)."""
+    scale = width / most
+    bottom = top + 40 * len(rows)
+    for mark in marks:
+        picture.line(left + mark * scale, top - 4, left + mark * scale, bottom, "one" if mark == one else "line")
+        picture.text(left + mark * scale, bottom + 16, f"{mark:g}{unit}", "faint middle")
+    for n, (label, note, value, least, greatest, kind) in enumerate(rows):
+        y = top + 40 * n
+        picture.text(left - 12, y + 14, label, "end")
+        if note:
+            picture.text(left - 12, y + 29, note, "faint end")
+        picture.rect(left, y + 2, value * scale, 24, kind, 2)
+        if greatest is None:
+            picture.text(left + value * scale + 8, y + 19, f"{value:g}{unit}")
+        else:
+            picture.text(left + 7, y + 19, f"{value:g}{unit}", "inside")
+            picture.line(left + least * scale, y + 14, left + greatest * scale, y + 14, "range")
+            for edge in (least, greatest):
+                picture.line(left + edge * scale, y + 9, left + edge * scale, y + 19, "range")
+    return bottom
+
+
+def peers():
+    memory = table("Shared memory beside other libraries", "geometric mean over sizes")
+    network = table("TCP beside other libraries", "loopback, mean")
+    rows = []
+    for name, label in (("2 processes", "shared memory, 2 processes"), ("4 processes on 2 cores, the later run", "4 processes on 2 cores")):
+        row = memory[name]
+        rows.append((label, "8 bytes to 256 MiB", number(row["geometric mean over sizes"]), number(row["least"]), number(row["most"]), "ours"))
+    row = network["all_reduce, `Tcp`"]
+    rows.append(("TCP, 2 processes", "8 bytes to 64 MiB, loopback", number(row["loopback, mean"]), None, None, "ours"))
+    picture = Picture(860, 228, "all_reduce: times as fast as the fastest of Open MPI, MPICH and Gloo")
+    picture.text(30, 28, "all_reduce: times as fast as the fastest of Open MPI 4.1, MPICH 4.0 and Gloo at each size", "title")
+    bottom = bars(picture, 250, 56, 520, 12.5, rows, (0, 1, 2, 4, 6, 8, 10, 12), "x", 1)
+    picture.text(30, bottom + 38, "Bar: geometric mean over sizes. Whisker: least and greatest of all sizes. 1x: as fast as the fastest peer.", "faint")
+    return picture.done()
+
+
+def step():
+    all_rows = table("A training step", "fast kernels")
+    rows = []
+    for name, label in (("9 thousand, 115 ns", "9 thousand parameters"), ("300 thousand, 120 ns", "300 thousand"), ("4.3 million, 115 ns", "4.3 million")):
+        row = all_rows[name]
+        low, *high = [float(n) for n in re.findall(r"[\d.]+", row["fast kernels"].split("x")[0])]
+        rows.append((label, "Unisono", high[0] if high else low, None, None, "ours"))
+        rows.append(("", "PyTorch DDP with Gloo", number(row["PyTorch DDP with Gloo"]), None, None, "theirs"))
+    picture = Picture(860, 350, "A training step on two processes, beside the step of one process with the same batch per process")
+    picture.text(30, 28, "Weak scaling: a training step on 2 processes, in times of the step of 1 process", "title")
+    bottom = bars(picture, 250, 56, 520, 2.5, rows, (0, 0.5, 1, 1.5, 2, 2.5), "x", 1)
+    picture.text(30, bottom + 38, "Each process has 32 images. 1x would be perfect. Two cores, fast kernels; of a range the larger figure. PyTorch 1.13, in turns.", "faint")
+    return picture.done()
+
+
+def main():
+    check = "--check" in sys.argv[1:]
+    wrong = 0
+    for draw in (pipe, peers, step):
+        path = ROOT / "docs/pictures" / f"{draw.__name__}.svg"
+        drawn = draw()
+        if not check:
+            path.write_text(drawn)
+        elif not path.is_file() or path.read_text() != drawn:
+            print(f"{path.relative_to(ROOT)} is not what tools/pictures.py draws; run it")
+            wrong += 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
