@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . tools/install_missing.sh
 {
     install_missing compiler build json cli11
-    cmake --preset release -D UNISONO_BUILD_TESTS=OFF -B build/examples
+    cmake --preset examples
     cmake --build build/examples --target data_parallel --parallel "$(nproc)"
 } >&2
 exec build/examples/examples/data_parallel "$@"

@@ -13,7 +13,7 @@
 /// function of the set of addends, on every instruction set, and under -ffast-math too, which may not touch integers.
 ///
 /// Error: each addend at most 2^(E - 52), the sum of L of them at most L * 2^(E - 52), and then one rounding to the result's
-/// type. docs/reproducible.md derives it, and says which elements lose against a sum of floats.
+/// type. docs/reproducible_sums.md derives it, and says which elements lose against a sum of floats.
 ///
 /// Limits: 2047 addends an element (`Grid::most_addends`), more if E is raised: `Grid::above(needed, addends)`. What does not
 /// fit, NaN and infinity are marked, and a mark stays whatever is added: never a silent wrap.

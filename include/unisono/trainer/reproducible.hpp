@@ -7,7 +7,7 @@
 ///
 /// With `Replicas` the same parameters come out on 1 to 8 ranks, by any synchronous reducer, over any transport, with buckets
 /// of any size, whoever hosts how many replicas. The model's own arithmetic is the user's: `verify_reproducible`
-/// (trainer/verify.hpp) says whether it is deterministic. docs/reproducible.md has the error bound and its derivation.
+/// (trainer/verify.hpp) says whether it is deterministic. docs/reproducible_sums.md has the error bound and its derivation.
 
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
