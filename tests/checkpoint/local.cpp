@@ -1,4 +1,5 @@
 // Ranks that make updates of their own, stopped where they have met, go on with the bits of those that were never stopped.
+#include "../../examples/own_update/elastic_averaging.hpp"
 #include "training.hpp"
 
 #include "unisono/checkpoint/checkpoints.hpp"
@@ -144,6 +145,10 @@ BOOST_AUTO_TEST_CASE(so_do_averages_with_neighbours) {
     goes_on(2, 5, un::Gossip{.steps = 2}, 5);
     goes_on(3, 5, un::Gossip{.graph = un::GossipGraph::ring, .steps = 2}, 5, 3);
     goes_on(2, 3, un::Gossip{.warm_up = 3}, 3);
+}
+
+BOOST_AUTO_TEST_CASE(so_does_an_update_of_ones_own) {
+    for (const std::uint64_t at : {1u, 4u, 5u, 11u}) goes_on(3, at, ElasticAveraging{.steps = 2, .strength = 0.2}, at);
 }
 
 BOOST_AUTO_TEST_CASE(common_parameters_go_on_where_the_ranks_have_met) {

@@ -86,7 +86,7 @@ static_assert(!un::detail::DeviceRules::asserted<un::detail::ChosenTraining<un::
 // expect: unisono::Trainer: found a model on a device without stream(). Required: the stream on which it enqueues
 // expect: unisono::Trainer: found a model on a device, with a reducer whose verbs do not take DeviceSpan.
 // expect: unisono::Trainer: found a model on a device, with a sharding that is measured first.
-// expect: unisono::Trainer: found a model on a device, with an update that declares `served`, `in_common` or `gossips`.
+// expect: unisono::Trainer: found a model on a device, with an update that declares neither `agrees` nor `on_device`.
 // expect: unisono::Trainer: found a model on a device, with a guard that does not declare `only_finite`.
 // expect: unisono::MasterWeights: found a model on a device, and no group. Required: MasterWeights(world, model).
 #ifdef CASE_policies

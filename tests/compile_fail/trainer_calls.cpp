@@ -34,7 +34,7 @@ int main() {
     un::RowData<double> doubles{std::span<const double>(), 2};
 
 // case: checkpoint_of_compressed_local_updates
-// expect: unisono::Checkpoints: found a trainer whose update declares `local`, with a compression. Required: none.
+// expect: unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression. Required: none.
 #ifdef CASE_checkpoint_of_compressed_local_updates
     {
         Model local;
@@ -62,7 +62,7 @@ int main() {
 #endif
 
 // case: checkpoint_of_served_updates
-// expect: unisono::Checkpoints: found a trainer whose update declares `served`
+// expect: unisono::Checkpoints: found a trainer whose update has servers
 #ifdef CASE_checkpoint_of_served_updates
     {
         Model served;

@@ -61,7 +61,7 @@ int main() {
 #endif
 
 // case: local_updates_of_slices
-// expect: found an update that declares `local`, with a policy that declares `gives_owners`
+// expect: found an update that does not declare `agrees`, with a policy that declares `gives_owners`
 #ifdef CASE_local_updates_of_slices
     train(in_units, un::ParameterSharding{}, un::LocalSteps{});
 #endif

@@ -112,10 +112,6 @@ struct Rates {
                                        un::CosineRate{.final_factor = 0.1, .updates = 20},
                                        un::StepDecayRate{.every = 4, .factor = 0.5}};
 };
-struct Updates {
-    static constexpr un::Family kind = un::Family::update;
-    static constexpr std::tuple all = {un::Synchronous{}, unisono_matrix::AgreeFirst{}};
-};
 struct Optimizers {
     static constexpr un::Family kind = un::Family::optimizer;
     static constexpr std::tuple all = {
@@ -136,16 +132,6 @@ struct Reducers {
                                        un::HalvingDoublingReducer{},
                                        un::HierarchicalReducer{.ranks_per_host = 2, .ring_bytes = 16},
                                        un::AutomaticReducer{}};
-};
-
-struct ChosenUpdate : Chosen<Updates> {
-    static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
-    friend bool operator==(const ChosenUpdate&, const ChosenUpdate&) = default;
-    template <un::update_exchange Exchange>
-    un::Verdict run(Exchange& exchange) const {
-        return with([&](const auto& one) { return one.run(exchange); });
-    }
 };
 
 template <class Choices>

@@ -84,7 +84,7 @@ enum Family : std::size_t {
     weighing,
     accumulation,
     rate,
-    update,
+    pieces, ///< of memory: the model's
     ranks,
     clipping,
     wire,
@@ -106,7 +106,7 @@ constexpr Row choices_of() {
             Chosen<Weighings>::choices,
             Chosen<Accumulations>::choices,
             Chosen<Rates>::choices,
-            ChosenUpdate::choices,
+            2,
             worlds.size(),
             P::row[3] == clipped ? ChosenClipping::choices : 1,
             P::row[1] == cast       ? ChosenCast::choices
@@ -228,7 +228,7 @@ Result train(World& world, M& model, const Row& row) {
                             scales,
                             compression,
                             typename P::Optimizer{{row[optimizer]}},
-                            ChosenUpdate{{row[update]}},
+                            unisono_matrix::OwnUpdate{},
                             Chosen<Samplers>{row[sampler]},
                             Chosen<Weighings>{row[weighing]},
                             Chosen<Accumulations>{row[accumulation]},
@@ -256,7 +256,7 @@ std::vector<Result> trained(const Row& row) {
                            Model network;
                            Result& mine = all[static_cast<std::size_t>(world.rank())];
                            if constexpr (std::is_same_v<Transport, un::Nccl>) {
-                               test::OnDevice model(world, network, row[update]); // in pieces, or in one
+                               test::OnDevice model(world, network, row[pieces]); // in pieces, or in one
                                mine = train<R>(world, model, row);
                            } else {
                                mine = train<R>(world, network, row);

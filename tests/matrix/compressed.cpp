@@ -133,7 +133,7 @@ BOOST_AUTO_TEST_CASE(compressed) {
                un::Adam{.learning_rate = 0.02}, un::ClipByNorm{.max_norm = 0.3});
     check_wire(0.3, un::OneBit{.warm_up = 4}, un::Synchronous{}, shuffled, un::AccumulateTokens{.tokens = 20},
                un::ByTokens{}, momentum, un::NoClipping{});
-    check_wire(0.5, un::TopK{.fraction = 0.4}, AgreeFirst{}, interleaved, un::NoAccumulation{}, un::BySamples{},
+    check_wire(0.5, un::TopK{.fraction = 0.4}, OwnUpdate{}, interleaved, un::NoAccumulation{}, un::BySamples{},
                momentum, un::NoClipping{});
     check_wire(1e-11, un::PowerSgd{.rank = 1}, un::LocalSteps{.steps = 3}, scattered, un::Accumulate{.steps = 3},
                un::ReplicasAlike{}, un::Adagrad{.learning_rate = 0.05}, un::NoClipping{},

@@ -48,13 +48,6 @@ namespace unisono_matrix {
 namespace un = unisono;
 using unisono_test::LeastSquares;
 
-/// Synchronous, but it insists on owners.
-struct OwnersOnly : un::Synchronous {
-    static constexpr std::string_view name = "owners only";
-    static constexpr bool needs_owner = true;
-    friend bool operator==(const OwnersOnly&, const OwnersOnly&) = default;
-};
-
 /// Cannot sum to an owner.
 struct SumOnlyReducer {
     static constexpr std::string_view name = "sum only";
@@ -166,13 +159,17 @@ struct Meetings {
     template <class Copies>
     void meet(Copies&) {}
 };
-template <un::local_update_policy Update>
+template <class Update>
+    requires(!Update::agrees && !un::detail::has_servers<Update>)
 struct Meetings<Update> {
     explicit Meetings(const Update& policy) : update(policy) {}
-    [[nodiscard]] bool alone(std::uint64_t updates) const { return update.alone(updates); }
+    [[nodiscard]] bool alone(std::uint64_t updates) const {
+        if constexpr (requires { update.warm_up; }) return updates >= update.warm_up;
+        else return true;
+    }
     template <class Copies>
     void depart(const Copies& copies) {
-        if (common.empty()) common = copies[0].weights;
+        if (common.empty() || (elastic && own == 0)) common = copies[0].weights;
     }
     template <class Copies>
     void after(Copies& copies) {
@@ -181,7 +178,22 @@ struct Meetings<Update> {
             if (update.gossips_after(own)) average_around(copies);
         if constexpr (requires { update.sets_out_after(own); }) // one fragment, without overlap and mix
             if (update.sets_out_after(own)) average(copies);
-        if (update.meets_after(own)) meet(copies);
+        if constexpr (un::detail::sums_buckets<Update>)
+            if (own >= update.steps) meet(copies);
+        if constexpr (elastic)
+            if (own % update.steps == 0) draw(copies);
+    }
+    /// Each copy is drawn towards what all have in common, and that towards the copies.
+    template <class Copies>
+    void draw(Copies& copies) {
+        std::vector<double> distances(columns);
+        for (auto& copy : copies)
+            for (std::size_t j = 0; j < columns; ++j) {
+                const double distance = copy.weights[j] - common[j];
+                copy.weights[j] -= update.strength * distance;
+                distances[j] += distance;
+            }
+        for (std::size_t j = 0; j < columns; ++j) common[j] += update.strength * distances[j];
     }
     template <class Copies>
     void average_around(Copies& copies) const {
@@ -201,7 +213,12 @@ struct Meetings<Update> {
     void meet(Copies& copies) {
         if (own == 0) return;
         own = 0;
-        average(copies);
+        if constexpr (elastic) {
+            draw(copies);
+            for (auto& copy : copies) copy.weights = common;
+        } else {
+            average(copies);
+        }
     }
     template <class Copies>
     void average(Copies& copies) {
@@ -218,6 +235,7 @@ struct Meetings<Update> {
         }
         for (auto& copy : copies) copy.weights = mean;
     }
+    static constexpr bool elastic = requires(const Update& one) { one.strength; }; // examples/own_update
     Update update;
     std::uint64_t own = 0;
     std::vector<double> common, velocity = std::vector<double>(columns);
@@ -235,7 +253,7 @@ template <class Update, class Sampler, class Accumulation, class Weighing, class
 std::vector<double> serial(int world, const Update& update, const Sampler& sampler, const Accumulation& accumulation,
                            const Weighing&, const Optimizer& optimizer, const Rate& rate, const Clipping& clipping,
                            std::uint64_t updates_total) {
-    constexpr bool local = un::detail::local_update<Update>;
+    constexpr bool local = !Update::agrees && !un::detail::has_servers<Update>;
     const std::int64_t hosted = sampler.replicas_per_rank();
     const std::int64_t replicas = world * hosted;
     std::vector<Copy> copies(local ? static_cast<std::size_t>(world) : 1);
@@ -426,8 +444,7 @@ void check_full(const Reducer& reducer) {
         }
     };
     with_update(un::Synchronous{});
-    with_update(AgreeFirst{});
-    with_update(OwnersOnly{});
+    with_update(OwnUpdate{});
 }
 
 } // namespace unisono_matrix

@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(sums_between_hosts) {
     };
     for (const auto& reducer : {by_ring, by_tree}) {
         with(reducer, un::Synchronous{}, un::Replicated{}, un::Accumulate{.steps = 3});
-        with(reducer, AgreeFirst{}, EqualShards{}, un::NoAccumulation{});
+        with(reducer, OwnUpdate{}, EqualShards{}, un::NoAccumulation{});
         with(reducer, un::LocalSteps{.steps = 3}, un::Replicated{}, un::NoAccumulation{});
     }
     BOOST_TEST(counts().ran - ran == 6);
@@ -189,7 +189,7 @@ BOOST_AUTO_TEST_CASE(on_a_narrow_grid) {
     const double tolerance = 1e-4;
     cross<double>("narrow grid, native", tolerance, oracle_of<double, double>(), sgd, un::NarrowReproducible{});
     cross<double>("narrow grid, ring, slices", tolerance, oracle_of<double, double>(), sgd, un::NarrowReproducible{},
-                  un::RingReducer{.chunk_bytes = 16}, AgreeFirst{}, EqualShards{});
+                  un::RingReducer{.chunk_bytes = 16}, OwnUpdate{}, EqualShards{});
 }
 
 BOOST_AUTO_TEST_CASE(rates_that_follow_the_batch) {
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(weights_of_16_bits) {
     using namespace unisono_matrix;
     cross<un::bfloat16>("bfloat16", 1e-5, oracle_of<un::bfloat16, float>(), sgd);
     cross<un::float16>("float16, ring, slices", 1e-5, oracle_of<un::float16, float>(), sgd,
-                       un::RingReducer{.chunk_bytes = 16}, AgreeFirst{}, EqualShards{});
+                       un::RingReducer{.chunk_bytes = 16}, OwnUpdate{}, EqualShards{});
 }
 
 BOOST_AUTO_TEST_CASE(losses_are_scaled) {

@@ -33,25 +33,23 @@ struct EqualShards {
     }
 };
 
-/// Agrees before anything is summed, and sums only if there will be an update.
-struct AgreeFirst {
-    static constexpr std::string_view name = "agree first";
+/// Synchronous, by a run of its own.
+struct OwnUpdate {
+    static constexpr std::string_view name = "own update";
     static constexpr un::Family family = un::Family::update;
     static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
-    friend bool operator==(const AgreeFirst&, const AgreeFirst&) = default;
-    template <un::update_exchange Exchange>
-    un::Verdict run(Exchange& exchange) const {
-        exchange.start();
-        exchange.finish();
-        un::Verdict verdict = exchange.agree();
-        if (verdict == un::Verdict::commit) {
-            verdict = exchange.apply();
-            exchange.publish();
-        } else {
-            exchange.discard();
-        }
-        return verdict;
+    friend bool operator==(const OwnUpdate&, const OwnUpdate&) = default;
+
+    template <class Training>
+    class Run : public un::UpdateRun<Training> {
+    public:
+        using un::UpdateRun<Training>::UpdateRun;
+        un::Verdict apply() { return un::UpdateRun<Training>::apply(); }
+        [[nodiscard]] std::size_t bytes() const { return sizeof *this; }
+    };
+    template <class Training>
+    Run<Training> start(Training& training) const {
+        return Run<Training>(training);
     }
 };
 

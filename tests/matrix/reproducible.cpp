@@ -18,8 +18,8 @@ void check_on_grid(const Reducer& reducer) {
               un::ClipByNorm{.max_norm = 0.3});
     };
     with(un::Synchronous{}, un::Replicated{});
-    with(AgreeFirst{}, EqualShards{});
-    if constexpr (std::is_same_v<Reducer, un::NativeReducer>) with(AgreeFirst{}, un::ParameterSharding{});
+    with(OwnUpdate{}, EqualShards{});
+    if constexpr (std::is_same_v<Reducer, un::NativeReducer>) with(OwnUpdate{}, un::ParameterSharding{});
 }
 
 } // namespace

@@ -161,7 +161,7 @@ void check_split(const Reducer& reducer, const Update& update, const Sharding& s
                  const un::Accumulate& accumulation, Bits bits, const Clipping& clipping = {}) {
     ++counts().ran;
     const un::Sgd sgd{.learning_rate = 0.1, .momentum = 0.9};
-    constexpr bool local = un::detail::local_update<Update>;
+    constexpr bool local = !Update::agrees && !un::detail::has_servers<Update>;
     Found one_rank{};
     for (const int data : {1, 2}) {
         // Two replicas on one rank or two, where all make one update together.

@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(some_of_the_matrix) {
     const un::Sgd sgd{.learning_rate = 0.1, .momentum = 0.9};
     check(un::NativeReducer{}, un::Synchronous{}, un::StateSharding{}, un::FiniteGuard{}, sgd,
           un::DistributedSampler{.seed = 4}, un::AccumulateTokens{.tokens = 20}, un::BySamples{}, un::ConstantRate{});
-    check(un::NativeReducer{}, AgreeFirst{}, EqualShards{}, un::NoGuard{}, un::Adam{.learning_rate = 0.02},
+    check(un::NativeReducer{}, OwnUpdate{}, EqualShards{}, un::NoGuard{}, un::Adam{.learning_rate = 0.02},
           un::ScatterSampler{.seed = 8}, un::Accumulate{.steps = 3}, un::ByTokens{},
           un::CosineRate{.final_factor = 0.1});
     BOOST_TEST(counts().ran == 2);

@@ -1,4 +1,5 @@
 // A whole Trainer as simulated ranks: the arithmetic does not depend on the transport, nor on when messages arrive.
+#include "../../examples/own_update/elastic_averaging.hpp"
 #include "../trainer/models.hpp"
 
 #include <unisono/accumulation/steps.hpp>
@@ -87,6 +88,10 @@ BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_a_tree_with_accumulation) {
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_halving_and_doubling) { check(3, un::HalvingDoublingReducer{}); }
 
 BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_parameter_servers) { check(4, un::ParameterServerReducer{}); }
+
+BOOST_AUTO_TEST_CASE(sixty_four_ranks_by_an_update_of_ones_own) {
+    check(5, ElasticAveraging{.steps = 2, .strength = 0.01}, un::RingReducer{});
+}
 
 BOOST_AUTO_TEST_CASE(with_logical_replicas_and_sums_on_a_grid_one_rank_has_the_bits_of_sixty_four) {
     const std::vector<float> values = un::torch_rand(0, width * rows);

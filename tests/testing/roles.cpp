@@ -1,4 +1,4 @@
-// Who counts how much, who owns what, and what an update does when: weighing, sharding, update.
+// Who counts how much, and who owns what: weighing, sharding.
 #include "support.hpp"
 
 #include "unisono/sharding/automatic.hpp"
@@ -7,13 +7,7 @@
 #include "unisono/sharding/replicated.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/testing/sharding_laws.hpp"
-#include "unisono/testing/update_laws.hpp"
 #include "unisono/testing/weighing_laws.hpp"
-#include "unisono/update/asynchronous.hpp"
-#include "unisono/update/backup_workers.hpp"
-#include "unisono/update/bounded_staleness.hpp"
-#include "unisono/update/delay_compensated.hpp"
-#include "unisono/update/synchronous.hpp"
 
 namespace un = unisono;
 using namespace un::testing;
@@ -146,122 +140,6 @@ BOOST_AUTO_TEST_CASE(mutants) {
                     {"are not every rank, in order, which shards_gradients asks for"});
     expect_reported(sharding_laws(OfGradients<Equal, false>{}),
                     {"declares shards_parameters and not shards_gradients"});
-}
-
-BOOST_AUTO_TEST_SUITE_END()
-
-BOOST_AUTO_TEST_SUITE(certified_updates)
-
-namespace {
-
-template <class Verbs>
-struct Update {
-    static constexpr std::string_view name = "mutant update";
-    static constexpr un::Family family = un::Family::update;
-    static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
-    friend bool operator==(const Update&, const Update&) = default;
-    un::Verdict run(auto& exchange) const {
-        exchange.start();
-        const un::Verdict verdict = exchange.agree();
-        return Verbs{}(exchange, verdict);
-    }
-};
-
-struct AppliesAlways {
-    un::Verdict operator()(auto& exchange, un::Verdict verdict) const {
-        exchange.finish(), exchange.apply(), exchange.publish();
-        return verdict;
-    }
-};
-struct NeverFinishes {
-    un::Verdict operator()(auto& exchange, un::Verdict verdict) const {
-        if (verdict != un::Verdict::commit) return exchange.discard(), verdict;
-        verdict = exchange.apply();
-        return exchange.publish(), verdict;
-    }
-};
-struct AppliesTooSoon {
-    un::Verdict operator()(auto& exchange, un::Verdict verdict) const {
-        if (verdict != un::Verdict::commit) return exchange.finish(), exchange.discard(), verdict;
-        verdict = exchange.apply();
-        return exchange.finish(), exchange.publish(), verdict;
-    }
-};
-struct PublishesFirst {
-    un::Verdict operator()(auto& exchange, un::Verdict verdict) const {
-        exchange.finish();
-        if (verdict != un::Verdict::commit) return exchange.discard(), verdict;
-        exchange.publish();
-        return exchange.apply();
-    }
-};
-struct EverySecondTime {
-    un::Verdict operator()(auto& exchange, un::Verdict verdict) const {
-        static int calls = 0;
-        exchange.finish();
-        if (verdict != un::Verdict::commit || ++calls % 2 == 0) return exchange.discard(), verdict;
-        verdict = exchange.apply();
-        return exchange.publish(), verdict;
-    }
-};
-struct Deaf {
-    un::Verdict operator()(auto& exchange, un::Verdict verdict) const {
-        exchange.finish();
-        if (verdict != un::Verdict::commit) return exchange.discard(), verdict;
-        exchange.apply();
-        return exchange.publish(), verdict;
-    }
-};
-} // namespace
-
-BOOST_AUTO_TEST_CASE(built_in_and_archetype) {
-    expect_lawful(update_laws(ArchetypeUpdate{}));
-    expect_lawful(update_laws(un::Synchronous{}));
-    expect_lawful(served_update_laws(un::Asynchronous{}));
-    for (const std::uint64_t s : {0u, 1u, 5u}) expect_lawful(served_update_laws(un::BoundedStaleness{.staleness = s}));
-    expect_lawful(served_update_laws(un::BackupWorkers{}));
-    expect_lawful(served_update_laws(un::DelayCompensated{.lambda = 2, .servers = 3}));
-}
-
-namespace {
-
-struct NobodyGoesOn : un::BoundedStaleness {
-    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const { return clock < slowest; }
-};
-struct OnlyTheFast : un::BoundedStaleness {
-    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const {
-        return clock == slowest || clock - slowest == 3;
-    }
-};
-struct Hasty : un::DelayCompensated {
-    template <class T>
-    void compensate(std::span<T> gradients, double, std::span<const T>, std::span<const T>) const {
-        for (T& g : gradients) g *= 2;
-    }
-};
-
-} // namespace
-
-BOOST_AUTO_TEST_CASE(served_mutants) {
-    expect_reported(served_update_laws(NobodyGoesOn{}), {"the slowest itself does not go on"});
-    expect_reported(served_update_laws(OnlyTheFast{}),
-                    {"would not at a lesser clock", "would not if the slowest had come further"});
-    expect_reported(served_update_laws(Hasty{}), {"it makes 3", "of a gradient of 1.5", "that is not stale"});
-    NobodyGoesOn none;
-    none.servers = 0;
-    expect_reported(served_update_laws(none), {"it has 0 servers"});
-}
-
-BOOST_AUTO_TEST_CASE(mutants) {
-    expect_reported(update_laws(Update<AppliesAlways>{}),
-                    {"mutant update", "at the verdict \"skip\"", "apply 1 times; expected never", "discard 0 times"});
-    expect_reported(update_laws(Update<NeverFinishes>{}), {"finish 0 times; expected once"});
-    expect_reported(update_laws(Update<AppliesTooSoon>{}), {"sums must arrive before they are applied"});
-    expect_reported(update_laws(Update<PublishesFirst>{}), {"parameters must be updated before they are published"});
-    expect_reported(update_laws(Update<EverySecondTime>{}), {"ranks would part"});
-    expect_reported(update_laws(Update<Deaf>{}),
-                    {"at the verdict \"commit, then skip\"", "it returns another verdict"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

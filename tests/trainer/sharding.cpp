@@ -36,23 +36,28 @@ struct HarmedUpdate {
     static constexpr std::string_view name = "harmed";
     static constexpr un::Family family = un::Family::update;
     static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
     friend bool operator==(const HarmedUpdate&, const HarmedUpdate&) = default;
     inline static thread_local int updates = 0;
     inline static thread_local bool harmed = false;
 
-    template <un::update_exchange Exchange>
-    un::Verdict run(Exchange& exchange) const {
-        exchange.start();
-        exchange.agree();
-        exchange.finish();
-        const un::Verdict verdict = exchange.apply();
-        if (++updates == 3 && harmed) {
-            if (kills) ::kill(::getpid(), SIGKILL);
-            throw std::runtime_error("no more");
+    template <class Training>
+    class Run : public un::UpdateRun<Training> {
+    public:
+        Run(Training& training, bool kills) : un::UpdateRun<Training>(training), kills_(kills) {}
+        void publish() {
+            if (++updates == 3 && harmed) {
+                if (kills_) ::kill(::getpid(), SIGKILL);
+                throw std::runtime_error("no more");
+            }
+            un::UpdateRun<Training>::publish();
         }
-        exchange.publish();
-        return verdict;
+
+    private:
+        bool kills_;
+    };
+    template <class Training>
+    Run<Training> start(Training& training) const {
+        return Run<Training>(training, kills);
     }
 };
 

@@ -163,7 +163,7 @@ public:
             if constexpr (requires { trainer.restore_loss_scale({saved.loss_scale, saved.good_updates}); })
                 if (saved.scales) trainer.restore_loss_scale({saved.loss_scale, saved.good_updates});
             staged->apply();
-            if constexpr (detail::goes_alone<Trainer>) trainer.meeting().restore(saved.meetings.value_or(0));
+            if constexpr (detail::goes_alone<Trainer>) trainer.update_run().restore(saved.meetings.value_or(0));
             const Position position{Epoch{saved.epoch}, saved.samples};
             trainer.restore({.updates = saved.updates,
                              .position = position,
@@ -188,13 +188,14 @@ private:
     static void check_update() {
         using Update = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().update)>;
         static_assert(
-            !requires { requires Update::served; },
-            "unisono::Checkpoints: found a trainer whose update declares `served`. Required: one that does not. "
+            !detail::has_servers<Update>,
+            "unisono::Checkpoints: found a trainer whose update has servers. Required: one that has none. "
             "Why: workers and servers are at different updates, which a checkpoint of one position cannot hold.");
         using Compression = std::remove_cvref_t<decltype(std::declval<Trainer&>().policies().compression)>;
         static_assert(
-            !(requires { requires Update::local; } && Compression::compresses),
-            "unisono::Checkpoints: found a trainer whose update declares `local`, with a compression. Required: none. "
+            Update::agrees || !Compression::compresses,
+            "unisono::Checkpoints: found a trainer whose update does not declare `agrees`, with a compression. "
+            "Required: none. "
             "Why: what rounding has left over stays with each rank from meeting to meeting, and is not saved.");
     }
 

@@ -4,7 +4,7 @@
 /// What a checkpoint says of itself: where the training stood, what was trained, and which file holds which of its numbers.
 ///
 /// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its members are exactly those
-/// of its version, but for "meetings", which only updates have that declare `local`; a newer version has another number and is refused by that.
+/// of its version, but for "meetings", which updates have that do not declare `agrees`; a newer version has another number and is refused by that.
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/checkpoint/json.hpp"

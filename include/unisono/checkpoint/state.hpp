@@ -17,6 +17,7 @@
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/state_memory.hpp"
+#include "unisono/update/update.hpp"
 
 #include <algorithm>
 #include <array>
@@ -110,7 +111,7 @@ std::size_t place_of([[maybe_unused]] Model& model, std::size_t p) {
 
 /// Each rank has made updates of its own, with optimizer state of its own, and meets the others.
 template <class Trainer>
-concept goes_alone = requires(Trainer& trainer) { trainer.meeting(); };
+concept goes_alone = requires(Trainer& trainer) { trainer.update_run().own(); };
 
 /// An array of the optimizer's state that this rank has. `Values`: std::span, or DeviceSpan.
 template <class Values>
@@ -129,9 +130,10 @@ auto held_arrays(Trainer& trainer) {
         const auto rank = static_cast<std::size_t>(trainer.world().rank());
         const auto ranks = static_cast<std::size_t>(trainer.world().size());
         for (std::size_t a = 0; a < state.size(); ++a) held.push_back({rank * state.size() + a, state.array(a), true});
-        auto& outer = trainer.meeting().outer();
-        for (std::size_t a = 0; a < outer.size(); ++a)
-            held.push_back({ranks * state.size() + a, outer.array(a), false});
+        auto& common = trainer.update_run().state();
+        if constexpr (requires { common.array(0); })
+            for (std::size_t a = 0; a < common.size(); ++a)
+                held.push_back({ranks * state.size() + a, common.array(a), false});
     } else {
         for (std::size_t a = 0; a < state.size(); ++a) held.push_back({a, state.array(a), false});
     }
@@ -145,8 +147,9 @@ std::vector<std::string> array_names(Trainer& trainer) {
     if constexpr (goes_alone<Trainer>) {
         for (int rank = 0; rank < trainer.world().size(); ++rank)
             for (std::size_t a = 0; a < state.size(); ++a) names.push_back(concat({"rank_", rank, ".", state.name(a)}));
-        const auto& outer = trainer.meeting().outer();
-        for (std::size_t a = 0; a < outer.size(); ++a) names.push_back(concat({"outer.", outer.name(a)}));
+        const auto& common = trainer.update_run().state();
+        if constexpr (requires { common.name(0); })
+            for (std::size_t a = 0; a < common.size(); ++a) names.push_back(concat({"outer.", common.name(a)}));
     } else {
         for (std::size_t a = 0; a < state.size(); ++a) names.emplace_back(state.name(a));
     }
@@ -158,7 +161,7 @@ template <class Trainer>
 void check_met([[maybe_unused]] Trainer& trainer) {
     if constexpr (goes_alone<Trainer>) {
         auto& world = trainer.world();
-        const std::array<std::uint64_t, 2> mine = {trainer.meeting().own(), trainer.updates()};
+        const std::array<std::uint64_t, 2> mine = {trainer.update_run().own(), trainer.updates()};
         List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
         gather_words(world, mine, all);
         for (std::size_t i = 0; i < all.size(); i += 2) {
@@ -223,7 +226,7 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     }
     m.optimizer = trainer.policies().optimizer.name;
     m.arrays = array_names(trainer);
-    if constexpr (goes_alone<Trainer>) m.meetings = trainer.meeting().met();
+    if constexpr (goes_alone<Trainer>) m.meetings = trainer.update_run().met();
     return m;
 }
 

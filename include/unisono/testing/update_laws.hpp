@@ -4,133 +4,193 @@
 /// The laws of update/update.hpp, of update/served.hpp, and the least policy.
 
 #include "unisono/core/text.hpp"
+#include "unisono/group/run.hpp"
 #include "unisono/testing/testing.hpp"
+#include "unisono/trainer/trainer.hpp"
+#include "unisono/transport/in_process.hpp"
 #include "unisono/update/served.hpp"
 #include "unisono/update/update.hpp"
 
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least update: one verb after another.
+/// The least update: that of all ranks together.
 struct ArchetypeUpdate {
     static constexpr std::string_view name = "archetype update";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
     friend bool operator==(const ArchetypeUpdate&, const ArchetypeUpdate&) = default;
 
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        const Verdict verdict = exchange.agree();
-        exchange.start();
-        exchange.finish();
-        if (verdict != Verdict::commit) {
-            exchange.discard();
-            return verdict;
-        }
-        const Verdict last_word = exchange.apply();
-        exchange.publish();
-        return last_word;
+    template <class Training>
+    UpdateRun<Training> start(Training& training) const {
+        return UpdateRun<Training>(training);
     }
 };
 static_assert(update_policy<ArchetypeUpdate>);
 
-/// An exchange that notes what is asked of it, and gives the verdicts that it is told.
-class RecordingExchange {
-public:
-    RecordingExchange(Verdict agreed, Verdict applied) : agreed_(agreed), applied_(applied) {}
-
-    void start() { note("start"); }
-    Verdict agree() {
-        note("agree");
-        return agreed_;
-    }
-    void finish() { note("finish"); }
-    Verdict apply() {
-        note("apply");
-        return applied_;
-    }
-    void publish() { note("publish"); }
-    void discard() { note("discard"); }
-
-    /// "start agree finish apply publish"
-    [[nodiscard]] const std::string& verbs() const { return verbs_; }
-    [[nodiscard]] std::size_t count(std::string_view verb) const {
-        std::size_t n = 0;
-        for (std::size_t at = verbs_.find(verb); at != std::string::npos; at = verbs_.find(verb, at + 1)) ++n;
-        return n;
-    }
-    /// Both were called, `first` before `second`.
-    [[nodiscard]] bool in_order(std::string_view first, std::string_view second) const {
-        const std::size_t a = verbs_.find(first);
-        const std::size_t b = verbs_.find(second);
-        return a != std::string::npos && b != std::string::npos && a < b;
-    }
-
-private:
-    void note(std::string_view verb) {
-        if (!verbs_.empty()) verbs_ += ' ';
-        verbs_ += verb;
-    }
-
-    Verdict agreed_;
-    Verdict applied_;
-    std::string verbs_;
+/// How an update is tried out.
+struct UpdateTrial {
+    int ranks = 3;
+    std::uint64_t updates = 7;        ///< between two meetings
+    double learning_rate = 0.1;       ///< of plain SGD
+    std::uint64_t most_updates = 400; ///< after so many the model is to have learned
+    double learned =
+        0.05; ///< what may be left of the distance to the best parameters, as a part of that at the beginning
 };
-static_assert(update_exchange<RecordingExchange>);
 
-/// Every update: starts and finishes its sums, asks once for the verdict, applies and publishes exactly if it says commit, after the
-/// sums have arrived, and returns the last word: that of `apply`, else the verdict; the same verbs each time.
-template <update_policy Policy>
-    requires(Policy::agrees || served_update_policy<Policy>)
-Violations update_laws(const Policy& policy) {
-    Violations found{std::string(Policy::name)};
-    struct Case {
-        Verdict agreed, applied, last_word;
-        std::string_view name;
-    };
-    constexpr std::array<Case, 4> cases = {{
-        {Verdict::commit, Verdict::commit, Verdict::commit, "commit"},
-        {Verdict::commit, Verdict::skip, Verdict::skip, "commit, then skip"},
-        {Verdict::skip, Verdict::commit, Verdict::skip, "skip"},
-        {Verdict::empty, Verdict::commit, Verdict::empty, "empty"},
-    }};
-    for (const Case& one : cases) {
-        RecordingExchange exchange(one.agreed, one.applied);
-        const Verdict returned = policy.run(exchange);
-        const std::string at = concat({"at the verdict \"", one.name, "\" it calls \"", exchange.verbs(), "\": "});
-        const bool commits = one.agreed == Verdict::commit;
-        const auto once = [&](std::string_view verb, bool wanted) {
-            const std::size_t n = exchange.count(verb);
-            if (n != (wanted ? 1u : 0u))
-                found.add(concat({at, verb, " ", n, " times; expected ", wanted ? "once" : "never"}));
+namespace detail {
+
+/// Learns the mean of the targets that it is given: element i of a batch is target + i, its gradient w[i] - (target + i). A target that is not
+/// finite gives a gradient that the guard leaves out.
+struct UpdateLawModel {
+    static constexpr std::size_t count = 5;
+    std::array<double, count> weights = {}, sums = {};
+
+    std::span<double> parameters() { return weights; }
+    std::span<double> gradients() { return sums; }
+    double operator()(const std::array<double, 1>& batch, Pass&) {
+        double loss = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+            const double difference = weights[i] - (batch[0] + static_cast<double>(i));
+            sums[i] += difference;
+            loss += difference * difference / 2;
+        }
+        return loss;
+    }
+    /// Of rank r in its n-th update.
+    static double target(int rank, std::uint64_t n) { return 1 + rank + 0.25 * static_cast<double>(n % 3); }
+};
+
+/// What one rank found.
+struct UpdateLawFindings {
+    std::vector<std::array<double, UpdateLawModel::count>> weights = {}; ///< after each meeting
+    std::vector<std::uint64_t> own = {};                                 ///< update_run().own(), then
+    bool moved_by_skip = false;
+};
+
+template <class Policy>
+using UpdateLawTrainer = Trainer<Group<InProcess>, UpdateLawModel, Policy, Sgd, FiniteGuard>;
+
+template <class TrainerType>
+void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::uint64_t to) {
+    for (std::uint64_t n = from; n < to; ++n) trainer.step(std::array<double, 1>{UpdateLawModel::target(rank, n)});
+}
+
+/// Trains, meets, and trains on; from the second meeting on maybe with a trainer that was made anew from what the run names as its state.
+template <class Policy>
+std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial, bool made_anew) {
+    std::vector<UpdateLawFindings> found(static_cast<std::size_t>(trial.ranks));
+    run<InProcess>(trial.ranks, [&](auto& world) {
+        const int rank = world.rank();
+        UpdateLawFindings& mine = found[static_cast<std::size_t>(rank)];
+        UpdateLawModel model;
+        std::optional<UpdateLawTrainer<Policy>> trainer;
+        const auto make = [&] {
+            trainer.emplace(world, model, policy, Sgd{.learning_rate = trial.learning_rate},
+                            FiniteGuard{.action = OnOffence::skip});
         };
-        if (returned != one.last_word) found.add(at + "it returns another verdict than was agreed on");
-        once("agree", true);
-        once("start", true);
-        once("finish", true);
-        once("apply", commits);
-        once("publish", commits);
-        once("discard", !commits);
-        if (!exchange.in_order("start", "finish")) found.add(at + "sums must be started before they are finished");
-        if (commits && !exchange.in_order("finish", "apply"))
-            found.add(at + "sums must arrive before they are applied");
-        if (commits && !exchange.in_order("agree", "apply"))
-            found.add(at + "nothing may be applied before the verdict");
-        if (commits && !exchange.in_order("apply", "publish"))
-            found.add(at + "parameters must be updated before they are published");
-        RecordingExchange again(one.agreed, one.applied);
-        static_cast<void>(policy.run(again));
-        if (again.verbs() != exchange.verbs())
-            found.add(concat({at, "and at the next time \"", again.verbs(), "\"; ranks would part"}));
+        const auto meet = [&] {
+            trainer->synchronise();
+            mine.weights.push_back(model.weights);
+            if constexpr (requires { trainer->update_run().own(); }) mine.own.push_back(trainer->update_run().own());
+        };
+        make();
+        train_update_law(*trainer, rank, 0, trial.updates);
+        meet();
+        if (made_anew) {
+            const TrainingProgress progress = trainer->progress();
+            std::vector<double> state;
+            std::uint64_t met = 0;
+            if constexpr (requires { trainer->update_run().restore(met); }) {
+                auto& common = trainer->update_run().state();
+                met = trainer->update_run().met();
+                if constexpr (requires { common.array(0); })
+                    for (std::size_t a = 0; a < common.size(); ++a)
+                        state.insert(state.end(), common.array(a).begin(), common.array(a).end());
+            }
+            trainer.reset();
+            make();
+            if constexpr (requires { trainer->update_run().restore(met); }) {
+                auto& common = trainer->update_run().state();
+                std::size_t at = 0;
+                if constexpr (requires { common.array(0); })
+                    for (std::size_t a = 0; a < common.size(); ++a)
+                        for (double& value : common.array(a)) value = state[at++];
+                trainer->update_run().restore(met);
+            }
+            trainer->restore(progress);
+        }
+        train_update_law(*trainer, rank, trial.updates, 2 * trial.updates);
+        meet();
+        const auto before = model.weights;
+        trainer->step(std::array<double, 1>{std::numeric_limits<double>::infinity()});
+        mine.moved_by_skip = model.weights != before;
+        trainer->synchronise();
+        train_update_law(*trainer, rank, 2 * trial.updates, trial.most_updates);
+        meet();
+    });
+    return found;
+}
+
+} // namespace detail
+
+/// Trains a small model with the policy, on threads. After a meeting all ranks hold the same parameters, to the bit, and no rank has an update
+/// of its own; an update that the guard leaves out on all ranks moves nothing; the model learns; a training gives the same bits the next time, and also
+/// where the trainer was made anew at a meeting and restored from `state()`, as a checkpoint does. A policy that is `asynchronous` may give other
+/// bits each time.
+template <update_policy Policy>
+    requires(!requires { typename Policy::Sharding; }) // which needs servers
+Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
+    using Weights = std::array<double, detail::UpdateLawModel::count>;
+    Violations found{std::string(Policy::name)};
+    const auto text = [](const Weights& weights) { return number_text(weights[0]); };
+    const auto first = detail::try_update(policy, trial, false);
+    for (std::size_t m = 0; m < first[0].weights.size(); ++m)
+        for (std::size_t r = 1; r < first.size(); ++r)
+            if (std::memcmp(&first[r].weights[m], &first[0].weights[m], sizeof(Weights)) != 0)
+                found.add(concat({"after meeting ", m + 1, " rank ", r, " holds ", text(first[r].weights[m]),
+                                  " and rank 0 ", text(first[0].weights[m]), "; expected the same on all ranks"}));
+    for (std::size_t r = 0; r < first.size(); ++r) {
+        for (std::size_t m = 0; m < first[r].own.size(); ++m)
+            if (first[r].own[m] != 0)
+                found.add(concat({"after meeting ", m + 1, " rank ", r, " counts ", first[r].own[m],
+                                  " updates of its own; expected none"}));
+        if (first[r].moved_by_skip)
+            found.add(concat({"an update that all ranks left out moved the parameters of rank ", r}));
+    }
+    double best = 0; // the mean of all targets of one round of three
+    for (int r = 0; r < trial.ranks; ++r)
+        for (std::uint64_t n = 0; n < 3; ++n) best += detail::UpdateLawModel::target(r, n) / (3.0 * trial.ranks);
+    constexpr bool in_lockstep = !requires { requires Policy::asynchronous; };
+    const double far =
+        in_lockstep ? trial.learned : 0.6; // else ranks that are faster count more: some mean of all targets
+    if (const double learned = first[0].weights.back()[0]; !(std::abs(learned - best) <= far * best))
+        found.add(concat({"after ", trial.most_updates, " updates the first parameter is ", number_text(learned),
+                          "; expected ", number_text(best), " within ", number_text(100 * far), " %"}));
+    if constexpr (in_lockstep) {
+        const auto again = detail::try_update(policy, trial, false);
+        const auto anew = detail::try_update(policy, trial, true);
+        for (std::size_t m = 0; m < first[0].weights.size(); ++m) {
+            if (again[0].weights[m] != first[0].weights[m])
+                found.add(concat({"at meeting ", m + 1, " the next training holds ", text(again[0].weights[m]),
+                                  "; expected ", text(first[0].weights[m]), " as the first time"}));
+            if (anew[0].weights[m] != first[0].weights[m])
+                found.add(
+                    concat({"at meeting ", m + 1, " a training that was restored holds ", text(anew[0].weights[m]),
+                            "; expected ", text(first[0].weights[m]), ", as without a stop: state() lacks something"}));
+        }
     }
     return found;
 }
@@ -159,7 +219,7 @@ void compensation_laws(const Policy& policy, Violations& found) {
 /// slowest has come further, and waiting for all ends; what is not stale needs no compensation.
 template <served_update_policy Policy>
 Violations served_update_laws(const Policy& policy) {
-    Violations found = update_laws(policy);
+    Violations found{std::string(Policy::name)};
     if (policy.servers < 1) found.add(concat({"it has ", policy.servers, " servers; expected at least 1"}));
     for (std::uint64_t clock = 0; clock < 12; ++clock)
         for (std::uint64_t slowest = 0; slowest <= clock; ++slowest) {

@@ -86,7 +86,7 @@ std::string session_text(const Session& session) {
     table.row({"ranks", concat({world.size(), ", this is rank ", world.rank(), ", over ", transport})});
     for (const PolicyFacts& one : session.policies().facts()) {
         const bool unused = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
-        if (!(Session::served || Session::common) || !unused)
+        if (!Session::asynchronous || !unused)
             table.row({std::string(one.family), one.text()}); // servers do both, or nobody
     }
     if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
@@ -98,8 +98,8 @@ std::string session_text(const Session& session) {
     if constexpr (Session::served)
         table.row({"workers", concat({session.workers(), ", servers ", world.size() - session.workers(),
                                       (session.serves() ? ", of which this is one" : "")})});
-    if constexpr (Session::served || Session::common) {
-        const Staleness& found = session.stale().known_staleness();
+    if constexpr (Session::asynchronous) {
+        const Staleness& found = session.run().staleness().known();
         if (found.gradients != 0)
             table.row({"staleness",
                        concat({"mean ", found.mean, ", most ", found.most, " updates, at most ", found.most_ahead,

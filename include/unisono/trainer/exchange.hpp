@@ -36,7 +36,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What the update policy drives; see update/update.hpp for the verbs.
+/// One update, in verbs; the training that an update's run is given (update/update.hpp).
 /// `Context` bundles the types World, Element, Place, Reducer, Compression, Sharding, Guard, Clipping, Scaling, Optimizer,
 /// Weighing, Summation; `owned`: slices have owners.
 template <class Context>
@@ -44,7 +44,9 @@ class Exchange {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
+    using Element = T;
     using Place = typename Context::Place;
+    static constexpr bool compresses = Context::Compression::compresses;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
 
     template <class Model>
@@ -128,13 +130,22 @@ public:
 
     /// What the optimizer will be told if the update commits.
     void set_learning_rate(double rate) { learning_rate_ = rate; }
+    [[nodiscard]] double learning_rate() const { return learning_rate_; }
+    /// What a guard refuses ends the call, instead of leaving the update out.
+    [[nodiscard]] bool stops_on_offence() const {
+        if constexpr (requires { policies_.guard.on_offence(); })
+            return policies_.guard.on_offence() != OnOffence::skip;
+        else return false;
+    }
 
     // --- the verbs of an update ------------------------------------------------------------------------------------
 
+    /// Begins to sum the buckets that the backward pass has not begun already, in bucket order; does not wait.
     void start() {
         for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
     }
 
+    /// Weights, loss and the guard's findings of all ranks, in one small all_reduce.
     Verdict agree() {
         if constexpr (on_grid) {
             const std::size_t found = gradient_.first_not_finite();
@@ -161,6 +172,7 @@ public:
         return Verdict::commit;
     }
 
+    /// Waits until the sums have arrived at their owners.
     void finish() {
         for (Operation& operation : operations_) operation.wait();
         operations_.clear();
@@ -199,6 +211,7 @@ public:
         return Verdict::commit;
     }
 
+    /// Brings the owners' parameters to all ranks.
     void publish() {
         if constexpr (Context::owned) {
             if (!extents_.cut() || !std::isfinite(norm_)) return;
@@ -208,6 +221,7 @@ public:
         }
     }
 
+    /// Leaves parameters and optimizer state as they were.
     void discard() {
         gradient_.soil();
         if constexpr (compresses) {
@@ -218,6 +232,7 @@ public:
 
     // --- what it is made of ----------------------------------------------------------------------------------------
 
+    [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
     [[nodiscard]] const Place& place() const { return place_; }
     [[nodiscard]] const auto& state() const { return state_; }
@@ -227,6 +242,11 @@ public:
     [[nodiscard]] std::span<const OwnedExtent> extents() const { return extents_.all(); }
     [[nodiscard]] std::span<const Slice> owned() const { return extents_.owned(); }
     [[nodiscard]] ReducerRun& run() { return run_; }
+    /// Begins to sum elements in memory of `place().allocate` over all ranks.
+    [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
+        place_.order();
+        return run_.sum(*world_, place_.view(values, count));
+    }
     [[nodiscard]] auto& wire() { return wire_; }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
@@ -341,7 +361,6 @@ private:
         });
     }
 
-    static constexpr bool compresses = Context::Compression::compresses;
     using Wire =
         decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Context::Compression&>(),
                                std::declval<World&>(), std::span<const Slice>(), std::span<const ParameterMatrix>()));

@@ -112,7 +112,7 @@ public:
 private:
     FitReport finish() {
         session_.meet();
-        if constexpr (Session::served || Session::common) agree_on_end();
+        if constexpr (Session::asynchronous) agree_on_end();
         broadcast_buffers(session_.world(), session_.model());
         report_.position = position_;
         return std::move(report_);
@@ -123,7 +123,7 @@ private:
         broadcast(session_.world(), end, 0);
         position_ = {Epoch{end[0]}, end[1]};
         report_.stopped = end[2] != 0;
-        report_.staleness = session_.stale().staleness();
+        report_.staleness = session_.run().staleness().last();
     }
 
     template <class Stream>

@@ -5,7 +5,6 @@
 
 #include "unisono/core/rule.hpp"
 #include "unisono/model/model.hpp"
-#include "unisono/trainer/modes/common_memory.hpp"
 #include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/policies.hpp"
 
@@ -13,6 +12,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Ranks of the group see each other's memory. Simulated ones are threads of one process.
+template <class World>
+inline constexpr bool ranks_share_memory =
+    World::transport_type::maps_peers || requires { requires World::transport_type::virtual_time; };
 
 /// A model in units that is given its parameters in a narrower type than they are trained in (MasterWeights).
 template <class Model>
@@ -60,13 +64,12 @@ UNISONO_RULE(
     "or ranks in common",
     "PlainSums, and an update of the workers",
     "grids are widened, and servers answer, group by group, but an update happens on all parts of a model or on none",
-    !model_part<typename P::Model> || !(reproducible_sums<typename P::Summation> || served_update<typename P::Update> ||
-                                        in_common<typename P::Update>));
+    !model_part<typename P::Model> || !(reproducible_sums<typename P::Summation> || asynchronous<typename P::Update>));
 UNISONO_RULE(memory_in_common, "ranks update common parameters, and the transport shares no memory",
-             "an update that declares `in_common`, over a transport whose ranks do not see each other's memory",
+             "an update that declares `shares_memory`, over a transport whose ranks do not see each other's memory",
              "InProcess, SharedMemory, AnyTransport or Simulated; or servers, for instance Asynchronous",
              "ranks update the parameters where they lie, by loads and stores",
-             !in_common<typename P::Update> || ranks_share_memory<typename P::World>);
+             !updates_shared_memory<typename P::Update> || ranks_share_memory<typename P::World>);
 
 } // namespace rule
 

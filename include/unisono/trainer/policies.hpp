@@ -13,13 +13,7 @@
 /// | `shards_gradients`    | sharding           | gradients are held by their owners alone, unit by unit               |
 /// | `shards_parameters`   | sharding           | parameters, too                                                      |
 /// | `reduces_to_owners`   | reducer            | can bring a sum to one rank only, and publish from there             |
-/// | `needs_owner`         | update             | works only where each slice has exactly one owner                    |
-/// | `agrees`              | update             | all ranks commit or leave out the same updates                       |
-/// | `local`               | update             | each rank updates its own copy, until the ranks meet                 |
-/// | `in_common`           | update             | local, and ranks update one set of parameters, in memory they share  |
-/// | `gossips`             | update             | local, and between meetings ranks average with neighbours            |
-/// | `streams`             | update             | local, and between meetings fragments of the parameters are synchronised |
-/// | `served`              | update             | servers of its own apply each gradient as it comes                   |
+/// | `agrees`, and others  | update             | update/update.hpp                                                    |
 /// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
 /// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
 /// | `counts_tokens`       | accumulation       | counts tokens, over all ranks                                        |
@@ -35,6 +29,7 @@
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/layout.hpp"
+#include "unisono/update/update.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -54,20 +49,6 @@ template <class P>
 inline constexpr bool shards_parameters = requires { requires P::shards_parameters; };
 template <class P>
 inline constexpr bool reduces_to_owners = requires { requires P::reduces_to_owners; };
-template <class P>
-inline constexpr bool needs_owner = requires { requires P::needs_owner; };
-template <class P>
-inline constexpr bool agrees = requires { requires P::agrees; };
-template <class P>
-inline constexpr bool local_update = requires { requires P::local; };
-template <class P>
-inline constexpr bool in_common = requires { requires P::in_common; };
-template <class P>
-inline constexpr bool gossips = requires { requires P::gossips; };
-template <class P>
-inline constexpr bool streams_fragments = requires { requires P::streams; };
-template <class P>
-inline constexpr bool served_update = requires { requires P::served; };
 template <class P>
 inline constexpr bool needs_agreement = requires { requires P::needs_agreement; };
 template <class P>

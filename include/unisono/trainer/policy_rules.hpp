@@ -57,44 +57,30 @@ UNISONO_RULE(sums_reach_owners, "the reducer does not reduce to owners",
              "a policy that declares `gives_owners`, with a reducer that does not declare `reduces_to_owners`",
              "a reducer that does", "the sum of the gradients must arrive at the rank that updates the slice",
              !has_owners<P> || reduces_to_owners<typename P::Reducer>);
-UNISONO_RULE(owner_where_needed, "the update needs an owner and nobody gives one",
-             "an update that declares `needs_owner`, but neither the reducer nor the sharding declares `gives_owners`",
-             "one that does, for instance ParameterServerReducer",
-             "without lockstep, ranks that all update the same slice would drift apart",
-             !needs_owner<typename P::Update> || gives_owners<typename P::Sharding> ||
-                 gives_owners<typename P::Reducer>);
-UNISONO_RULE(agreement_where_needed, "agreement is needed and the update does not agree",
-             "a policy that declares `needs_agreement`, with an update that does not declare `agrees`",
-             "an update that does, for instance Synchronous",
-             "otherwise one rank would leave out an update that another applies",
-             agrees<typename P::Update> || local_update<typename P::Update> || served_update<typename P::Update> ||
-                 !(needs_agreement<typename P::Guard> || needs_agreement<typename P::Reducer> ||
-                   needs_agreement<typename P::Sharding>));
 UNISONO_RULE(whole_where_local, "the update is each rank's own and owners share it out",
-             "an update that declares `local`, with a policy that declares `gives_owners`",
+             "an update that does not declare `agrees`, with a policy that declares `gives_owners`",
              "every rank owns everything, for instance Replicated with RingReducer",
-             "between two synchronisations each rank updates all of its own copy",
-             !local_update<typename P::Update> || !has_owners<P>);
+             "between two meetings each rank updates all of its own copy",
+             agrees<typename P::Update> || has_servers<typename P::Update> || !has_owners<P>);
 UNISONO_RULE(servers_own, "the update has servers and others give owners",
-             "an update that declares `served`, with a policy that declares `gives_owners`",
-             "Replicated, and no reducer",
+             "an update that has servers, with a policy that declares `gives_owners`", "Replicated, and no reducer",
              "the slices are owned by the servers that the update names, for instance Asynchronous{.servers = 2}",
-             !served_update<typename P::Update> || !has_owners<P>);
+             !has_servers<typename P::Update> || !has_owners<P>);
 UNISONO_RULE(parameters_stay_whole, "the optimizer needs whole parameters and owners cut them",
-             "an optimizer that declares `whole_parameters`, with a policy that declares `gives_owners` or `served`",
+             "an optimizer that declares `whole_parameters`, with a policy that declares `gives_owners` or has servers",
              "every rank owns everything, for instance Replicated with RingReducer",
              "owners' slices may cut a parameter, and the optimizer would see parts of it only",
-             !whole_parameters<typename P::Optimizer> || !(has_owners<P> || served_update<typename P::Update>));
+             !whole_parameters<typename P::Optimizer> || !(has_owners<P> || has_servers<typename P::Update>));
 UNISONO_RULE(grids_agree, "the sums are reproducible and the update does not agree",
              "a summation that declares `reproducible`, with an update that does not declare `agrees`",
              "an update that does, for instance Synchronous",
              "all ranks must find alike that a gradient does not fit its grid",
              !reproducible_sums<typename P::Summation> || agrees<typename P::Update>);
-UNISONO_RULE(clipping_agrees, "clipping needs agreement and the update does not agree",
-             "a clipping policy that declares `needs_agreement`, with an update that does not declare `agrees`",
+UNISONO_RULE(clipping_agrees, "clipping needs agreement and the update has servers",
+             "a clipping policy that declares `needs_agreement`, with an update that has servers",
              "an update that does, for instance Synchronous",
              "the norm is of all ranks' gradient, so all must form it together",
-             !needs_agreement<typename P::Clipping> || agrees<typename P::Update> || local_update<typename P::Update>);
+             !needs_agreement<typename P::Clipping> || !has_servers<typename P::Update>);
 UNISONO_RULE(
     compression_without_owners, "a compression forms the sum for all ranks, and owners share it out",
     "a compression that declares `compresses` and not `sums_to_owners`, with a policy that declares `gives_owners`",
@@ -106,44 +92,25 @@ UNISONO_RULE(compression_without_grids, "a compression rounds, and the sums are 
              "a compression that declares `compresses`, with a summation that declares `reproducible`",
              "PlainSums, or no compression", "a compression rounds the sum that a grid keeps exact",
              !compresses<typename P::Compression> || !reproducible_sums<typename P::Summation>);
-UNISONO_RULE(compression_agrees, "a compression sums what all ranks have, and the update has servers or does not agree",
-             "a compression that declares `compresses`, with an update that declares neither `agrees` nor `local`",
-             "one that does, for instance Synchronous or LocalSteps",
-             "a compression forms the sum of all ranks' gradients, which all must form together",
-             !compresses<typename P::Compression> || agrees<typename P::Update> || local_update<typename P::Update>);
-UNISONO_RULE(compression_of_messages, "a compression shortens what is sent, and the update sends nothing",
-             "a compression that declares `compresses`, with an update that declares `in_common`", "no compression",
-             "ranks update the common parameters in their memory, and send nothing that could be shorter",
-             !compresses<typename P::Compression> || !in_common<typename P::Update>);
-UNISONO_RULE(compression_of_buckets,
-             "a compression sums whole buckets over all ranks, and the update sends fragments, or to neighbours",
-             "a compression that declares `compresses`, with an update that declares `gossips` or `streams`",
-             "Synchronous, LocalSteps or Diloco, or no compression",
-             "a compression sums whole buckets over all ranks, and such an update sends to neighbours, or fragments",
-             !compresses<typename P::Compression> ||
-                 !(gossips<typename P::Update> || streams_fragments<typename P::Update>));
+UNISONO_RULE(
+    compression_of_buckets, "a compression sums whole buckets over all ranks, and the update does not",
+    "a compression that declares `compresses`, with an update that declares neither `agrees` nor `sums_buckets`",
+    "one that does, for instance Synchronous, LocalSteps or Diloco, or no compression",
+    "a compression sums whole buckets over all ranks, and such an update sends to servers, to neighbours, or fragments",
+    !compresses<typename P::Compression> || sums_buckets<typename P::Update>);
 UNISONO_RULE(compression_has_its_way, "the compression has an exchange of its own and would not use the reducer",
              "a reducer, with a compression that declares `own_exchange`", "no reducer",
              "what such a compression sends cannot be summed on the way, so the reducer would not be used",
              !own_exchange<typename P::Compression> || P::template given<Family::reducer> == 0);
-UNISONO_RULE(served_without_reducer, "the update has servers and would not use the reducer",
-             "a reducer, with an update that declares `served`", "no reducer",
-             "each gradient goes to the servers by itself, so the reducer would not be used",
-             !served_update<typename P::Update> || P::template given<Family::reducer> == 0);
-UNISONO_RULE(served_counts_alone, "tokens are counted over all ranks, and the update has servers",
-             "an accumulation that declares `counts_tokens`, with an update that declares `served`",
+UNISONO_RULE(asynchronous_without_reducer, "the update is asynchronous and would not use the reducer",
+             "a reducer, with an update that declares `asynchronous`", "no reducer",
+             "each gradient goes to servers, or into common parameters, by itself, so the reducer would not be used",
+             !asynchronous<typename P::Update> || P::template given<Family::reducer> == 0);
+UNISONO_RULE(asynchronous_counts_alone, "tokens are counted over all ranks, and the update is asynchronous",
+             "an accumulation that declares `counts_tokens`, with an update that declares `asynchronous`",
              "one that counts micro-batches or samples, for instance Accumulate",
              "tokens are counted over all ranks, which would have to wait for each other",
-             !served_update<typename P::Update> || !counts_tokens<typename P::Accumulation>);
-UNISONO_RULE(common_without_reducer, "ranks update common parameters and would not use the reducer",
-             "a reducer, with an update that declares `in_common`", "no reducer",
-             "workers update the common parameters by themselves, so the reducer would not be used",
-             !in_common<typename P::Update> || P::template given<Family::reducer> == 0);
-UNISONO_RULE(common_counts_alone, "tokens are counted over all ranks, and ranks update common parameters",
-             "an accumulation that declares `counts_tokens`, with an update that declares `in_common`",
-             "one that counts micro-batches or samples, for instance Accumulate",
-             "tokens are counted over all ranks, which would have to wait for each other",
-             !in_common<typename P::Update> || !counts_tokens<typename P::Accumulation>);
+             !asynchronous<typename P::Update> || !counts_tokens<typename P::Accumulation>);
 UNISONO_RULE(scaling_is_told, "the loss is scaled and nothing looks for gradients that are not finite",
              "a loss scaling that declares `scales`, with a guard that does not declare `inspects`",
              "a guard that does, for instance FiniteGuard, or reproducible sums",
@@ -162,12 +129,10 @@ using PolicyRules =
               rule::one_sharding, rule::one_optimizer, rule::one_learning_rate, rule::one_weighing, rule::one_observer,
               rule::one_replicas, rule::one_summation, rule::one_clipping, rule::one_loss_scaling,
               rule::one_compression, rule::one_trace, rule::one_names_owners, rule::sums_reach_owners,
-              rule::owner_where_needed, rule::agreement_where_needed, rule::whole_where_local, rule::servers_own,
-              rule::parameters_stay_whole, rule::grids_agree, rule::clipping_agrees, rule::compression_without_owners,
-              rule::compression_without_grids, rule::compression_agrees, rule::compression_of_messages,
-              rule::compression_of_buckets, rule::compression_has_its_way, rule::served_without_reducer,
-              rule::served_counts_alone, rule::common_without_reducer, rule::common_counts_alone, rule::scaling_is_told,
-              rule::scaling_agrees>;
+              rule::whole_where_local, rule::servers_own, rule::parameters_stay_whole, rule::grids_agree,
+              rule::clipping_agrees, rule::compression_without_owners, rule::compression_without_grids,
+              rule::compression_of_buckets, rule::compression_has_its_way, rule::asynchronous_without_reducer,
+              rule::asynchronous_counts_alone, rule::scaling_is_told, rule::scaling_agrees>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

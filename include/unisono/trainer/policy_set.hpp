@@ -21,7 +21,6 @@
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/policy_rules.hpp"
 #include "unisono/trainer/summation.hpp"
-#include "unisono/update/served.hpp"
 #include "unisono/update/synchronous.hpp"
 
 #include <array>
@@ -109,8 +108,6 @@ struct TrainerPolicies {
                   "unisono::Trainer: the learning rate lacks what optimizer/learning_rate.hpp asks of one");
     static_assert(weighing<Weighing>,
                   "unisono::Trainer: the weighing policy lacks what model/weighing.hpp asks of one");
-    static_assert(!served_update<Update> || served_update_policy<Update>,
-                  "unisono::Trainer: the update policy declares `served` and lacks what update/served.hpp asks of one");
     /// Each is a policy of its family; whether they go together is asked of such only.
     static constexpr bool known = (TrainerArgument<Given>::good && ... && true) && sampler_policy<Sampler> &&
                                   accumulation_policy<Accumulation> && compression_policy<Compression> &&

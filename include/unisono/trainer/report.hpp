@@ -4,6 +4,7 @@
 /// What updates and trainings report: the same numbers on every rank.
 
 #include "unisono/sampler/sampler.hpp"
+#include "unisono/update/staleness.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -40,17 +41,6 @@ struct EpochReport {
     std::int64_t updates = 0; ///< committed
     std::int64_t skipped = 0; ///< left out by the guard, or dropped since they were late
     std::int64_t samples = 0;
-};
-
-/// Of gradients that were applied as they came, by servers (update/served.hpp) or to common parameters (Hogwild), of all workers.
-struct Staleness {
-    std::uint64_t gradients = 0;
-    double mean = 0;
-    std::uint64_t most = 0;
-    std::uint64_t most_ahead = 0; ///< clocks by which a worker was ahead of the slowest when it was answered
-    std::uint64_t late = 0;       ///< gradients that were dropped instead (BackupWorkers), and are not among these
-
-    friend bool operator==(const Staleness&, const Staleness&) = default;
 };
 
 /// What `fit` came to, over all ranks.

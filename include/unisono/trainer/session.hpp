@@ -7,20 +7,17 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/wrapped_model.hpp"
+#include "unisono/observe/trace.hpp"
 #include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/sampler/replicas.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange.hpp"
 #include "unisono/trainer/failure.hpp"
-#include "unisono/trainer/modes/common_parameters.hpp"
-#include "unisono/trainer/modes/meeting.hpp"
-#include "unisono/trainer/modes/service.hpp"
 #include "unisono/trainer/policies.hpp"
 #include "unisono/trainer/policy_fields.hpp"
 #include "unisono/trainer/refusals.hpp"
 #include "unisono/trainer/report.hpp"
 #include "unisono/trainer/sharding_costs.hpp"
-#include "unisono/trainer/traced_verbs.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -65,6 +62,17 @@ struct ExchangeContext {
 template <class Context, class Low = typename Context::Element>
 class UnitExchange; // trainer/units/exchange.hpp, which unisono/sharded.hpp includes
 
+/// Who owns what: servers, where the update has some.
+template <class Update, class Given>
+struct ShardingOf {
+    using type = Given;
+};
+template <class Update, class Given>
+    requires has_servers<Update>
+struct ShardingOf<Update, Given> {
+    using type = typename Update::Sharding;
+};
+
 /// What its passes are given; of models in units that may be narrower than what is trained.
 template <class Context, class Model>
 struct UnitExchangeOf {
@@ -80,9 +88,12 @@ template <class World, class Model, class Policies>
 class Session {
 public:
     using T = parameter_element_t<Model>;
-    /// Servers make the updates: the last ranks; the others are workers.
-    static constexpr bool served = served_update<typename Policies::Update>;
-    using Sharding = std::conditional_t<served, ServerSlices, typename Policies::Sharding>;
+    using Update = typename Policies::Update;
+    /// Ranks may part in how many updates they have made.
+    static constexpr bool asynchronous = detail::asynchronous<Update>;
+    /// The last ranks make the updates of the others, which are workers.
+    static constexpr bool served = has_servers<Update>;
+    using Sharding = typename ShardingOf<Update, typename Policies::Sharding>::type;
     using Context =
         ExchangeContext<World, T, typename PlaceFor<World, Model>::type, typename Policies::Reducer,
                         typename Policies::Compression, Sharding, typename Policies::Guard, typename Policies::Clipping,
@@ -91,15 +102,13 @@ public:
 
     using Exchanges = std::conditional_t<shards_gradients<typename Policies::Sharding>,
                                          typename UnitExchangeOf<Context, Model>::type, Exchange<Context>>;
-    using Meetings = Meeting<World, T, typename Policies::Update, typename Policies::Compression,
-                             typename PlaceFor<World, Model>::type>;
-    struct NoService {};
-    using Served = std::conditional_t<served, Service<Exchange<Context>, typename Policies::Update>, NoService>;
-    /// Ranks make updates of their own, which may fail on one of them.
-    static constexpr bool local = local_update<typename Policies::Update>;
-
-    /// Ranks update one set of parameters.
-    static constexpr bool common = in_common<typename Policies::Update>;
+    static_assert(
+        requires(const Update& update, Exchanges& training) {
+            { update.start(training) } -> update_run;
+        },
+        "unisono::Trainer: the update policy lacks what update/update.hpp asks of one: start(training) returns a run, "
+        "for instance one that derives from UpdateRun");
+    using Run = decltype(std::declval<const Update&>().start(std::declval<Exchanges&>()));
 
     Session(World& world, Model& model, Policies policies)
         : world_(&world), model_(&model), policies_(std::move(policies)) {
@@ -112,6 +121,7 @@ public:
             policies_.clipping.check();
             policies_.compression.check();
             policies_.scaling.check();
+            if constexpr (requires { policies_.update.check(); }) policies_.update.check();
             agree_on_policies(world, policies_.facts());
             Context context{policies_.reducer,   policies_.compression,     sharding(),
                             policies_.guard,     policies_.clipping,        policies_.scaling,
@@ -122,13 +132,11 @@ public:
                 context.sharding = policies_.sharding;
             }
             exchange_ = std::make_unique<Exchanges>(world, model, context, policies_.buckets);
-            meeting_ = std::make_unique<Meetings>(world, exchange_->flat(), exchange_->place(), policies_.update);
-            if constexpr (served) service_ = std::make_unique<Served>(world, *exchange_, policies_.update);
             agree_on_shapes(world, model, exchange_->flat());
             if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->initialise(model);
             else broadcast_parameters(world, exchange_->flat(), exchange_->place());
             broadcast_buffers(world, model);
-            if constexpr (common) meeting_->open();
+            run_.reset(new Run(policies_.update.start(*exchange_)));
             age_image(model);
         });
     }
@@ -143,8 +151,8 @@ public:
     [[nodiscard]] const Exchanges& exchange() const { return *exchange_; }
 
     void begin() {
-        exchange_->begin(goes_alone());
-        if constexpr (common || served || local) age_image(*model_); // others may have written
+        exchange_->begin(run_->alone(exchange_->applied()));
+        if constexpr (!Update::agrees) age_image(*model_); // others may have written
     }
     /// Each rank hosts at most one micro-batch of the update that begins, as all know.
     void expect_one() { exchange_->expect_one(); }
@@ -170,48 +178,32 @@ public:
 
     /// Ranks that go their own ways come together. Collective.
     void meet() {
-        if constexpr (served || local) age_image(*model_);
-        if constexpr (served) {
-            service_->meet();
-        } else if constexpr (local) {
+        if constexpr (!Update::agrees) {
+            age_image(*model_);
             [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-            meeting_->meet(exchange_->run(), exchange_->wire(), operations_);
+            run_->meet();
         }
-    }
-
-    [[nodiscard]] Meetings& meeting() const { return *meeting_; }
-
-    /// Ranks that compute gradients, and which of them this one is; a server stands in for the first.
-    [[nodiscard]] int workers() const {
-        if constexpr (served) return service_->workers();
-        else return world_->size();
-    }
-    [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
-    /// This rank makes the updates of others, and none of its own.
-    [[nodiscard]] bool serves() const {
-        if constexpr (served) return service_->serves();
-        else return false;
-    }
-    /// Servers evaluate, too, and so there may be more ranks than replicas that train.
-    [[nodiscard]] auto evaluation_hosting() const {
-        if constexpr (served) return ReplicasOfRanks{};
-        else return policies_.hosting;
     }
     /// Before ranks do something together that are not in lockstep: servers serve until all workers have come.
     void assemble() {
         if constexpr (served) meet();
     }
-    [[nodiscard]] const Served& service() const { return *service_; }
-    /// Where ranks do not update together: who has the measured staleness of gradients.
-    [[nodiscard]] const auto& stale() const {
-        if constexpr (served) return *service_;
-        else return *meeting_;
+
+    /// The update's, for what it alone knows: its state, the staleness of gradients.
+    [[nodiscard]] Run& run() const { return *run_; }
+
+    /// Ranks that compute gradients, and which of them this one is; a server stands in for the first.
+    [[nodiscard]] int workers() const { return run_->workers(); }
+    [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
+    /// This rank makes the updates of others, and none of its own.
+    [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
+    /// Servers evaluate, too, and so there may be more ranks than replicas that train.
+    [[nodiscard]] auto evaluation_hosting() const {
+        if constexpr (served) return ReplicasOfRanks{};
+        else return policies_.hosting;
     }
-    /// Bytes for messages to servers and for meetings, beside the exchange's.
-    [[nodiscard]] std::size_t other_bytes() const {
-        if constexpr (served) return service_->bytes();
-        else return meeting_->bytes();
-    }
+    /// Bytes of the update's run, beside the exchange's.
+    [[nodiscard]] std::size_t other_bytes() const { return run_->bytes(); }
 
     /// Forgets what was collected.
     void abandon() { exchange_->discard(); }
@@ -226,10 +218,10 @@ public:
                           "; expected a finite number of at least 0"});
         exchange_->set_learning_rate(rate);
         const double loss_scale = exchange_->loss_scale().scale(); // a commit may change it
-        const bool alone = goes_alone();
-        if (alone) meeting_->depart();
-        const Verdict verdict = run_update(rate);
-        if (alone && meeting_->due(verdict, exchange_->run())) meet();
+        const bool alone = run_->alone(exchange_->applied());
+        if (alone) run_->before();
+        const Verdict verdict = exchange_and_apply();
+        if (alone && run_->after(verdict)) meet();
         const UpdateSums& sums = exchange_->sums();
         UpdateReport report;
         report.alone = alone;
@@ -243,8 +235,7 @@ public:
         }
         report.gradient_norm = exchange_->gradient_norm();
         report.number = exchange_->applied();
-        if constexpr (served) tell_service(report);
-        if constexpr (common) meeting_->tell(report);
+        run_->tell(report);
         report.epoch = epoch;
         report.micro_batches = static_cast<std::int64_t>(sums.micro_batches);
         report.samples = static_cast<std::int64_t>(sums.samples);
@@ -296,42 +287,29 @@ public:
     }
 
 private:
-    [[nodiscard]] bool goes_alone() const { return served || meeting_->alone(exchange_->applied()); }
-
     [[nodiscard]] Sharding sharding() const {
-        if constexpr (served) {
-            policies_.update.check();
-            const ServerSlices slices{policies_.update.servers};
-            slices.check(Policies::Update::name, world_->size());
-            if constexpr (requires { policies_.update.backups; })
-                slices.check_backups(Policies::Update::name, policies_.update.backups, world_->size());
-            return slices;
-        } else {
-            return policies_.sharding;
-        }
+        if constexpr (served) return policies_.update.sharding(world_->size());
+        else return policies_.sharding;
     }
-    Verdict run_update([[maybe_unused]] double rate) {
-        if constexpr (served) {
-            [[maybe_unused]] const auto span = tracer_.span(Activity::exchange, exchange_->applied());
-            return service_->update(rate);
-        } else if constexpr (Policies::Tracing::traces) {
-            TracedVerbs traced{*exchange_, tracer_, exchange_->applied()};
-            return policies_.update.run(traced);
-        } else {
-            return policies_.update.run(*exchange_);
-        }
-    }
-    void tell_service(UpdateReport& report) const {
-        if (world_->size() == 1) return;
-        const ServerAnswer& answer = service_->answer();
-        report.number = answer.number;
-        report.staleness = answer.staleness;
-        report.ahead = answer.ahead;
-        report.late = answer.late;
+
+    /// From the gradients of this rank's micro-batches to the parameters of all ranks; the last word.
+    [[gnu::always_inline]] inline Verdict exchange_and_apply() {
+        const std::uint64_t update = exchange_->applied(); // which is one more after `apply`
+        const auto traced = [&](Activity what, auto verb) {
+            [[maybe_unused]] const auto span = tracer_.span(what, update);
+            return verb();
+        };
+        traced(Activity::exchange, [&] { exchange_->start(); });
+        Verdict verdict = traced(Activity::exchange, [&] { return exchange_->agree(); });
+        traced(Activity::exchange, [&] { exchange_->finish(); });
+        if (verdict != Verdict::commit) return run_->discard(verdict);
+        verdict = traced(served ? Activity::exchange : Activity::apply, [&] { return run_->apply(); });
+        traced(Activity::exchange, [&] { run_->publish(); });
+        return verdict;
     }
 
     static constexpr bool on_grid = Policies::Summation::reproducible;
-    using Refusal = std::conditional_t<local || served, error, agreed_error>;
+    using Refusal = std::conditional_t<Update::agrees, agreed_error, error>;
     static constexpr int most_repeats = 8; ///< a wider grid may let a part be seen that was lost in what did not fit
 
     [[nodiscard]] bool skips() const {
@@ -356,9 +334,7 @@ private:
     Policies policies_;
     [[no_unique_address]] Tracer<Policies::Tracing::traces> tracer_;
     std::unique_ptr<Exchanges> exchange_;
-    std::unique_ptr<Meetings> meeting_;
-    std::unique_ptr<Served> service_;   ///< where servers make the updates
-    std::vector<Operation> operations_; ///< of a meeting
+    std::unique_ptr<Run> run_; ///< of the update
     int repeated_ = 0;
 };
 

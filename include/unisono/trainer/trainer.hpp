@@ -308,12 +308,8 @@ public:
     {
         session_.exchange().loss_scale().restore(saved);
     }
-    /// Of ranks that go their own ways and meet (LocalSteps, Diloco): what they have in common beside parameters, part of the run's state.
-    [[nodiscard]] auto& meeting()
-        requires(detail::local_update<typename Policies::Update>)
-    {
-        return session_.meeting();
-    }
+    /// The update's run (update/update.hpp): of ranks that go their own ways and meet it has what they have in common beside parameters.
+    [[nodiscard]] auto& update_run() { return session_.run(); }
     /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters; where those are
     /// sharded, for what this rank holds of it; where they are on a device, for a copy that lives during the call.
     template <class Visit>

@@ -3,7 +3,7 @@
 /// \file
 /// Nobody waits for anybody: servers apply each worker's gradient as it comes.
 
-#include "unisono/update/served.hpp"
+#include "unisono/update/service.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -18,17 +18,19 @@ struct Asynchronous {
     static constexpr std::string_view name = "asynchronous";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool served = true;
+    static constexpr bool asynchronous = true;
+    using Sharding = detail::ServerSlices;
     friend bool operator==(const Asynchronous&, const Asynchronous&) = default;
 
     void check() const { detail::check_servers(name, servers); }
     [[nodiscard]] bool together() const { return false; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Service<Training, Asynchronous> start(Training& training) const {
+        return detail::Service<Training, Asynchronous>(training, *this);
     }
+    /// \throws error bad_input: as many servers as ranks
+    [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 };
 static_assert(served_update_policy<Asynchronous>);
 

@@ -3,7 +3,7 @@
 /// \file
 /// All ranks update together, and do not wait for the slowest.
 
-#include "unisono/update/served.hpp"
+#include "unisono/update/service.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -21,8 +21,8 @@ struct BackupWorkers {
     static constexpr std::string_view name = "backup workers";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool served = true;
+    static constexpr bool asynchronous = true;
+    using Sharding = detail::ServerSlices;
     friend bool operator==(const BackupWorkers&, const BackupWorkers&) = default;
 
     void check() const {
@@ -31,10 +31,12 @@ struct BackupWorkers {
     }
     [[nodiscard]] bool together() const { return true; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Service<Training, BackupWorkers> start(Training& training) const {
+        return detail::Service<Training, BackupWorkers>(training, *this);
     }
+    /// \throws error bad_input: as many servers as ranks
+    [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 };
 static_assert(served_update_policy<BackupWorkers>);
 

@@ -3,7 +3,7 @@
 /// \file
 /// As asynchronous as a bound allows: nobody gets too far ahead.
 
-#include "unisono/update/served.hpp"
+#include "unisono/update/service.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -20,8 +20,8 @@ struct BoundedStaleness {
     static constexpr std::string_view name = "bounded staleness";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool served = true;
+    static constexpr bool asynchronous = true;
+    using Sharding = detail::ServerSlices;
     friend bool operator==(const BoundedStaleness&, const BoundedStaleness&) = default;
 
     void check() const { detail::check_servers(name, servers); }
@@ -29,10 +29,12 @@ struct BoundedStaleness {
     [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const {
         return clock <= slowest || clock - slowest <= staleness;
     }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Service<Training, BoundedStaleness> start(Training& training) const {
+        return detail::Service<Training, BoundedStaleness>(training, *this);
     }
+    /// \throws error bad_input: as many servers as ranks
+    [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 };
 static_assert(served_update_policy<BoundedStaleness>);
 

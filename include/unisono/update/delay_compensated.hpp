@@ -4,7 +4,7 @@
 /// Asynchronous, with stale gradients carried on to where the parameters are now.
 
 #include "unisono/arithmetic/apply.hpp"
-#include "unisono/update/served.hpp"
+#include "unisono/update/service.hpp"
 
 #include <cmath>
 #include <span>
@@ -23,8 +23,8 @@ struct DelayCompensated {
     static constexpr std::string_view name = "delay compensated";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool served = true;
+    static constexpr bool asynchronous = true;
+    using Sharding = detail::ServerSlices;
     static constexpr bool compensates = true;
     friend bool operator==(const DelayCompensated&, const DelayCompensated&) = default;
 
@@ -41,10 +41,12 @@ struct DelayCompensated {
                     std::span<const T> read) const {
         apply(Carry<T>{static_cast<T>(scale), static_cast<T>(lambda)}, gradients, parameters, read);
     }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Service<Training, DelayCompensated> start(Training& training) const {
+        return detail::Service<Training, DelayCompensated>(training, *this);
     }
+    /// \throws error bad_input: as many servers as ranks
+    [[nodiscard]] Sharding sharding(int world) const { return detail::server_slices(*this, world); }
 
 private:
     template <class T>

@@ -5,7 +5,7 @@
 
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/update/local.hpp"
+#include "unisono/update/averaging.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -23,19 +23,17 @@ struct Diloco {
     static constexpr std::string_view name = "Diloco";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool local = true;
+    static constexpr bool sums_buckets = true;
+    static constexpr bool on_device = true;
     friend bool operator==(const Diloco&, const Diloco&) = default;
 
     void check() const {
         detail::check_steps(name, steps);
         outer.check();
     }
-    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
-    [[nodiscard]] bool meets_after(std::uint64_t own) const { return own >= steps; }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Averaging<Training, Diloco> start(Training& training) const {
+        return detail::Averaging<Training, Diloco>(training, *this);
     }
 
 private:
@@ -44,6 +42,6 @@ private:
         else return Outer{};
     }
 };
-static_assert(local_update_policy<Diloco<>>);
+static_assert(update_policy<Diloco<>>);
 
 UNISONO_NAMESPACE_END

@@ -4,7 +4,7 @@
 /// Each rank makes updates of its own, and averages its parameters with those of few others.
 
 #include "unisono/core/list.hpp"
-#include "unisono/update/local.hpp"
+#include "unisono/update/neighbours.hpp"
 
 #include <bit>
 
@@ -32,19 +32,14 @@ struct Gossip {
     static constexpr std::string_view name = "gossip";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool local = true;
-    static constexpr bool gossips = true;
     friend bool operator==(const Gossip&, const Gossip&) = default;
 
     void check() const {
         if (steps == 0) refuse_input({name, ".steps is 0; expected at least one update between two averages"});
     }
-    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
-    [[nodiscard]] bool meets_after(std::uint64_t) const { return false; }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::GossipRun<Training, Gossip> start(Training& training) const {
+        return detail::GossipRun<Training, Gossip>(training, *this);
     }
 
     /// Whether a round follows so many updates since the ranks last met.
@@ -73,6 +68,6 @@ private:
         return all;
     }
 };
-static_assert(local_update_policy<Gossip>);
+static_assert(update_policy<Gossip>);
 
 UNISONO_NAMESPACE_END

@@ -3,7 +3,7 @@
 /// \file
 /// Nobody waits, and nothing is sent: workers update parameters that they have in common.
 
-#include "unisono/update/local.hpp"
+#include "unisono/update/common_parameters.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -28,19 +28,15 @@ struct Hogwild {
     static constexpr std::string_view name = "Hogwild";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool local = true;
-    static constexpr bool in_common = true;
+    static constexpr bool asynchronous = true;
+    static constexpr bool shares_memory = true;
     friend bool operator==(const Hogwild&, const Hogwild&) = default;
 
-    void check() const {}
-    [[nodiscard]] bool alone(std::uint64_t) const { return true; }
-    [[nodiscard]] bool meets_after(std::uint64_t) const { return false; }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::HogwildRun<Training, Hogwild> start(Training& training) const {
+        return detail::HogwildRun<Training, Hogwild>(training, *this);
     }
 };
-static_assert(local_update_policy<Hogwild>);
+static_assert(update_policy<Hogwild>);
 
 UNISONO_NAMESPACE_END

@@ -3,7 +3,7 @@
 /// \file
 /// Each rank makes several updates of its own; then the parameters are averaged.
 
-#include "unisono/update/local.hpp"
+#include "unisono/update/averaging.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -18,18 +18,16 @@ struct LocalSteps {
     static constexpr std::string_view name = "local steps";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool local = true;
+    static constexpr bool sums_buckets = true;
+    static constexpr bool on_device = true;
     friend bool operator==(const LocalSteps&, const LocalSteps&) = default;
 
     void check() const { detail::check_steps(name, steps); }
-    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
-    [[nodiscard]] bool meets_after(std::uint64_t own) const { return own >= steps; }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Averaging<Training, LocalSteps> start(Training& training) const {
+        return detail::Averaging<Training, LocalSteps>(training, *this);
     }
 };
-static_assert(local_update_policy<LocalSteps>);
+static_assert(update_policy<LocalSteps>);
 
 UNISONO_NAMESPACE_END

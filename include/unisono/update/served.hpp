@@ -7,7 +7,7 @@
 /// passes. The other ranks are workers. A worker *pushes* its gradient to all servers, is answered with parameters, and goes on. Its
 /// *clock* counts its pushes since the ranks last met. A push without a gradient (no data, or one that a guard left out) ticks, too.
 ///
-/// A policy of the kind declares `served`, and says besides what an update policy says:
+/// A policy of the kind declares `Sharding` (`detail::ServerSlices`), and says besides what an update policy says:
 ///  - `servers`: how many ranks are servers. A world of one rank has none, and is what it is with Synchronous;
 ///  - `together()`: a server waits for a push of every worker, and makes one update of their weighted mean. Else each gradient is an
 ///    update by itself, made as it comes;
@@ -26,28 +26,77 @@
 /// updates each has made, all ranks get the servers' parameters and clocks are 0 again.
 
 #include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/update/synchronous.hpp"
+#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/sharding/sharding.hpp"
+#include "unisono/update/update.hpp"
 
+#include <algorithm>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The last ranks own equal slices of each bucket; alone, a rank owns everything.
+struct ServerSlices {
+    int servers = 1;
+
+    static constexpr std::string_view name = "servers' slices";
+    static constexpr Family family = Family::sharding;
+    static constexpr bool gives_owners = true;
+    friend bool operator==(const ServerSlices&, const ServerSlices&) = default;
+
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
+        List<int> ranks;
+        for (int rank = workers(facts.world); rank < facts.world; ++rank) ranks.push_back(rank);
+        if (ranks.empty()) ranks.push_back(0);
+        return Owners::chosen(facts.count, std::move(ranks), facts.world,
+                              std::max<std::size_t>(1, 64 / facts.element_bytes));
+    }
+    /// Ranks 0 to so many - 1 compute gradients.
+    [[nodiscard]] int workers(int world) const { return world == 1 ? 1 : world - servers; }
+    /// \throws error bad_input: as many servers as ranks
+    void check(std::string_view update, int world) const {
+        if (world != 1 && servers >= world)
+            refuse_input({update, ".servers is ", servers, " in a world of ", world, " ranks; expected at most ",
+                          world - 1, ", so that one at least is a worker"});
+    }
+    /// \throws error bad_input
+    void check_backups(std::string_view update, int backups, int world) const {
+        if (backups >= workers(world) && world != 1)
+            refuse_input({update, ".backups is ", backups, " of ", workers(world), " workers; expected at most ",
+                          workers(world) - 1, ", so that one at least is waited for"});
+    }
+};
+static_assert(sharding_policy<ServerSlices>);
+
+inline void check_servers(std::string_view name, int servers) {
+    if (servers < 1) refuse_input({name, ".servers is ", servers, "; expected at least 1"});
+}
+
+/// \throws error bad_input: as many servers as ranks, as many backups as workers
+template <class Policy>
+ServerSlices server_slices(const Policy& policy, int world) {
+    const ServerSlices slices{policy.servers};
+    slices.check(Policy::name, world);
+    if constexpr (requires { policy.backups; }) slices.check_backups(Policy::name, policy.backups, world);
+    return slices;
+}
+
+} // namespace detail
 
 template <class U>
 concept served_update_policy = update_policy<U> && requires(const U& update, std::uint64_t clock) {
-    requires U::served;
+    requires detail::has_servers<U>;
     { update.servers } -> std::convertible_to<int>;
     { update.together() } -> std::same_as<bool>;
     { update.goes_on(clock, clock) } -> std::same_as<bool>;
     update.check();
 };
 
-namespace detail {
-
-inline void check_servers(std::string_view name, int servers) {
-    if (servers < 1) refuse_input({name, ".servers is ", servers, "; expected at least 1"});
-}
-
-} // namespace detail
 UNISONO_NAMESPACE_END

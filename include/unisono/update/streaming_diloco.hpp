@@ -5,7 +5,7 @@
 
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/optimizer/sgd.hpp"
-#include "unisono/update/local.hpp"
+#include "unisono/update/streaming.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -35,9 +35,7 @@ struct StreamingDiloco {
     static constexpr std::string_view name = "streaming Diloco";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = false;
-    static constexpr bool needs_owner = false;
-    static constexpr bool local = true;
-    static constexpr bool streams = true;
+    static constexpr bool on_device = true;
     friend bool operator==(const StreamingDiloco&, const StreamingDiloco&) = default;
 
     void check() const {
@@ -51,8 +49,6 @@ struct StreamingDiloco {
         if (!(mix >= 0 && mix <= 1)) refuse_input({name, ".mix is ", mix, "; expected 0 to 1"});
         outer.check();
     }
-    [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up; }
-    [[nodiscard]] bool meets_after(std::uint64_t) const { return false; }
     /// Updates between two fragments.
     [[nodiscard]] std::uint64_t apart() const { return steps / fragments; }
     /// Whether a fragment sets out after so many updates since the ranks met, and which.
@@ -60,9 +56,9 @@ struct StreamingDiloco {
     [[nodiscard]] std::size_t fragment_after(std::uint64_t own) const {
         return static_cast<std::size_t>((own / apart() - 1) % fragments);
     }
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        return Synchronous{}.run(exchange);
+    template <class Training>
+    detail::Streaming<Training, StreamingDiloco> start(Training& training) const {
+        return detail::Streaming<Training, StreamingDiloco>(training, *this);
     }
 
 private:
@@ -71,6 +67,6 @@ private:
         else return Outer{};
     }
 };
-static_assert(local_update_policy<StreamingDiloco<>>);
+static_assert(update_policy<StreamingDiloco<>>);
 
 UNISONO_NAMESPACE_END

@@ -13,21 +13,11 @@ struct Synchronous {
     static constexpr std::string_view name = "synchronous";
     static constexpr Family family = Family::update;
     static constexpr bool agrees = true;
-    static constexpr bool needs_owner = false;
     friend bool operator==(const Synchronous&, const Synchronous&) = default;
 
-    template <update_exchange Exchange>
-    Verdict run(Exchange& exchange) const {
-        exchange.start();
-        Verdict verdict = exchange.agree();
-        exchange.finish();
-        if (verdict == Verdict::commit) {
-            verdict = exchange.apply();
-            exchange.publish();
-        } else {
-            exchange.discard();
-        }
-        return verdict;
+    template <class Training>
+    UpdateRun<Training> start(Training& training) const {
+        return UpdateRun<Training>(training);
     }
 };
 static_assert(update_policy<Synchronous>);

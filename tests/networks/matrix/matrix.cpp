@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(owners_of_slices) {
         on(2 + network % 3, [&] {
             check(un::NativeReducer{}, un::Synchronous{}, un::StateSharding{}, un::FiniteGuard{}, sgd, sampler,
                   un::AccumulateTokens{.tokens = 20}, un::BySamples{}, un::ConstantRate{});
-            check(un::ParameterServerReducer{.servers = 2}, AgreeFirst{}, un::Replicated{}, un::FiniteGuard{},
+            check(un::ParameterServerReducer{.servers = 2}, OwnUpdate{}, un::Replicated{}, un::FiniteGuard{},
                   un::Adam{.learning_rate = 0.02}, un::ScatterSampler{.seed = 8}, un::Accumulate{.steps = 3},
                   un::ByTokens{}, un::CosineRate{.final_factor = 0.1});
         });
@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(owners_of_slices) {
 #endif
         });
         // What no network makes possible.
-        check(SumOnlyReducer{}, OwnersOnly{}, EqualShards{}, un::FiniteGuard{}, sgd, sampler, un::NoAccumulation{},
+        check(SumOnlyReducer{}, un::Synchronous{}, EqualShards{}, un::FiniteGuard{}, sgd, sampler, un::NoAccumulation{},
               un::BySamples{}, un::ConstantRate{});
         check(un::NativeReducer{}, un::LocalSteps{.steps = 3}, un::StateSharding{}, un::FiniteGuard{}, sgd, sampler,
               un::NoAccumulation{}, un::BySamples{}, un::ConstantRate{});

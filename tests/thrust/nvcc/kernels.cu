@@ -7,8 +7,8 @@
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/optimizer/sgd.hpp>
 #include <unisono/trainer/device/master_weights.hpp>
-#include <unisono/trainer/modes/meeting.hpp>
 #include <unisono/trainer/units/sums.hpp>
+#include <unisono/update/averaging.hpp>
 
 #include <thrust/device_vector.h>
 

@@ -44,6 +44,7 @@ class UnitExchange final : private UnitKeeper<Low> {
 public:
     using World = typename Context::World;
     using T = typename Context::Element;
+    using Element = T;
     using Place = typename Context::Place;
     using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
     static constexpr bool shards_parameters = requires { requires Context::Sharding::shards_parameters; };
@@ -202,6 +203,7 @@ public:
 
     // --- what it is made of ----------------------------------------------------------------------------------------
 
+    [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] const auto& flat() const { return store_; }
     [[nodiscard]] const auto& state() const { return state_; }
     [[nodiscard]] auto& state() { return state_; }

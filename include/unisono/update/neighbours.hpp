@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How a rank averages its parameters with those of its neighbours (update/gossip.hpp).
+/// The run of Gossip: a rank averages its parameters with those of its neighbours.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/scale.hpp"
@@ -9,7 +9,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/group/operation.hpp"
-#include "unisono/trainer/flat_model.hpp"
+#include "unisono/update/averaging.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -21,32 +21,43 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// All messages go through a group of their own, so that no tag of the program's can meet them.
-template <class World, class T>
-class Neighbours {
+template <class Training, class Policy>
+class GossipRun : public Averaging<Training, Policy> {
+    using Base = Averaging<Training, Policy>;
+    using typename Base::T;
+
 public:
     /// Collective.
-    Neighbours(World& world, const FlatModel<T>& flat) : lane_(world.split(0, world.rank())), flat_(&flat) {}
-    Neighbours(const Neighbours&) = delete;
-    Neighbours& operator=(const Neighbours&) = delete;
+    GossipRun(Training& training, const Policy& policy)
+        : Base(training, policy), lane_(training.world().split(0, training.world().rank())) {}
 
+    [[nodiscard]] bool after(Verdict) {
+        const std::uint64_t own = this->count_update();
+        if (this->policy().gossips_after(own)) average(own / this->policy().steps - 1);
+        return false;
+    }
+    [[nodiscard]] std::size_t bytes() const {
+        return Base::bytes() + (own_.size() + come_.size() * this->flat().count()) * sizeof(T);
+    }
+
+private:
     /// The model's parameters become the mean of its own and of those of the round's sources. All ranks do so. All receives are
     /// there before anybody waits, so no order of ranks can block another.
-    template <class Policy>
-    void average(const Policy& policy, std::uint64_t round) {
-        const std::size_t count = flat_->count();
-        const auto sources = policy.sources(lane_.rank(), lane_.size(), round);
-        const auto targets = policy.targets(lane_.rank(), lane_.size(), round);
+    void average(std::uint64_t round) {
+        const std::size_t count = this->flat().count();
+        const auto sources = this->policy().sources(lane_.rank(), lane_.size(), round);
+        const auto targets = this->policy().targets(lane_.rank(), lane_.size(), round);
         if (sources.empty()) return;
         if (own_.empty()) own_ = lane_.template allocate<T>(count);
         while (come_.size() < sources.size()) come_.push_back(lane_.template allocate<T>(count));
         operations_.clear();
         for (std::size_t i = 0; i < sources.size(); ++i)
             operations_.push_back(start_receive(lane_, std::span<T>(come_[i].data(), count), sources[i], tag));
-        each([&](const Stretch<T>& one) { std::copy_n(one.parameters, one.count, own_.data() + one.flat); });
+        this->all([&](const auto& one) { std::copy_n(one.parameters, one.count, own_.data() + one.flat); });
         for (const int target : targets)
             operations_.push_back(start_send(lane_, std::span<const T>(own_.data(), count), target, tag));
         for (Operation& operation : operations_) operation.wait(lane_.timeout());
-        each([&](const Stretch<T>& one) {
+        this->all([&](const auto& one) {
             const std::span<T> sum(one.parameters, one.count);
             for (std::size_t i = 0; i < sources.size(); ++i)
                 accumulate(sum, std::span<const T>(come_[i].data() + one.flat, one.count));
@@ -54,18 +65,9 @@ public:
         });
     }
 
-    [[nodiscard]] std::size_t bytes() const { return (own_.size() + come_.size() * flat_->count()) * sizeof(T); }
-
-private:
     static constexpr int tag = 0;
 
-    template <class Visit>
-    void each(Visit visit) {
-        flat_->visit({0, flat_->count()}, visit);
-    }
-
-    World lane_;
-    const FlatModel<T>* flat_;
+    typename Training::World lane_;
     Memory<T> own_;               ///< on its way: the model's may change before it is read
     std::vector<Memory<T>> come_; ///< of each source
     std::vector<Operation> operations_;

@@ -8,9 +8,9 @@
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
 #include "unisono/group/operation.hpp"
+#include "unisono/layout/owners.hpp"
 #include "unisono/optimizer/optimizer.hpp"
-#include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/modes/service_messages.hpp"
+#include "unisono/update/service_messages.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -24,20 +24,20 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Owns what `exchange.owned()` says, in the model's memory. What a worker reads is copied out at once, so that it is of one moment.
+/// Owns what `training.owned()` says, in the model's memory. What a worker reads is copied out at once, so that it is of one moment.
 /// Memory: for each worker as much as this server owns; twice where the policy compensates.
 ///
 /// Determinism: what is served in what order depends on what has arrived when the server looks; of several, workers take turns.
-template <class Exchange, class Policy>
+template <class Training, class Policy>
 class Server {
-    using World = typename Exchange::World;
-    using T = typename Exchange::T;
+    using World = typename Training::World;
+    using T = typename Training::Element;
 
 public:
-    Server(World& lane, Exchange& exchange, const Policy& policy, int workers)
-        : lane_(&lane), exchange_(&exchange), policy_(policy), clients_(static_cast<std::size_t>(workers)),
+    Server(World& lane, Training& training, const Policy& policy, int workers)
+        : lane_(&lane), training_(&training), policy_(policy), clients_(static_cast<std::size_t>(workers)),
           news_(clients_.size()) {
-        for (const Slice& slice : exchange.owned()) count_ += slice.count;
+        for (const Slice& slice : training.owned()) count_ += slice.count;
         for (Client& client : clients_) {
             client.values = lane.template allocate<T>(count_);
             if constexpr (compensates) client.read.resize(count_);
@@ -100,7 +100,7 @@ private:
         Operation sent_head = {}, sent = {};
     };
 
-    [[nodiscard]] std::uint64_t version() const { return exchange_->applied(); }
+    [[nodiscard]] std::uint64_t version() const { return training_->applied(); }
 
     void listen(std::size_t w) {
         clients_[w].gradient_comes = false;
@@ -220,14 +220,14 @@ private:
     }
 
     void copy_parameters(T* to) const {
-        visit([&](const Stretch<T>& one, std::size_t at) { std::copy_n(one.parameters, one.count, to + at); });
+        visit([&](const auto& one, std::size_t at) { std::copy_n(one.parameters, one.count, to + at); });
     }
-    /// Calls visit(stretch, its place among what this server owns).
+    /// Calls visit(one, its place among what this server owns).
     template <class Visit>
     void visit(Visit visit) const {
         std::size_t at = 0;
-        for (const Slice& slice : exchange_->owned())
-            exchange_->flat().visit(slice, [&](const Stretch<T>& one) {
+        for (const Slice& slice : training_->owned())
+            training_->flat().visit(slice, [&](const auto& one) {
                 visit(one, at);
                 at += one.count;
             });
@@ -235,9 +235,9 @@ private:
 
     /// Applies what lies in `client.values`, divided by `divisor`.
     void update(Client& client, double divisor) {
-        const auto& policies = exchange_->policies();
-        exchange_->restore_applied(version() + 1);
-        visit([&](const Stretch<T>& one, std::size_t at) {
+        const auto& policies = training_->policies();
+        training_->restore_applied(version() + 1);
+        visit([&](const auto& one, std::size_t at) {
             for (std::size_t done = 0, n = 0; done < one.count; done += n) {
                 n = std::min(chunk, one.count - done);
                 const std::span<T> parameters(one.parameters + done, n);
@@ -253,14 +253,14 @@ private:
                     policies.clipping.clip(gradients, scale);
                     scale = 1;
                 }
-                policies.optimizer.update(exchange_->state().slice(at + done, n), parameters,
+                policies.optimizer.update(training_->state().slice(at + done, n), parameters,
                                           std::span<const T>(gradients), {client.push.rate, version(), scale});
             }
         });
     }
 
     World* lane_;
-    Exchange* exchange_;
+    Training* training_;
     Policy policy_;
     std::size_t count_ = 0;   ///< elements that this server owns
     std::uint64_t round_ = 0; ///< pushes were taken together so many times

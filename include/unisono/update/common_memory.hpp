@@ -19,11 +19,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Ranks of the group see each other's memory. Simulated ones are threads of one process.
-template <class World>
-inline constexpr bool ranks_share_memory =
-    World::transport_type::maps_peers || requires { requires World::transport_type::virtual_time; };
-
 /// Tells processes apart, also those of different name spaces and those that were forked.
 struct ProcessMark {
     std::uint64_t pid = static_cast<std::uint64_t>(::getpid());

@@ -1,28 +1,22 @@
 #pragma once
 
 /// \file
-/// The ranks' part in an update of parameters that they have in common (update/hogwild.hpp), and how they meet.
+/// The run of Hogwild: the ranks' part in an update of parameters that they have in common, and how they meet.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
-#include "unisono/group/operation.hpp"
-#include "unisono/optimizer/optimizer.hpp"
-#include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/modes/common_memory.hpp"
-#include "unisono/trainer/modes/meeting.hpp"
-#include "unisono/trainer/policies.hpp"
-#include "unisono/trainer/report.hpp"
-#include "unisono/update/update.hpp"
+#include "unisono/layout/owners.hpp"
+#include "unisono/update/common_memory.hpp"
+#include "unisono/update/local.hpp"
+#include "unisono/update/staleness.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <span>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -32,32 +26,26 @@ namespace detail {
 /// common parameters, and what they are then goes into the model. A rank alone has nothing in common with anybody.
 ///
 /// An update counts, and has its number, from when it begins to be added; so do those that it may have read in part.
-template <class World, class T, class Policy, class Compression, class Place>
-    requires in_common<Policy>
-class Meeting<World, T, Policy, Compression, Place> {
-public:
-    Meeting(World& world, const FlatModel<T>& flat, const Place&, const Policy& policy)
-        : world_(&world), flat_(&flat), policy_(policy) {
-        policy_.check();
-    }
-    Meeting(const Meeting&) = delete;
-    Meeting& operator=(const Meeting&) = delete;
+template <class Training, class Policy>
+class HogwildRun : public LocalRun<Training> {
+    using Base = LocalRun<Training>;
+    using World = typename Training::World;
+    using T = typename Training::Element;
 
+public:
     /// All ranks hold the same parameters, and begin. Collective.
-    void open() {
+    HogwildRun(Training& training, const Policy& policy) : Base(training), world_(&training.world()), policy_(policy) {
         if (world_->size() == 1) return;
-        common_.emplace(*world_, flat_->count());
-        read_.resize(flat_->count());
+        common_.emplace(*world_, training.flat().count());
+        read_.resize(training.flat().count());
         write();
     }
 
-    [[nodiscard]] bool alone(std::uint64_t updates) const { return policy_.alone(updates); }
     /// Nothing else would tell this rank that another has failed. \throws error
-    void depart() { world_->check(); }
+    void before() { world_->check(); }
     /// This rank's update has ended; it is never time to meet.
-    template <class Run>
-    [[nodiscard]] bool due(Verdict verdict, Run&) {
-        ++own_;
+    [[nodiscard]] bool after(Verdict verdict) {
+        this->count_update();
         if (!common_) return false;
         if constexpr (requires { world_->endpoint().reach_shared_memory(); }) {
             world_->endpoint().reach_shared_memory();
@@ -67,9 +55,7 @@ public:
         if (verdict == Verdict::commit) {
             const auto before = static_cast<std::uint64_t>(common_->counter().fetch_add(1, std::memory_order_relaxed));
             told_ = {.number = before + 1, .staleness = before - version_};
-            ++mine_.gradients;
-            mine_.most = std::max(mine_.most, told_.staleness);
-            staleness_sum_ += static_cast<double>(told_.staleness);
+            count_.applied(told_.staleness);
             add();
         } else {
             read();
@@ -78,7 +64,8 @@ public:
         tick();
         return false;
     }
-    void tell(UpdateReport& report) const {
+    template <class Report>
+    void tell(Report& report) const {
         if (!common_) return;
         report.number = told_.number;
         report.staleness = told_.staleness;
@@ -86,10 +73,9 @@ public:
     }
 
     /// All ranks have come, and read the same parameters. Collective.
-    template <class Run, class Wire>
-    void meet(Run&, Wire&, std::vector<Operation>&) {
-        own_ = 0;
-        ++met_count_;
+    void meet() {
+        static_cast<void>(this->begin_meeting());
+        this->count_meeting();
         if (!common_) return;
         common_->counter_of(world_->rank()).store(none, std::memory_order_relaxed); // nobody is ahead of this one
         barrier(*world_);
@@ -97,31 +83,16 @@ public:
         version_ = number();
         clock_ = 0;
         common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
-        std::array<double, 2> sums = {static_cast<double>(mine_.gradients), staleness_sum_};
-        std::array<double, 2> most = {static_cast<double>(mine_.most), static_cast<double>(mine_.most_ahead)};
-        all_reduce(*world_, sums);
-        all_reduce(*world_, most, Max{}); // nobody goes on before all have read
-        met_ = {static_cast<std::uint64_t>(sums[0]), sums[0] > 0 ? sums[1] / sums[0] : 0,
-                static_cast<std::uint64_t>(most[0]), static_cast<std::uint64_t>(most[1])};
-        if (met_.gradients != 0) known_ = met_;
-        mine_ = {};
-        staleness_sum_ = 0;
+        count_.meet(
+            0, [&](auto& sums) { all_reduce(*world_, sums); },
+            [&](auto& most) { all_reduce(*world_, most, Max{}); }); // nobody goes on before all have read
     }
 
-    /// Of all ranks' gradients between the last two meetings; the same on all ranks.
-    [[nodiscard]] const Staleness& staleness() const { return met_; }
-    /// The same, of the last two meetings between which there were any.
-    [[nodiscard]] const Staleness& known_staleness() const { return known_; }
+    [[nodiscard]] const StalenessCount& staleness() const { return count_; }
 
-    // --- the run's state, for checkpoints ----------------------------------------------------------------------------
-
-    [[nodiscard]] std::uint64_t own() const { return own_; }
-    [[nodiscard]] std::uint64_t met() const { return met_count_; }
-    [[nodiscard]] OptimizerState<T>& outer() { return outer_; }
     /// All ranks hold the same parameters, which become the common ones. Collective.
     void restore(std::uint64_t met) {
-        own_ = 0;
-        met_count_ = met;
+        Base::restore(met);
         if (!common_) return;
         barrier(*world_); // nobody reads any more
         write();
@@ -185,7 +156,8 @@ private:
 
     template <class Visit>
     void each(Visit visit) {
-        flat_->visit({0, flat_->count()}, [&](const Stretch<T>& one) {
+        const auto& flat = this->training().flat();
+        flat.visit({0, flat.count()}, [&](const auto& one) {
             for (std::size_t i = 0; i < one.count; ++i) visit(one.flat + i, one.parameters[i]);
         });
     }
@@ -197,22 +169,17 @@ private:
         for (int rank = 0; rank < world_->size(); ++rank)
             slowest = std::min(slowest, common_->counter_of(rank).load(std::memory_order_relaxed));
         told_.ahead = static_cast<std::uint64_t>(clock - slowest);
-        mine_.most_ahead = std::max(mine_.most_ahead, told_.ahead);
+        count_.ahead(told_.ahead);
     }
 
     World* world_;
-    const FlatModel<T>* flat_;
     Policy policy_;
     std::optional<CommonMemory<World, T>> common_; ///< but for a rank alone
     std::vector<T> read_;                          ///< the common parameters, as this rank has them
-    OptimizerState<T> outer_;                      ///< none
-    std::uint64_t own_ = 0;                        ///< updates of this rank since the ranks met
-    std::uint64_t met_count_ = 0;
-    std::uint64_t version_ = 0; ///< updates of all that were begun when this rank began to read
-    std::int64_t clock_ = 0;    ///< updates of this rank since the ranks met, those that were left out, too
+    std::uint64_t version_ = 0;                    ///< updates of all that were begun when this rank began to read
+    std::int64_t clock_ = 0; ///< updates of this rank since the ranks met, those that were left out, too
     Told told_;
-    Staleness mine_, met_, known_;
-    double staleness_sum_ = 0;
+    StalenessCount count_;
 };
 
 } // namespace detail

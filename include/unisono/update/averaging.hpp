@@ -1,0 +1,163 @@
+#pragma once
+
+/// \file
+/// The run of updates whose ranks meet by sums: LocalSteps and Diloco, and the base of StreamingDiloco's and Gossip's.
+
+#include "unisono/arithmetic/scale.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/layout/owners.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/update/local.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+template <class T>
+struct Difference {
+    UNISONO_INLINE void operator()(T& y, const T& from, const T& x) const { y = from - x; }
+};
+template <class T>
+struct Subtract {
+    UNISONO_INLINE void operator()(T& y, const T& x) const { y -= x; }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
+/// With an outer optimizer (`policy.outer`) or a compression the ranks sum how far each has come from the parameters that they had in
+/// common; else the parameters themselves. What a compression leaves over of the differences the next meeting brings.
+template <class Training, class Policy>
+class Averaging : public LocalRun<Training> {
+    using Base = LocalRun<Training>;
+    using World = typename Training::World;
+
+protected:
+    using T = typename Training::Element;
+    using Place = std::remove_cvref_t<decltype(std::declval<Training&>().place())>;
+    static constexpr bool compresses = Training::compresses;
+    static constexpr bool has_outer = requires(const Policy& policy) { policy.outer.state(); };
+    static constexpr bool has_common = compresses || has_outer;
+
+public:
+    Averaging(Training& training, const Policy& policy) : Base(training, policy.warm_up), policy_(policy) {}
+    ~Averaging() { place().settle(); } // before the images go
+
+    void before() {
+        if constexpr (has_common) {
+            if (this->own() != 0 || !common_.empty()) return;
+            common_ = place().template allocate_own<T>(flat().count());
+            all([&](const auto& one) { copy(common_.data() + one.flat, one.parameters, one.count); });
+        }
+        if constexpr (has_outer) static_cast<void>(state());
+    }
+
+    [[nodiscard]] bool after(Verdict) { return this->count_update() >= policy_.steps; }
+
+    /// Nothing to do if no rank has made an update of its own since the last time.
+    void meet() {
+        if (!this->begin_meeting() || (!has_outer && world().size() == 1)) return;
+        make_image();
+        if constexpr (compresses) {
+            if (this->met() == 0) this->training().wire().forget(); // what a warm-up has left over of gradients
+        }
+        for (std::size_t b = 0; b < flat().layout().buckets().size(); ++b) {
+            const Slice& bucket = flat().bucket(b);
+            flat().visit(bucket, [&](const auto& one) { set_out(one); });
+            if (world().size() == 1) continue;
+            if constexpr (compresses)
+                this->training().wire().begin(b, image_.data() + bucket.first, this->training().run());
+            else sums_.push_back(this->training().start_sum(image_.data() + bucket.first, bucket.count));
+        }
+        if constexpr (compresses) this->training().wire().finish();
+        for (Operation& sum : sums_) sum.wait();
+        sums_.clear();
+        this->count_meeting();
+        all([&](const auto& one) { arrive(one); });
+    }
+
+    /// The outer optimizer's, the same on all ranks; without arrays where there is none.
+    [[nodiscard]] auto& state() {
+        if constexpr (has_outer) {
+            if (state_.count() == 0) state_ = place().template state<T>(policy_.outer.state(), flat().count());
+        }
+        return state_;
+    }
+    void restore(std::uint64_t met) {
+        Base::restore(met);
+        place().settle();
+        common_ = typename Place::template OwnArray<T>();
+    }
+
+    /// Of images of the parameters, made when they are first needed, and of the outer optimizer's state.
+    [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
+
+protected:
+    [[nodiscard]] World& world() const { return this->training().world(); }
+    [[nodiscard]] const auto& flat() const { return this->training().flat(); }
+    [[nodiscard]] const Place& place() const { return this->training().place(); }
+    [[nodiscard]] const Policy& policy() const { return policy_; }
+    [[nodiscard]] const auto& common() const { return common_; }
+    [[nodiscard]] T* image() { return image_.data(); }
+
+    void make_image() {
+        if (image_.empty()) image_ = place().template allocate<T>(flat().count());
+    }
+    template <class Visit>
+    void all(Visit visit) const {
+        flat().visit({0, flat().count()}, visit);
+    }
+    /// What this rank says: its parameters, or how far it has come, the other way round.
+    template <class Stretch>
+    void set_out(const Stretch& one) {
+        T* const image = image_.data() + one.flat;
+        if constexpr (has_common) {
+            place().arithmetic().apply(Difference<T>{}, std::span<T>(image, one.count),
+                                       std::span<const T>(common_.data() + one.flat, one.count),
+                                       std::span<const T>(one.parameters, one.count));
+        } else {
+            copy(image, one.parameters, one.count);
+        }
+    }
+    /// The outer optimizer's step of what the ranks have in common, by how far they have come.
+    template <class Stretch>
+    void step_outside(const Stretch& one, std::uint64_t number) {
+        place().update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
+                             image_.data() + one.flat,
+                             OptimizerStep{policy_.outer.learning_rate, number, 1.0 / world().size()});
+    }
+    void copy(T* to, const T* from, std::size_t count) const {
+        place().arithmetic().copy(std::span<T>(to, count), std::span<const T>(from, count));
+    }
+
+private:
+    template <class Stretch>
+    void arrive(const Stretch& one) {
+        const auto& on = place().arithmetic();
+        const std::span<T> image(image_.data() + one.flat, one.count);
+        if constexpr (has_outer) step_outside(one, this->met());
+        else on.divide(image, world().size());
+        if constexpr (has_common && !has_outer)
+            on.apply(Subtract<T>{}, std::span<T>(common_.data() + one.flat, one.count), std::span<const T>(image));
+        if constexpr (has_common) copy(one.parameters, common_.data() + one.flat, one.count);
+        else copy(one.parameters, image.data(), one.count);
+        place().follow(one.parameters, one.count);
+    }
+
+    Policy policy_;
+    typename Place::template Array<T> image_;
+    typename Place::template OwnArray<T> common_; ///< what the ranks held when they last met
+    typename Place::template State<T> state_;     ///< the outer optimizer's
+    std::vector<Operation> sums_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,214 @@
+#pragma once
+
+/// \file
+/// What workers and servers of a served update (update/served.hpp) have in common, and the workers' part. The servers' is in server.hpp.
+///
+/// All messages go through a group of their own, so that no tag of the program's can meet them. A push is a head and, if it has one, a
+/// gradient; so is an answer, with parameters. One push a worker is under way at a time, so a server awaits one message of each.
+
+#include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/arithmetic/host_arithmetic.hpp"
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/point_to_point.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/memory.hpp"
+#include "unisono/layout/owners.hpp"
+#include "unisono/update/served.hpp"
+#include "unisono/update/server.hpp"
+#include "unisono/update/service_messages.hpp"
+#include "unisono/update/staleness.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// One rank's part in a served update. `Training` collects this rank's gradient (alone) and owns the optimizer's state.
+template <class Training, class Policy>
+class Service : public UpdateRun<Training> {
+    using Base = UpdateRun<Training>;
+    using World = typename Training::World;
+    using T = typename Training::Element;
+
+public:
+    /// Collective.
+    Service(Training& training, const Policy& policy)
+        : Base(training), world_(&training.world()), policy_(policy),
+          workers_(ServerSlices{policy.servers}.workers(world_->size())) {
+        if (lone()) return;
+        lane_.emplace(world_->split(0, world_->rank()));
+        if (serves()) {
+            server_ = std::make_unique<Server<Training, Policy>>(*lane_, training, policy, workers_);
+            return;
+        }
+        for (int rank = workers_; rank < world_->size(); ++rank) links_.push_back(Link{.server = rank});
+        std::size_t at = 0;
+        for (Link& link : links_) {
+            for (const auto& extent : training.extents())
+                if (extent.owner == link.server) link.slices.push_back(extent.slice);
+            insertion_sort<Slice>(link.slices, [](const Slice& a, const Slice& b) { return a.first < b.first; });
+            link.first = at;
+            for (const Slice& slice : link.slices) link.count += slice.count;
+            at += link.count;
+        }
+        image_ = world_->template allocate<T>(at);
+    }
+
+    [[nodiscard]] int workers() const { return workers_; }
+    [[nodiscard]] static constexpr bool alone(std::uint64_t) { return true; }
+
+    /// This worker's gradient goes to the servers, and their parameters come into the model.
+    Verdict apply() {
+        if (lone()) return Base::apply();
+        push(PushKind::gradient);
+        return answer_.verdict;
+    }
+    static constexpr void publish() {}
+    Verdict discard(Verdict verdict) {
+        Base::discard(verdict);
+        const bool offends = verdict == Verdict::skip;
+        if (lone() || (offends && this->training().stops_on_offence()))
+            return verdict; // what it will throw is told to all
+        push(offends ? PushKind::left_out : PushKind::empty);
+        return answer_.verdict;
+    }
+    /// What the first server said, with the greatest staleness of all servers'.
+    template <class Report>
+    void tell(Report& report) const {
+        if (lone()) return;
+        report.number = answer_.number;
+        report.staleness = answer_.staleness;
+        report.ahead = answer_.ahead;
+        report.late = answer_.late;
+    }
+
+    /// A worker says that it has come; a server serves until all have. Then all ranks hold the same parameters. Collective.
+    void meet() {
+        if (lone()) return;
+        auto& training = this->training();
+        if (serves()) {
+            server_->serve(world_->timeout());
+        } else {
+            say(PushKind::meets);
+            for (Link& link : links_) link.sent.wait(world_->timeout());
+        }
+        for (const auto& extent : training.extents())
+            training.flat().visit_by_parameter(extent.slice, [&](const auto& one) {
+                broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
+            });
+        const double updates = count_.meet(
+            static_cast<double>(serves() ? training.applied() : 0), [&](auto& sums) { all_reduce(*world_, sums); },
+            [&](auto& most) { all_reduce(*world_, most, Max{}); });
+        if (drops && !serves()) training.restore_applied(static_cast<std::uint64_t>(updates));
+        clock_ = 0;
+    }
+
+    [[nodiscard]] const StalenessCount& staleness() const { return count_; }
+    /// Bytes of what travels, and on servers of what waits.
+    [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(T) + (server_ ? server_->bytes() : 0); }
+
+private:
+    /// What this worker has to do with one server.
+    struct Link {
+        int server = 0;
+        std::vector<Slice> slices = {};
+        std::size_t first = 0; ///< in the image
+        std::size_t count = 0;
+        PushHead head = {};
+        AnswerHead answer = {};
+        Operation sent = {}, sent_values = {}, received = {}, received_values = {};
+    };
+
+    static constexpr bool drops = requires { std::declval<const Policy&>().backups; };
+
+    [[nodiscard]] bool lone() const { return world_->size() == 1; }
+    [[nodiscard]] bool serves() const { return world_->rank() >= workers_; }
+
+    /// Calls visit(one, its place in the image) for all that a server owns.
+    template <class Visit>
+    void visit(const Link& link, Visit visit) {
+        T* at = image_.data() + link.first;
+        for (const Slice& slice : link.slices)
+            this->training().flat().visit(slice, [&](const auto& one) {
+                visit(one, at);
+                at += one.count;
+            });
+    }
+
+    void say(PushKind kind) {
+        for (Link& link : links_) {
+            link.head =
+                pack(WorkerPush{kind, clock_, this->training().learning_rate(), this->training().sums().divisor});
+            link.sent = start_send(*lane_, link.head, link.server, push_tag);
+        }
+    }
+
+    void push(PushKind kind) {
+        const auto timeout = world_->timeout();
+        if (kind == PushKind::gradient) take_gradient();
+        say(kind);
+        ++clock_;
+        for (Link& link : links_) {
+            const std::span<T> values(image_.data() + link.first, link.count);
+            if (kind == PushKind::gradient && link.count != 0)
+                link.sent_values = start_send(*lane_, std::span<const T>(values), link.server, gradient_tag);
+            link.received = start_receive(*lane_, link.answer, link.server, answer_tag);
+        }
+        for (Link& link : links_) link.sent.wait(timeout), link.sent_values.wait(timeout);
+        for (Link& link : links_)
+            if (link.count != 0)
+                link.received_values = start_receive(*lane_, std::span<T>(image_.data() + link.first, link.count),
+                                                     link.server, parameters_tag);
+        for (Link& link : links_) {
+            link.received.wait(timeout);
+            link.received_values.wait(timeout);
+            visit(link, [](const auto& one, const T* from) { std::copy_n(from, one.count, one.parameters); });
+        }
+        answer_ = unpack(links_.front().answer);
+        for (const Link& link : links_) {
+            const ServerAnswer other = unpack(link.answer);
+            answer_.staleness = std::max(answer_.staleness, other.staleness);
+            answer_.ahead = std::max(answer_.ahead, other.ahead);
+        }
+        if constexpr (drops)
+            this->training().restore_applied(answer_.number); // the rate goes by the updates that were made
+        else if (answer_.verdict == Verdict::commit) this->training().restore_applied(this->training().applied() + 1);
+        if (answer_.late) count_.dropped();
+        count_.ahead(answer_.ahead);
+        if (kind == PushKind::gradient && answer_.verdict == Verdict::commit) count_.applied(answer_.staleness);
+    }
+
+    /// The gradient goes into the image, weighted, and the model's becomes zero.
+    void take_gradient() {
+        auto& gradients = this->training().gradients();
+        const double weight = gradients.left_over();
+        const bool in_model = gradients.in_place();
+        for (const Link& link : links_)
+            visit(link, [&](const auto& one, T* to) {
+                accumulate_first(std::span<T>(to, one.count), std::span<const T>(gradients.at(one), one.count), weight);
+                if (in_model) HostArithmetic::zero(std::span<T>(one.gradients, one.count));
+            });
+        gradients.clean();
+    }
+
+    World* world_;
+    Policy policy_;
+    int workers_;
+    std::optional<World> lane_;
+    std::unique_ptr<Server<Training, Policy>> server_;
+    Memory<T> image_; ///< the gradient on its way, then the parameters: of each server in turn
+    std::vector<Link> links_;
+    std::uint64_t clock_ = 0; ///< pushes since the ranks last met
+    ServerAnswer answer_;
+    StalenessCount count_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,101 @@
+#pragma once
+
+/// \file
+/// The run of StreamingDiloco: a fragment of the parameters is under way while the ranks go on.
+
+#include "unisono/update/averaging.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class Training, class Policy>
+class Streaming : public Averaging<Training, Policy> {
+    using Base = Averaging<Training, Policy>;
+    using typename Base::T;
+
+public:
+    Streaming(Training& training, const Policy& policy) : Base(training, policy), synchronised_(policy.fragments) {}
+    /// A fragment under way ends here, if all is well: its sum is waited for, at most the group's timeout, and forgotten. After a
+    /// fault there is nothing to wait for, and the world's next call tells of it. While an exception passes that came up since the
+    /// trainer was made, the other ranks need not have gone as far: it is dropped, which aborts the world.
+    ~Streaming() {
+        if (std::uncaught_exceptions() > exceptions_) return;
+        try {
+            sum_.wait();
+        } catch (...) { // the world has the fault: every rank's next call throws it
+        }
+    }
+
+    [[nodiscard]] bool after(Verdict) {
+        const std::uint64_t own = this->count_update();
+        if (under_way_.count != 0) {
+            if (own == arrives_) land();
+            else this->world().progress();
+        }
+        if (this->policy().sets_out_after(own)) set_out_after(own);
+        return false;
+    }
+    void meet() {
+        land();
+        if (this->own() == 0) return;
+        Base::meet();
+        std::fill(synchronised_.begin(), synchronised_.end(), this->met());
+    }
+    void restore(std::uint64_t met) {
+        sum_.wait(); // of a fragment under way, which is of no use any more
+        under_way_ = {};
+        std::fill(synchronised_.begin(), synchronised_.end(), met);
+        Base::restore(met);
+    }
+
+private:
+    void set_out_after(std::uint64_t own) {
+        fragment_ = this->policy().fragment_after(own);
+        const std::size_t parts = this->policy().fragments;
+        const std::size_t count = this->flat().count();
+        const std::size_t begin = count * fragment_ / parts;
+        under_way_ = {begin, count * (fragment_ + 1) / parts - begin};
+        if (under_way_.count == 0) return; // fewer elements than fragments
+        this->make_image();
+        this->flat().visit(under_way_, [&](const auto& one) { this->set_out(one); });
+        if (this->world().size() > 1) sum_ = this->training().start_sum(this->image() + begin, under_way_.count);
+        arrives_ = own + this->policy().overlap;
+        if (this->policy().overlap == 0) land();
+    }
+    /// What is under way arrives, if anything is.
+    void land() {
+        if (under_way_.count == 0) return;
+        if (this->world().size() > 1) sum_.wait();
+        const std::uint64_t number = ++synchronised_[fragment_];
+        this->set_met(std::max(this->met(), number)); // a meeting is the next one for all fragments
+        const double mix = this->policy().mix;
+        this->flat().visit(under_way_, [&](const auto& one) {
+            this->step_outside(one, number);
+            const std::span<const T> common(this->common().data() + one.flat, one.count);
+            using W = accumulator_t<T>;
+            if (mix == 0) this->copy(one.parameters, common.data(), one.count);
+            else
+                this->place().arithmetic().apply(Mix<T>{static_cast<W>(mix), static_cast<W>(1 - mix)},
+                                                 std::span<T>(one.parameters, one.count), common);
+            this->place().follow(one.parameters, one.count);
+        });
+        under_way_ = {};
+    }
+
+    std::vector<std::uint64_t> synchronised_; ///< how often, of each fragment
+    Slice under_way_ = {};                    ///< the fragment that is; of no elements: none
+    std::size_t fragment_ = 0;                ///< its number
+    std::uint64_t arrives_ = 0;               ///< after so many updates
+    Operation sum_;
+    int exceptions_ = std::uncaught_exceptions(); ///< when the trainer was made
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,140 @@
+// What surrounds an update: the laws of runs and of servers, for the library's policies, one of the examples, and faulty ones.
+#include "../../examples/own_update/elastic_averaging.hpp"
+#include "support.hpp"
+
+#include "unisono/testing/update_laws.hpp"
+#include "unisono/update/asynchronous.hpp"
+#include "unisono/update/backup_workers.hpp"
+#include "unisono/update/bounded_staleness.hpp"
+#include "unisono/update/delay_compensated.hpp"
+#include "unisono/update/diloco.hpp"
+#include "unisono/update/gossip.hpp"
+#include "unisono/update/hogwild.hpp"
+#include "unisono/update/local_steps.hpp"
+#include "unisono/update/streaming_diloco.hpp"
+#include "unisono/update/synchronous.hpp"
+
+namespace un = unisono;
+using namespace un::testing;
+using unisono_test::expect_lawful;
+using unisono_test::expect_reported;
+
+namespace {
+
+enum class Fault { none, never_meets, keeps_count, applies_always, forgets_state, learns_nothing, drifts };
+
+template <class Training, class Policy>
+class FaultyRun : public un::detail::Averaging<Training, Policy> {
+    using Base = un::detail::Averaging<Training, Policy>;
+
+public:
+    FaultyRun(Training& training, const Policy& policy) : Base(training, policy), fault_(policy.fault) {}
+    un::Verdict apply() {
+        if (fault_ != Fault::learns_nothing) return Base::apply();
+        Base::discard(un::Verdict::skip);
+        return un::Verdict::commit;
+    }
+    un::Verdict discard(un::Verdict verdict) {
+        return fault_ == Fault::applies_always ? Base::apply() : Base::discard(verdict);
+    }
+    void meet() {
+        static int drift = 0;
+        if (fault_ == Fault::never_meets) return;
+        const bool some = this->own() != 0;
+        Base::meet();
+        if (fault_ == Fault::keeps_count && some) static_cast<void>(this->count_update());
+        if (fault_ == Fault::drifts && this->world().rank() == 0) ++drift;
+        if (fault_ == Fault::drifts)
+            this->all([&](const auto& one) { one.parameters[0] += 1e-3 * (this->world().rank() == 0 ? drift : 1); });
+    }
+    void restore(std::uint64_t met) {
+        Base::restore(met);
+        if (fault_ == Fault::forgets_state)
+            for (double& value : this->state().array(0)) value = 0;
+    }
+
+private:
+    Fault fault_;
+};
+
+/// Diloco with a fault that is chosen at run time.
+struct Faulty : un::Diloco<> {
+    Fault fault = Fault::none;
+    static constexpr std::string_view name = "faulty";
+    friend bool operator==(const Faulty&, const Faulty&) = default;
+    template <class Training>
+    FaultyRun<Training, Faulty> start(Training& training) const {
+        return {training, *this};
+    }
+};
+un::testing::Violations laws_of(Fault fault) {
+    Faulty policy;
+    policy.steps = 3;
+    policy.fault = fault;
+    return update_laws(policy);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(certified_updates)
+
+BOOST_AUTO_TEST_CASE(built_in_archetype_and_example) {
+    expect_lawful(update_laws(ArchetypeUpdate{}));
+    expect_lawful(update_laws(un::Synchronous{}));
+    expect_lawful(update_laws(un::LocalSteps{.steps = 3}));
+    expect_lawful(update_laws(un::LocalSteps{.steps = 2, .warm_up = 9}));
+    expect_lawful(update_laws(un::StreamingDiloco<>{.steps = 4, .fragments = 2}));
+    expect_lawful(update_laws(un::Gossip{}));
+    expect_lawful(update_laws(un::Hogwild{}));
+    expect_lawful(update_laws(ElasticAveraging{.steps = 2, .strength = 0.2}));
+    expect_lawful(update_laws(ElasticAveraging{.steps = 3}, {.ranks = 1}));
+    expect_lawful(laws_of(Fault::none)); // Diloco
+}
+
+BOOST_AUTO_TEST_CASE(faulty_ones) {
+    expect_reported(laws_of(Fault::never_meets), {"after meeting 1 rank 1 holds", "expected the same on all ranks"});
+    expect_reported(laws_of(Fault::keeps_count), {"after meeting 1 rank 0 counts 1 updates of its own"});
+    expect_reported(laws_of(Fault::applies_always),
+                    {"an update that all ranks left out moved the parameters of rank 0"});
+    expect_reported(laws_of(Fault::forgets_state), {"a training that was restored holds", "state() lacks something"});
+    expect_reported(laws_of(Fault::learns_nothing), {"after 400 updates the first parameter is 0", "within 5 %"});
+    expect_reported(laws_of(Fault::drifts), {"the next training holds", "as the first time"});
+}
+
+BOOST_AUTO_TEST_CASE(servers) {
+    expect_lawful(served_update_laws(un::Asynchronous{}));
+    for (const std::uint64_t s : {0u, 1u, 5u}) expect_lawful(served_update_laws(un::BoundedStaleness{.staleness = s}));
+    expect_lawful(served_update_laws(un::BackupWorkers{}));
+    expect_lawful(served_update_laws(un::DelayCompensated{.lambda = 2, .servers = 3}));
+}
+
+namespace {
+
+struct NobodyGoesOn : un::BoundedStaleness {
+    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const { return clock < slowest; }
+};
+struct OnlyTheFast : un::BoundedStaleness {
+    [[nodiscard]] bool goes_on(std::uint64_t clock, std::uint64_t slowest) const {
+        return clock == slowest || clock - slowest == 3;
+    }
+};
+struct Hasty : un::DelayCompensated {
+    template <class T>
+    void compensate(std::span<T> gradients, double, std::span<const T>, std::span<const T>) const {
+        for (T& g : gradients) g *= 2;
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(faulty_servers) {
+    expect_reported(served_update_laws(NobodyGoesOn{}), {"the slowest itself does not go on"});
+    expect_reported(served_update_laws(OnlyTheFast{}),
+                    {"would not at a lesser clock", "would not if the slowest had come further"});
+    expect_reported(served_update_laws(Hasty{}), {"it makes 3", "of a gradient of 1.5", "that is not stale"});
+    NobodyGoesOn none;
+    none.servers = 0;
+    expect_reported(served_update_laws(none), {"it has 0 servers"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
