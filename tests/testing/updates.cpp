@@ -19,7 +19,7 @@ using namespace un::testing;
 using unisono_test::expect_lawful;
 using unisono_test::expect_reported;
 
-namespace {
+namespace unisono_faulty {
 
 enum class Fault { none, never_meets, keeps_count, applies_always, forgets_state, learns_nothing, drifts };
 
@@ -67,14 +67,15 @@ struct Faulty : un::Diloco<> {
         return {training, *this};
     }
 };
-un::testing::Violations laws_of(Fault fault) {
+inline Violations laws_of(Fault fault) {
     Faulty policy;
     policy.steps = 3;
     policy.fault = fault;
     return update_laws(policy);
 }
 
-} // namespace
+} // namespace unisono_faulty
+using namespace unisono_faulty;
 
 BOOST_AUTO_TEST_SUITE(certified_updates)
 
