@@ -10,7 +10,7 @@ set_tests_properties(draw_schedule_refuses_bad_root PROPERTIES
     PASS_REGULAR_EXPRESSION "bad_input: root is 3, expected 0 to 2" TIMEOUT 60)
 
 # The pictures of the documentation are what the code draws.
-foreach(picture "ring 4" "halving_doubling 6")
+foreach(picture "ring 4" "halving_doubling 8")
     string(REPLACE " " ";" words ${picture})
     list(GET words 0 family)
     list(GET words 1 ranks)

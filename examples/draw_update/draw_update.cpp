@@ -2,7 +2,7 @@
 // says what is ready as its backward pass goes from layer to layer, so that buckets travel while it goes on; with --silent it
 // does not, and everything travels behind the pass.
 //
-//     draw_update --ranks 2 --output update.svg
+//     draw_update --ranks 2 --both --output update.svg
 
 #include "../numbers.hpp"
 
@@ -110,54 +110,104 @@ Seen watch(int ranks, bool tells, double bandwidth) {
     return seen;
 }
 
-/// Two rows a rank: computing, and below it what it sends.
-std::string draw(const Seen& seen, int ranks, const std::string& title) {
-    constexpr int left = 70, right = 20, top = 40, row = 22, between = 18, width = 900;
-    const double scale = (width - left - right) / static_cast<double>(seen.end - seen.begin);
-    const auto x = [&](un::nanoseconds time) {
-        return un::fixed_text(left + static_cast<double>(time - seen.begin) * scale, 1);
-    };
-    const auto length = [&](un::nanoseconds a, un::nanoseconds b) {
-        return un::fixed_text(static_cast<double>(b - a) * scale, 1);
-    };
-    const auto y = [&](int rank, int line) { return top + rank * (2 * row + between) + line * row; };
-    const int height = y(ranks, 0) + 24;
-    std::string svg = un::concat(
-        {"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", width, "\" height=\"", height, "\" viewBox=\"0 0 ",
-         width, " ", height,
-         "\">\n<style>text{font-family:sans-serif;font-size:11px;fill:#222}.title{font-size:15px;font-weight:bold}"
-         ".forward{fill:#8fb8de}.backward{fill:#1f6fb4}.message{fill:#c8461b;fill-opacity:0.8}rect{stroke:#fff;stroke-"
-         "width:0.6}"
-         ".in{font-size:10px;fill:#fff;text-anchor:middle}</style>\n<text class=\"title\" x=\"16\" y=\"22\">",
-         title, "</text>\n"});
-    for (int rank = 0; rank < ranks; ++rank)
-        svg += un::concat({"<text x=\"16\" y=\"", y(rank, 0) + 15, "\">rank ", rank, "</text><text x=\"16\" y=\"",
-                           y(rank, 1) + 15, "\">sends</text>\n"});
-    for (const Work& one : seen.work) {
-        const std::string kind = one.what.substr(0, one.what.find(' ')),
-                          layer = one.what.substr(one.what.find(' ') + 1);
-        svg += un::concat({"<rect class=\"", kind, "\" x=\"", x(one.begin), "\" y=\"", y(one.rank, 0), "\" width=\"",
-                           length(one.begin, one.end), "\" height=\"", row - 2, "\"><title>", one.what,
-                           "</title></rect><text class=\"in\" x=\"", x((one.begin + one.end) / 2), "\" y=\"",
-                           y(one.rank, 0) + 14, "\">", layer, "</text>\n"});
+/// One update to draw, under its heading.
+struct Part {
+    std::string heading;
+    Seen seen;
+};
+
+/// What follows are parts of an SVG document.
+std::string text_at(const char* kind, double x, double y, const std::string& words) {
+    return un::concat({"<text class=\"", kind, "\" x=\"", un::fixed_text(x, 1), "\" y=\"", un::fixed_text(y, 1), "\">",
+                       words, "</text>\n"});
+}
+std::string box(const char* kind, double x, double y, double width, double height, const std::string& tip) {
+    return un::concat({"<rect class=\"", kind, "\" x=\"", un::fixed_text(x, 1), "\" y=\"", un::fixed_text(y, 1),
+                       "\" width=\"", un::fixed_text(width, 1), "\" height=\"", un::fixed_text(height, 1), "\"><title>",
+                       tip, "</title></rect>\n"});
+}
+
+constexpr const char* style =
+    "<style>svg{--ink:#1f2328;--faint:#59636e;--line:#d1d9e0;--paper:#fff}"
+    "@media (prefers-color-scheme:dark){svg{--ink:#f0f6fc;--faint:#9198a1;--line:#3d444d;--paper:#0d1117}}"
+    "text{font-family:system-ui,sans-serif;font-size:12px;fill:var(--ink)}.title{font-size:14px;font-weight:600}"
+    ".faint{fill:var(--faint)}.tick{fill:var(--faint);text-anchor:middle}.paper{fill:var(--paper)}"
+    ".grid{stroke:var(--line)}.end{stroke:var(--ink);stroke-dasharray:4 3}"
+    ".forward{fill:#8fb8de}.backward{fill:#1f6fb4}.message{fill:#c8461b}"
+    ".in{font-size:11px;fill:#fff;text-anchor:middle}.dark{font-size:11px;fill:#1f2328;text-anchor:middle}</style>\n";
+
+/// Updates below one another on one axis of time. A rank has a row in which it computes, and one in which its messages are on the link.
+std::string draw(const std::vector<Part>& parts, int ranks) {
+    constexpr double left = 70, right = 30, width = 860, row = 22, link = 14, of_rank = row + link + 14, heading = 30;
+    un::nanoseconds longest = 0;
+    for (const Part& part : parts) longest = std::max(longest, part.seen.end - part.seen.begin);
+    constexpr un::nanoseconds tick = 250'000;
+    longest = (longest + tick - 1) / tick * tick;
+    const double scale = (width - left - right) / static_cast<double>(longest);
+    const double of_part = heading + ranks * of_rank + 6;
+    const double bottom = 6 + of_part * static_cast<double>(parts.size()), height = bottom + 58;
+
+    std::string svg = un::concat({"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", un::fixed_text(width, 0),
+                                  "\" height=\"", un::fixed_text(height, 0), "\" viewBox=\"0 0 ",
+                                  un::fixed_text(width, 0), " ", un::fixed_text(height, 0), "\">\n", style,
+                                  "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"});
+    for (un::nanoseconds at = 0; at <= longest; at += tick) {
+        const std::string x = un::fixed_text(left + static_cast<double>(at) * scale, 1);
+        svg += un::concat({"<line class=\"grid\" x1=\"", x, "\" y1=\"36\" x2=\"", x, "\" y2=\"", bottom, "\"/>\n"});
+        svg += text_at("tick", left + static_cast<double>(at) * scale, bottom + 15,
+                       un::concat({un::fixed_text(static_cast<double>(at) * 1e-6, 2), at == longest ? " ms" : ""}));
     }
-    for (const Message& one : seen.messages) {
-        if (one.bytes < 4096) continue; // the verdict, and the barrier before
-        svg += un::concat({"<rect class=\"message\" x=\"", x(one.begin), "\" y=\"", y(one.from, 1), "\" width=\"",
-                           length(one.begin, one.end), "\" height=\"", row - 6, "\"><title>", one.bytes,
-                           " bytes to rank ", one.to, "</title></rect>\n"});
+    double top = 6;
+    for (const auto& [title, seen] : parts) {
+        const auto x = [&, begin = seen.begin](un::nanoseconds time) {
+            return left + static_cast<double>(time - begin) * scale;
+        };
+        const auto y = [&](int rank) { return top + heading + rank * of_rank; };
+        svg += text_at(
+            "title", 16, top + 20,
+            un::concat({title, ": ", un::fixed_text(static_cast<double>(seen.end - seen.begin) * 1e-6, 2), " ms"}));
+        for (int rank = 0; rank < ranks; ++rank) {
+            svg += text_at("name", 16, y(rank) + 15, un::concat({"rank ", rank}));
+            svg += text_at("faint", 16, y(rank) + row + 12, "sends");
+        }
+        for (const Work& one : seen.work) {
+            const std::size_t space = one.what.find(' ');
+            const bool forward = one.what[0] == 'f';
+            svg += box(forward ? "forward" : "backward", x(one.begin), y(one.rank),
+                       static_cast<double>(one.end - one.begin) * scale - 1, row - 2, one.what);
+            svg += text_at(forward ? "dark" : "in", x((one.begin + one.end) / 2), y(one.rank) + 14,
+                           one.what.substr(space + 1));
+        }
+        std::vector<un::nanoseconds> busy(static_cast<std::size_t>(ranks), 0); // until when each link is
+        for (const Message& one : seen.messages) {
+            if (one.bytes < 4096) continue; // the verdict, and the barrier before
+            un::nanoseconds& free = busy[static_cast<std::size_t>(one.from)];
+            const un::nanoseconds begin = std::max(one.begin, free); // before, it waited for the link
+            free = one.end;
+            svg += box("message", x(begin), y(one.from) + row, static_cast<double>(one.end - begin) * scale - 1, link,
+                       un::concat({one.bytes, " bytes to rank ", one.to}));
+        }
+        const std::string end = un::fixed_text(x(seen.end), 1);
+        svg += un::concat({"<line class=\"end\" x1=\"", end, "\" y1=\"", top + heading - 4, "\" x2=\"", end, "\" y2=\"",
+                           top + of_part - 8, "\"/>\n"});
+        top += of_part;
     }
-    return svg +
-           un::concat({"<text x=\"", left, "\" y=\"", height - 8,
-                       "\">forward (light) and backward by layer; red: gradients of a layer on their way; ",
-                       un::fixed_text(static_cast<double>(seen.end - seen.begin) * 1e-6, 2), " ms</text>\n</svg>\n"});
+    double at = left;
+    const auto entry = [&](const char* kind, const std::string& words, double length) {
+        svg += box(kind, at, bottom + 32, 22, 12, words) + text_at("name", at + 28, bottom + 42, words);
+        at += 40 + length;
+    };
+    entry("forward", "forward pass of a layer", 150);
+    entry("backward", "backward pass of a layer", 160);
+    entry("message", "half of a layer's gradient on the link", 220);
+    return svg + "</svg>\n";
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
     int ranks = 2;
-    bool silent = false;
+    bool silent = false, both = false;
     double bandwidth = 2.5e9;
     std::string output = "-";
     CLI::App app{"Draws one update as SVG, from a run in virtual time"};
@@ -166,17 +216,19 @@ int main(int argc, char** argv) {
         ->check(numbers::at_least(1.0))
         ->capture_default_str();
     app.add_flag("-s,--silent", silent, "the model does not say what is ready");
+    app.add_flag("--both", both, "the model that says it above the one that does not");
     app.add_option("-o,--output", output, "file to write; - for standard output")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-    const Seen seen = watch(ranks, !silent, bandwidth);
-    const std::string svg = draw(seen, ranks,
-                                 silent ? "An update of a model that does not say what is ready"
-                                        : "An update: buckets travel while the backward pass goes on");
+    std::vector<Part> parts;
+    if (both || !silent) parts.push_back({"The model says what is ready", watch(ranks, true, bandwidth)});
+    if (both || silent) parts.push_back({"The model says nothing", watch(ranks, false, bandwidth)});
+    const std::string svg = draw(parts, ranks);
     if (output == "-") std::cout << svg;
     else if (!(std::ofstream{output} << svg << std::flush)) {
         std::cerr << "cannot write " << output << "\n";
         return 1;
     }
-    std::cerr << seen.messages.size() << " messages in "
-              << un::fixed_text(static_cast<double>(seen.end - seen.begin) * 1e-6, 2) << " ms\n";
+    for (const Part& part : parts)
+        std::cerr << part.heading << ": " << part.seen.messages.size() << " messages in "
+                  << un::fixed_text(static_cast<double>(part.seen.end - part.seen.begin) * 1e-6, 2) << " ms\n";
 }

@@ -49,7 +49,8 @@ public:
         const int width = left + (rounds < 2 ? 2 : rounds) * options_.column_px + 24;
         const int height = row(program_.world - 1) + options_.row_px + 44;
         svg_ = concat({"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", number(width), "\" height=\"",
-                       number(height), "\" viewBox=\"0 0 ", number(width), " ", number(height), "\">\n", style()});
+                       number(height), "\" viewBox=\"0 0 ", number(width), " ", number(height), "\">\n", style(),
+                       "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"});
         const std::string rooted = program_.root == 0 ? "" : concat({", root ", number(program_.root)});
         text(16, 24, "title",
              concat({program_.name, ", ", number(program_.world), program_.world == 1 ? " rank" : " ranks", rooted}));
@@ -83,7 +84,7 @@ private:
              "text{font-family:sans-serif;font-size:11px;fill:#222}"
              ".title{font-size:15px;font-weight:bold}.round{fill:#777;text-anchor:middle}"
              ".label{text-anchor:middle;font-size:10px}.plate{fill:#fff;fill-opacity:0.9}"
-             ".rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"
+             ".paper{fill:#fff}.rank{stroke:#999;stroke-width:1}.odd{fill:#f4f5f7}"
              ".send{stroke:#1f6fb4;stroke-width:1.5;fill:none}.combine{stroke:#c8461b;stroke-width:1.5;fill:none}"
              ".read{stroke:#2c8a4b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
              ".write{stroke:#c8461b;stroke-width:1.2;stroke-dasharray:5 3;fill:none}"
@@ -215,7 +216,8 @@ private:
             text(x + 64, y, "name", "awaits all");
         } else {
             entry("send", "message", 50);
-            entry("combine", "combined", 56);
+            entry("combine", "combined", 64);
+            text(x, y, "name", "numbers: blocks of the vector");
         }
     }
 
