@@ -2,6 +2,8 @@
 """What the documentation quotes of the headers is there: messages.py REPOSITORY
 
 - Each heading of docs/troubleshooting.md in backticks is a message of the library: its words between `...` stand in a string of a header.
+- Each name `un::Name` of a page is a name of the headers.
+- What a page says is not there is not: NOT_THERE has the words of the page, and what a header would have if it were.
 - docs/fields.md names each field of the structs that it describes, and no other.
 """
 import pathlib, re, sys
@@ -20,6 +22,30 @@ for message in re.findall(r"^### `(.*?)`", (root / "docs/troubleshooting.md").re
         words = words.removeprefix("unisono: ").strip()
         if words and re.sub(r"\s+", " ", words) not in everything:
             faults.append(f"docs/troubleshooting.md: no header says '{words}'")
+
+
+code = re.sub(r"//[^\n]*|/\*.*?\*/", "", "\n".join(headers.values()), flags=re.S)
+names = set(re.findall(r"\w+", code))
+pages = [root / "README.md", root / "examples/README.md", *sorted((root / "docs").rglob("*.md"))]
+for page in pages:
+    for name in sorted(set(re.findall(r"\b(?:un|unisono)::(?:testing::)?(\w+)", page.read_text())) - names):
+        if name not in ("thrust", "unisono", "mpi", "libfabric", "cuda", "nccl", "core", "compiled"):  # CMake's targets
+            faults.append(f"{page.relative_to(root)}: no header declares {name}")
+
+NOT_THERE = [
+    ("docs/coming_from.md", "`hysteresis` is not there", r"\bhysteresis\b"),
+    ("docs/coming_from.md", "1-bit Adam, 0/1 Adam; offloading to CPU or disk | not there", r"\b(OneBitAdam|ZeroOneAdam|\w*[Oo]ffload\w*)\b"),
+    ("docs/coming_from.md", "elastic training | not there", r"\b(?i:elastic)\w*"),
+    ("docs/coming_from.md", "autograd, modules, tensors | not there", r"\b(Autograd|autograd|Module|nn)\b"),
+    ("docs/compression.md", "1-bit Adam is absent", r"\bOneBitAdam\b"),
+    ("docs/updates.md", "The paper's 4-bit format and fragments by layers are absent", r"\b(Int4Wire|FourBit\w*|LayerFragments)\b"),
+    ("docs/how_to/learning_rate.md", "is not a policy here", r"\b\w*Plateau\w*\b"),
+]
+for page, words, pattern in NOT_THERE:
+    if words not in (root / page).read_text():
+        faults.append(f"{page} does not say '{words}'; NOT_THERE in tests/readme/messages.py expects it")
+    if found := re.search(pattern, code):
+        faults.append(f"{page}: '{words}', and yet the headers have {found[0]}")
 
 
 def members(name):
