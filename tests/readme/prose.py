@@ -7,7 +7,7 @@ import pathlib, re, sys
 
 INSTEAD = [
     (r"(?:^|[.:;] |\*\* )(?:Who|What) (?!(?:is|are|was|does|do|can|happens)\b[^.]*\?)[a-z]+ [^.?\n]*\.", "a subject that is a noun: 'The owner of a slice sends ...'"),
-    (r"\b(?:[Ll]ikewise|[Ww]hoever|so-manieth|wished for|for want of)\b", "plain words"),
+    (r"\b(?:Likewise|likewise|Whoever|whoever|so-manieth|wished for|for want of)\b", "plain words"),
     (r"\b(?:bytes|messages|samples|seconds|updates|elements|ranks|memory) an? (?:rank|element|second|host|sample|update|micro-batch)\b(?! (?:that|which|of|is|has|averages|sends))",
      "'per': '8 bytes per element'"),
     (r"\b(?:waiting for one drives all|what was aimed for and is missed)\b", "a sentence with a subject"),
