@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,9 @@ def follow(page, root, compiler):
             (commands / name).chmod(0o755)
         environment = os.environ | {"PATH": f"{commands}:{os.environ['PATH']}"}
         unused = set()
+        with socket.socket() as free:  # instead of the port that pages name, which another test may have
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
         for block in BLOCK.finditer(text):
             line = text.count("\n", 0, block.start("text")) + 1
             if block["kind"] == "cpp":
@@ -72,7 +76,7 @@ def follow(page, root, compiler):
                 continue
             if block["kind"] == "sh":
                 continue
-            for command, expected in sessions(block["text"]):
+            for command, expected in sessions(block["text"].replace("29500", port)):
                 unused -= {name for name in unused if name in command}
                 try:
                     ran = subprocess.run(["bash", "-c", command], cwd=folder, env=environment, text=True, timeout=LIMIT_S,
