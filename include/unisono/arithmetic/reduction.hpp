@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -16,7 +17,8 @@ enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted
 constexpr std::string_view name_of(ReductionKind kind) {
     constexpr std::string_view names[] = {"none", "sum",           "product",          "min",
                                           "max",  "weighted mean", "user's operation", "sum on a grid"};
-    return names[static_cast<std::size_t>(kind)];
+    return static_cast<std::size_t>(kind) < std::size(names) ? names[static_cast<std::size_t>(kind)]
+                                                             : "unknown reduction"; // a peer's may be any
 }
 
 /// For each i in [0, count): r = sources[0][i] op sources[1][i] op ... in that order (left fold; 16-bit floats are

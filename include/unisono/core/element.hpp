@@ -9,6 +9,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <type_traits>
 
@@ -29,7 +30,8 @@ enum class ElementType : std::uint8_t {
 constexpr std::string_view name_of(ElementType type) {
     constexpr std::string_view names[] = {"float32", "float64", "bfloat16", "float16",
                                           "int32",   "int64",   "uint8",    "opaque"};
-    return names[static_cast<std::size_t>(type)];
+    return static_cast<std::size_t>(type) < std::size(names) ? names[static_cast<std::size_t>(type)]
+                                                             : "unknown"; // a peer's message may say anything
 }
 
 namespace detail {

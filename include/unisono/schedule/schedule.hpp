@@ -71,6 +71,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
@@ -94,7 +95,8 @@ constexpr std::string_view name_of(Collective what) {
     constexpr std::string_view names[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                           "reduce",     "gather",         "scatter",    "all_to_all",
                                           "barrier",    "send/receive",   "replay"};
-    return names[static_cast<std::size_t>(what)];
+    return static_cast<std::size_t>(what) < std::size(names) ? names[static_cast<std::size_t>(what)]
+                                                             : "an unknown collective"; // a peer's may be any
 }
 
 namespace schedule {

@@ -1,0 +1,93 @@
+// A peer whose frames say what no rank means: each is an error that says what came, never a crash and never memory for a mere number.
+#include "support.hpp"
+
+#include <unisono/group/suspicion.hpp>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+namespace hostile_test {
+namespace {
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+
+/// Reads exactly so much; false if the connection ends before.
+bool read_all(int fd, void* data, std::size_t bytes) {
+    for (std::size_t have = 0; have < bytes;) {
+        pollfd one{.fd = fd, .events = POLLIN, .revents = 0};
+        if (::poll(&one, 1, 10'000) <= 0) return false;
+        const ssize_t got = ::recv(fd, static_cast<char*>(data) + have, bytes - have, MSG_DONTWAIT);
+        if (got <= 0) return false;
+        have += static_cast<std::size_t>(got);
+    }
+    return true;
+}
+
+/// Rank 1 of two is this function: it greets rank 0, takes the first message of its all_reduce, and sends the message's own header back
+/// as `change` leaves it, with as many bytes as there were. Rank 0 fails; gives what it says.
+un::Fault answered_with(std::size_t count, const std::function<void(un::detail::TcpHeader&)>& change) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    test::Group group{un::Tcp(world, 0)};
+    group.set_timeout(5s);
+    std::string why;
+    const auto port = static_cast<std::uint16_t>(test::port_of(group.endpoint().address()));
+    un::detail::FileDescriptor peer = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
+                                                             un::steady_now() + 5'000'000'000, why);
+    un::detail::TcpHello hello;
+    hello.key = world->key().value();
+    hello.from = 1;
+    hello.to = 0;
+    hello.world = 2;
+    BOOST_TEST_REQUIRE(::send(peer.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+    std::thread answers([&] {
+        un::detail::TcpHeader header;
+        do {
+            if (!read_all(peer.get(), &header, sizeof header)) return;
+        } while (header.kind != un::detail::TcpFrame::message);
+        const auto bytes = un::detail::TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
+        std::string data(bytes, '\0');
+        if (!read_all(peer.get(), data.data(), bytes)) return;
+        change(header);
+        static_cast<void>(::send(peer.get(), &header, sizeof header, MSG_NOSIGNAL) + 0);
+        static_cast<void>(::send(peer.get(), data.data(), data.size(), MSG_NOSIGNAL) + 0);
+    });
+    un::Fault found;
+    try {
+        std::vector<float> data(count, 1.0f);
+        un::all_reduce(group, data);
+    } catch (const un::error& failed) {
+        found = failed.why();
+    }
+    ::shutdown(peer.get(), SHUT_RDWR);
+    answers.join();
+    return found;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(tcp_hostile)
+
+// Of a peer's signature nothing is certain but its size.
+BOOST_AUTO_TEST_CASE(every_code_of_a_signature_has_a_name) {
+    for (unsigned code = 0; code < 256; ++code) {
+        const auto one = static_cast<std::uint8_t>(code);
+        for (const un::Signature& signature :
+             {un::Signature{.collective = one}, un::Signature{.reduction = one}, un::Signature{.element = one},
+              un::Signature{.caller = one}, un::Signature{.collective = one, .reduction = one, .element = one}})
+            BOOST_TEST(un::detail::describe(signature).size() < 200u, "code " << code);
+    }
+    BOOST_TEST(un::name_of(static_cast<un::ElementType>(248)) == "unknown");
+}
+
+BOOST_AUTO_TEST_CASE(an_element_that_does_not_exist) {
+    const un::Fault found = answered_with(100, [](auto& header) { header.envelope.signature.element = 248; });
+    BOOST_TEST((found.code == un::ErrorCode::mismatch && found.peer == 1), found.message);
+    BOOST_TEST(test::mentions(found.message, {"float32", "unknown"}), found.message);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+} // namespace hostile_test
