@@ -148,6 +148,8 @@ BOOST_AUTO_TEST_CASE(a_file_for_perfetto) {
     }));
     std::ifstream file(path);
     const auto trace = nlohmann::json::parse(file);
+    SumOfOutputs<float> like(4);
+    const std::size_t bytes = std::span(like.parameters()).size_bytes();
     std::array<std::size_t, 2> names = {}, events = {};
     for (const auto& one : trace["traceEvents"]) {
         const auto rank = one["pid"].get<std::size_t>();
@@ -158,6 +160,13 @@ BOOST_AUTO_TEST_CASE(a_file_for_perfetto) {
         BOOST_TEST(one["ph"] == "X");
         BOOST_TEST(one["dur"] >= 0);
         BOOST_TEST(one["args"]["update"] < 6);
+        const bool exchange = one["name"] == "exchange";
+        BOOST_TEST(one["args"].contains("buckets") == exchange);
+        BOOST_TEST(one["args"].contains("came last") == exchange);
+        if (!exchange) continue;
+        BOOST_TEST(one["args"]["buckets"] == 1);
+        BOOST_TEST(one["args"]["bytes"] == bytes);
+        BOOST_TEST((one["args"]["came last"] == "rank 0" || one["args"]["came last"] == "rank 1"));
     }
     BOOST_TEST((names == std::array<std::size_t, 2>{1, 1}));
     BOOST_TEST((events == std::array<std::size_t, 2>{36, 36}));

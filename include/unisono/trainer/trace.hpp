@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,30 @@ inline std::vector<double> exchange_seconds(const TraceLog& log) {
     return all;
 }
 
+/// An update that all ranks have kept, and the rank that came last to its exchange.
+struct LastOfUpdate {
+    std::int64_t update = 0;
+    int rank = 0;
+};
+
+/// Of events as `write_trace` gathers them, by update. Who came last was in the exchange for the shortest time.
+inline std::vector<LastOfUpdate> last_of_updates(const std::vector<std::int64_t>& all,
+                                                 const std::vector<std::size_t>& counts) {
+    std::map<std::int64_t, std::map<int, std::int64_t>> exchanges; // update, rank, nanoseconds
+    std::size_t at = 0;
+    for (std::size_t rank = 0; rank < counts.size(); at += counts[rank], ++rank)
+        for (std::size_t i = at + 1; i < at + counts[rank]; i += 4)
+            if (static_cast<Activity>(all[i + 3]) == Activity::exchange)
+                exchanges[all[i + 2]][static_cast<int>(rank)] += all[i + 1];
+    std::vector<LastOfUpdate> found;
+    for (const auto& [update, ranks] : exchanges) {
+        if (counts.size() < 2 || ranks.size() != counts.size()) continue;
+        const auto shorter = [](const auto& a, const auto& b) { return a.second < b.second; };
+        found.push_back({update, std::min_element(ranks.begin(), ranks.end(), shorter)->first});
+    }
+    return found;
+}
+
 } // namespace detail
 
 /// Collective, after `fit`: not while an update is on its way. Cost: a few all_gathers, 8 bytes an update and rank.
@@ -148,7 +173,7 @@ TraceReport report_trace(const Trainer& trainer) {
 }
 
 /// Writes all ranks' events to one file in the format of Chrome's tracing, which Perfetto (ui.perfetto.dev) and chrome://tracing show: a
-/// process a rank. Collective; rank 0 writes. Clocks that are more than 10 ms apart (ranks of several hosts) are aligned by a
+/// process per rank. An exchange says how many buckets and bytes of gradients it has, and which rank came last to it. Collective; rank 0 writes. Clocks that are more than 10 ms apart (ranks of several hosts) are aligned by a
 /// barrier, to about its duration. \throws error refused, on all ranks, if the file cannot be written
 template <class Trainer>
 void write_trace(const Trainer& trainer, const std::string& path) {
@@ -173,6 +198,23 @@ void write_trace(const Trainer& trainer, const std::string& path) {
                     written = written && std::fwrite(text.data(), 1, text.size(), file) == text.size();
                 };
                 const auto microseconds = [](std::int64_t ns) { return fixed_text(static_cast<double>(ns) * 1e-3, 3); };
+                const std::vector<detail::LastOfUpdate> lasts = detail::last_of_updates(all, counts);
+                std::size_t bytes = 0;
+                for (const Bucket& bucket : trainer.layout().buckets()) bytes += bucket.bytes();
+                const std::string gradients =
+                    concat({",\"buckets\":", trainer.layout().buckets().size(), ",\"bytes\":", bytes});
+                const auto facts = [&](std::int64_t update, Activity what) {
+                    std::string text = concat({"\"update\":", update});
+                    if (what != Activity::exchange) return text;
+                    text += gradients;
+                    const auto earlier = [](const detail::LastOfUpdate& one, std::int64_t than) {
+                        return one.update < than;
+                    };
+                    const auto last = std::lower_bound(lasts.begin(), lasts.end(), update, earlier);
+                    if (last != lasts.end() && last->update == update)
+                        text += concat({",\"came last\":\"rank ", last->rank, "\""});
+                    return text;
+                };
                 put("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
                 std::size_t at = 0;
                 for (std::size_t r = 0; r < counts.size(); at += counts[r], ++r) {
@@ -183,8 +225,8 @@ void write_trace(const Trainer& trainer, const std::string& path) {
                     for (std::size_t i = at + 1; i < at + counts[r]; i += 4)
                         put(concat({",\n{\"name\":\"", name_of(static_cast<Activity>(all[i + 3])),
                                     "\",\"ph\":\"X\",\"pid\":", r, ",\"tid\":0,\"ts\":", microseconds(all[i] + offset),
-                                    ",\"dur\":", microseconds(all[i + 1]), ",\"args\":{\"update\":", all[i + 2],
-                                    "}}"}));
+                                    ",\"dur\":", microseconds(all[i + 1]), ",\"args\":{",
+                                    facts(all[i + 2], static_cast<Activity>(all[i + 3])), "}}"}));
                 }
                 put("\n]}\n");
                 const bool closed = std::fclose(file) == 0;
