@@ -482,4 +482,31 @@ BOOST_AUTO_TEST_CASE(where_nobody_can_be_let_in_the_job_ends_with_the_reason) {
     BOOST_CHECK(hub.first_fault()->message.find("ulimit -n") != std::string::npos);
 }
 
+// What was gathered of this rank comes back with the rest: where it is not what the rank gave, nothing of it is used.
+BOOST_AUTO_TEST_CASE(a_hub_that_changes_what_it_gathers) {
+    for (const std::string_view own : {"mine", "", "nine", "mine and more"}) {
+        int ends[2];
+        BOOST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+        d::FileDescriptor hub(ends[1]);
+        d::WireWriter out;
+        out.u32(0); // the round
+        for (const std::string_view each : {std::string_view("other"), own}) {
+            out.u32(static_cast<std::uint32_t>(each.size()));
+            out.bytes(blob(std::string(each)));
+        }
+        const un::Blob said = d::make_frame(d::FrameKind::gathered, out.take());
+        BOOST_REQUIRE(d::send_all(hub.get(), said, test::in(20s)));
+        {
+            d::Spoke spoke(1, std::vector<d::Peer>(2), d::FileDescriptor(ends[0]), {}, true);
+            if (own == "mine") {
+                BOOST_CHECK_EQUAL(spoke.all_gather(blob("mine"), test::in(20s)).size(), 2u);
+            } else {
+                BOOST_CHECK_EXCEPTION(static_cast<void>(spoke.all_gather(blob("mine"), test::in(20s))), un::error,
+                                      [](const un::error& e) { return e.code() == un::ErrorCode::refused; });
+            }
+            hub.close();
+        }
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -285,4 +285,48 @@ BOOST_AUTO_TEST_CASE(without_standard_streams_the_segment_is_none_of_them) {
     BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 0));
 }
 
+// Where the ranks meet somebody may change what they tell each other: nothing of it is an address.
+BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
+    struct Limit { // no descriptor is left, so that rank 0 has no segment, and says so
+        rlimit before{};
+        Limit() {
+            ::getrlimit(RLIMIT_NOFILE, &before);
+            const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+            ::setrlimit(RLIMIT_NOFILE, &none);
+        }
+        ~Limit() { ::setrlimit(RLIMIT_NOFILE, &before); }
+    };
+    const auto all_is_well = [](const std::string& mine) {
+        un::detail::SharedMemoryCard card{};
+        std::memcpy(&card, mine.data(), std::min(mine.size(), sizeof card));
+        std::memset(card.failed, 0, sizeof card.failed);
+        const std::string changed(reinterpret_cast<const char*>(&card), sizeof card);
+        return std::vector<std::string>{changed, changed};
+    };
+    const Limit limit;
+    BOOST_CHECK_EXCEPTION(un::join_shared_memory(0, 2, all_is_well), un::error, [](const un::error& refused) {
+        return refused.why().message.find("is not what it gave") != std::string::npos;
+    });
+}
+
+BOOST_AUTO_TEST_CASE(an_arena_that_no_segment_has) {
+    class Adopted : public un::detail::SharedMemoryWorld {
+    public:
+        Adopted(const un::detail::SharedMemoryWorld& from, std::size_t arena_bytes) {
+            set_size(2);
+            auto segment = un::detail::SharedSegment::open(concat_path(from.segment().file()));
+            reinterpret_cast<un::detail::SharedHeader*>(segment.base())->arena_bytes = arena_bytes;
+            adopt(std::move(segment));
+        }
+        static std::string concat_path(int file) { return "/proc/self/fd/" + std::to_string(file); }
+    };
+    for (const std::size_t wrong : {~std::size_t{0}, ~std::size_t{0} - 100'000, std::size_t{1} << 63, std::size_t{0}}) {
+        const un::detail::SharedMemoryWorld made(2, 64 * mebi);
+        BOOST_CHECK_EXCEPTION(Adopted(made, wrong), un::error,
+                              [](const un::error& refused) { return refused.code() == un::ErrorCode::refused; });
+    }
+    un::detail::SharedMemoryWorld world(2, 64 * mebi);
+    for (const int rank : {-1, 2, 1'000'000}) BOOST_CHECK_THROW(world.attach(rank), un::error);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

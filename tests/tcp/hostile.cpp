@@ -88,6 +88,24 @@ BOOST_AUTO_TEST_CASE(an_element_that_does_not_exist) {
     BOOST_TEST(test::mentions(found.message, {"float32", "unknown"}), found.message);
 }
 
+// An address of a rank comes from where the ranks meet: it names a host and a port, and no other kind of socket.
+BOOST_AUTO_TEST_CASE(an_address_of_another_kind) {
+    un::detail::TcpEntrance entrance{.interface = un::detail::find_interface("127.0.0.1", false)};
+    const un::detail::TcpAddress good = entrance.address();
+    un::detail::TcpAddress read;
+    BOOST_TEST(read.read(good.text()));
+    for (const int family : {AF_UNSPEC, AF_UNIX, AF_NETLINK, AF_INET6, 0xffff}) {
+        un::detail::TcpAddress bad = good;
+        bad.socket.storage.ss_family = static_cast<sa_family_t>(family);
+        BOOST_TEST(!read.read(bad.text()), "family " << family);
+    }
+    for (const unsigned length : {0u, 1u, 15u, 17u, 128u, ~0u}) {
+        un::detail::TcpAddress bad = good;
+        bad.socket.length = length;
+        BOOST_TEST(!read.read(bad.text()), "length " << length);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 } // namespace hostile_test

@@ -64,7 +64,17 @@ public:
         }
         if (gathered_) { // also where a fault came after it: all have these blobs
             ++round_;
-            return *std::exchange(gathered_, std::nullopt);
+            std::vector<Blob> blobs = *std::exchange(gathered_, std::nullopt);
+            const Blob& own = blobs[static_cast<std::size_t>(rank_)];
+            if (std::equal(own.begin(), own.end(), blob.begin(), blob.end())) return blobs;
+            fail_locally({.code = ErrorCode::refused, // what the hub says of others is worth as much
+                          .rank = rank_,
+                          .peer = -1,
+                          .operation = "all_gather",
+                          .sequence = round_,
+                          .message = concat({"rank ", rank_, " gave ", blob.size(), " bytes, and where the ranks meet ",
+                                             own.size(), " others were gathered of it"})});
+            throw error(*first_fault());
         }
         if (!seen_.load() && hub_gone_) fail_locally(hub_is_gone());
         lock.unlock();

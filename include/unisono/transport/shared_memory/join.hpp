@@ -57,14 +57,14 @@ public:
                 fail(mine, refused);
             }
         }
-        const std::vector<SharedMemoryCard> cards = exchange(gather, mine);
+        const std::vector<SharedMemoryCard> cards = exchange(rank, gather, mine);
         try {
             if (rank != 0) open(cards[0]);
             attach(rank);
         } catch (const error& refused) {
             fail(mine, refused);
         }
-        exchange(gather, mine); // nobody goes on, and maybe ends, before all have mapped rank 0's segment
+        exchange(rank, gather, mine); // nobody goes on, and maybe ends, before all have mapped rank 0's segment
         SharedCores cores;
         for (const SharedMemoryCard& card : cards) cores.add(card.cores);
         set_cores(cores.count());
@@ -93,10 +93,12 @@ private:
 
     /// Throws the same on every rank if one of them failed.
     template <class Gather>
-    std::vector<SharedMemoryCard> exchange(Gather& gather, const SharedMemoryCard& mine) const {
+    std::vector<SharedMemoryCard> exchange(int me, Gather& gather, const SharedMemoryCard& mine) const {
         const std::vector<std::string> texts = gather(std::string(reinterpret_cast<const char*>(&mine), sizeof mine));
         if (texts.size() != static_cast<std::size_t>(size()))
             refuse_input({"joining shared memory: ", texts.size(), " texts were gathered from ", size(), " ranks"});
+        if (texts[static_cast<std::size_t>(me)] != std::string_view(reinterpret_cast<const char*>(&mine), sizeof mine))
+            refuse_input({"joining shared memory: what was gathered of rank ", me, " is not what it gave"});
         std::vector<SharedMemoryCard> cards(texts.size());
         for (std::size_t rank = 0; rank < texts.size(); ++rank) {
             if (texts[rank].size() != sizeof(SharedMemoryCard))

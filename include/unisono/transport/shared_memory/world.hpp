@@ -50,6 +50,8 @@ public:
 
     /// A rank begins its life in this process.
     void attach(int rank) {
+        if (segment_.base() == nullptr || rank < 0 || rank >= size_)
+            refuse_shared_memory(concat({"rank ", rank, " of ", size_, " has no memory in common with the others"}), 0);
         const std::int32_t process = ::getpid();
         const std::lock_guard lock(mutex_);
         SharedRank& me = record(rank);
@@ -233,7 +235,12 @@ protected:
         if (segment_.bytes() < sizeof(SharedHeader) || header().magic != SharedHeader::expected_magic ||
             header().ranks != static_cast<std::uint32_t>(size_))
             refuse_shared_memory("the segment is not that of this world, or of another version of the library", 0);
-        layout_ = SharedLayout(size_, header().arena_bytes);
+        const std::size_t arena_bytes = header().arena_bytes;
+        if (arena_bytes > segment_.bytes()) // which a layout could not add up
+            refuse_shared_memory(
+                concat({"the segment has ", segment_.bytes(), " bytes and says that a rank's arena has ", arena_bytes}),
+                0);
+        layout_ = SharedLayout(size_, arena_bytes);
         if (layout_.bytes != segment_.bytes())
             refuse_shared_memory("the segment has another layout: was it made by another version of the library?", 0);
         arenas_.resize(layout_.ranks);

@@ -41,7 +41,9 @@ struct TcpAddress {
         if (text.size() != sizeof *this) return false;
         std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
         interface[sizeof interface - 1] = '\0';
-        return socket.length <= sizeof socket.storage;
+        const int family = socket.storage.ss_family; // another one would be a socket of another kind
+        return (family == AF_INET && socket.length == sizeof(sockaddr_in)) ||
+               (family == AF_INET6 && socket.length == sizeof(sockaddr_in6));
     }
     [[nodiscard]] std::string describe() const {
         return concat({host_text(socket), ":", port_of(socket), " (interface ", interface, ")"});
