@@ -94,7 +94,9 @@ def pkg_config():
 
 def sources():
     for way, components in (("add_subdirectory", ["mpi"]), ("FetchContent", [])):
-        consumer(way, f"-DCONSUMER_BY={way}", f"-DCONSUMER_SOURCE={source}", "-DUNISONO_MPI=ON", components=components)
+        # Without what tests and examples need: as a subproject there are none.
+        absent = [f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in ("Boost", "CLI11", "nlohmann_json")]
+        consumer(way, f"-DCONSUMER_BY={way}", f"-DCONSUMER_SOURCE={source}", "-DUNISONO_MPI=ON", *absent, components=components)
 
 
 def refusals():
