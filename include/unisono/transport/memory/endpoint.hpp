@@ -78,7 +78,8 @@ public:
                 ++i;
             }
         }
-        if (!posted_.empty() && ++polls_ % 8 != 0) return;
+        if (!posted_.empty() && ++polls_ <= look_at_receipts) return;
+        polls_ = 0;
         for (std::size_t i = 0; i < waiting_.size();) {
             const Waiting done = waiting_[i];
             if (done.flag.consumed->load(std::memory_order_acquire) != done.flag.use) {
@@ -109,7 +110,12 @@ public:
 
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
-    [[nodiscard]] bool has_left(int peer) const { return world_->has_left(peer); }
+    /// What a peer consumed before it left is seen by the next `progress`.
+    [[nodiscard]] bool has_left(int peer) const {
+        if (!world_->has_left(peer)) return false;
+        polls_ = look_at_receipts;
+        return true;
+    }
 
     /// What to add to an address as `peer` sees its memory, to reach the same memory from here.
     [[nodiscard]] std::ptrdiff_t shift(int peer) const { return world_->shift(peer); }
@@ -350,7 +356,8 @@ private:
     List<Waiting> waiting_;
     List<Flag> free_;
     List<Outgoing> backlog_;
-    std::uint32_t polls_ = 0;
+    static constexpr std::uint32_t look_at_receipts = 7; ///< after so many polls in which messages were awaited
+    mutable std::uint32_t polls_ = 0;
     BellSleeper sleeper_;
 };
 

@@ -1,0 +1,77 @@
+// A rank that has received everything and leaves is blamed by nobody, whatever the others are doing when it goes.
+#include "unisono/group/run.hpp"
+#include "unisono/transport/in_process.hpp"
+#include "unisono/transport/shared_memory.hpp"
+#include "unisono/unisono.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <new>
+#include <sys/mman.h>
+#include <thread>
+#include <vector>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Rank 0 polls a receive from rank 2, and a large send to rank 1, which leaves as soon as it has all of it. Suspicion comes with the 255th
+/// poll in vain, and receipts are looked at every 8th: rank 1 goes a few polls before that, at each distance from both.
+template <class Transport>
+void leaves_in_good_order(int round) {
+    // Ranks are threads, or processes.
+    void* const shared = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    BOOST_TEST_REQUIRE(shared != MAP_FAILED);
+    auto* const flags = ::new (shared) std::atomic<int>[2] {};
+    std::atomic<int>&may_receive = flags[0], &may_send = flags[1];
+    const auto body = [&](auto& world) {
+        std::vector<float> large(20'000), small(1);
+        const auto await = [](const std::atomic<int>& flag, int least) {
+            while (flag < least) std::this_thread::sleep_for(100us);
+        };
+        if (world.rank() == 0) {
+            struct Release { // the others, also where this rank throws
+                std::atomic<int>* flags;
+                ~Release() { flags[0] = 1, flags[1] = 2; }
+            };
+            const Release release{flags};
+            auto first = un::start_receive(world, small, 2);
+            for (int i = 0; i < round % 8; ++i) first.poll();
+            may_send = 1;
+            first.wait();
+            auto receipt = un::start_receive(world, small, 2);
+            auto sent = un::start_send(world, large, 1);
+            for (int i = 0; i < 247 + round / 8; ++i) sent.poll();
+            may_receive = 1;
+            std::this_thread::sleep_for(3ms);
+            while (!sent.poll()) continue;
+            may_send = 2;
+            receipt.wait();
+            sent.wait();
+        } else if (world.rank() == 1) {
+            await(may_receive, 1);
+            un::receive(world, large, 0);
+        } else {
+            await(may_send, 1);
+            un::send(world, small, 0);
+            await(may_send, 2);
+            un::send(world, small, 0);
+        }
+    };
+    un::run<Transport>(3, body, {.timeout = 5s});
+    ::munmap(shared, 4096);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(leaving)
+
+BOOST_AUTO_TEST_CASE(who_has_received_all_is_not_blamed) {
+    for (int round = 0; round < 64; ++round) BOOST_CHECK_NO_THROW(leaves_in_good_order<un::InProcess>(round));
+    for (int round = 0; round < 64; ++round) BOOST_CHECK_NO_THROW(leaves_in_good_order<un::SharedMemory>(round));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
