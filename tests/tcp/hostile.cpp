@@ -106,6 +106,30 @@ BOOST_AUTO_TEST_CASE(an_address_of_another_kind) {
     }
 }
 
+// A length is memory only where the receive that was posted for the message has as much.
+BOOST_AUTO_TEST_CASE(a_message_that_is_longer_than_what_was_awaited) {
+    for (const std::size_t count : {std::size_t{100}, std::size_t{100'000}}) {
+        for (const std::uint64_t bytes :
+             {std::uint64_t{1} << 20, std::uint64_t{1} << 32, std::uint64_t{1} << 40, std::uint64_t{1} << 47}) {
+            const un::Fault found = answered_with(count, [&](auto& header) { header.envelope.bytes = bytes; });
+            BOOST_TEST((found.code == un::ErrorCode::mismatch && found.peer == 1), bytes << ": " << found.message);
+            BOOST_TEST(test::mentions(found.message, {"expected", std::to_string(bytes)}), found.message);
+        }
+    }
+}
+
+// Nobody awaits it yet: no more than the host can have.
+BOOST_AUTO_TEST_CASE(a_message_that_no_host_has_memory_for) {
+    for (const std::uint64_t bytes : {std::uint64_t{1} << 42, std::uint64_t{1} << 47}) {
+        const un::Fault found = answered_with(100, [&](auto& header) {
+            header.envelope.bytes = bytes;
+            header.envelope.tag.position ^= std::uint64_t{1} << 62;
+        });
+        BOOST_TEST((found.code == un::ErrorCode::refused && found.peer == 1), bytes << ": " << found.message);
+        BOOST_TEST(test::mentions(found.message, {"memory", std::to_string(bytes)}), found.message);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 } // namespace hostile_test

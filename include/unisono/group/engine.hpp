@@ -202,9 +202,9 @@ private:
     struct Sink {
         Engine& engine;
         void sent(Token token) { engine.complete(token); }
-        void received(Token token, const Envelope& envelope, const std::byte* data) {
-            engine.receive(token, envelope, data);
-        }
+        void received(Token token, const Envelope& sent, const std::byte* data) { engine.receive(token, sent, data); }
+        /// By its envelope it is a mismatch, so that nothing asks for its bytes.
+        void too_long(Token token, const Envelope& envelope) { engine.receive(token, envelope, nullptr); }
     };
 
     /// Runs what it can of a straight operation; true when nothing is left.

@@ -56,9 +56,9 @@ template <class Transport>
     if constexpr (requires { Transport::lands_from; }) { // what is not combined needs no staging
         const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
         const bool lands = step.kind == schedule::StepKind::receive;
-        if (bytes >= Transport::lands_from || (operation.direct && bytes != 0))
-            return transport.post_receive_at(peer, {tag_of(operation, lane, step), operation.signature, bytes}, token,
-                                             lands ? operation.target_of(lane, lane.cursor) : nullptr);
+        const bool large = bytes >= Transport::lands_from || (operation.direct && bytes != 0);
+        return transport.post_receive_at(peer, {tag_of(operation, lane, step), operation.signature, bytes}, token,
+                                         large && lands ? operation.target_of(lane, lane.cursor) : nullptr);
     }
     transport.post_receive(peer, tag_of(operation, lane, step), token);
 }

@@ -215,6 +215,7 @@ private:
     template <class Handler>
     void arrive(const std::byte* data, std::size_t bytes, Handler& handler) {
         FabricFrame frame;
+        if (bytes < sizeof frame) return;
         std::memcpy(&frame, data, sizeof frame);
         if (frame.key != key_ || frame.from < 0 || frame.from >= world_->size()) return; // a stranger's
         const int peer = frame.from;
@@ -251,6 +252,7 @@ private:
         landing.bytes = frame.envelope.bytes;
         landing.arrival = handler.begin(frame.from, frame.envelope, landing.bytes);
         landing.memory = handler.memory(landing.arrival);
+        if (landing.memory == nullptr) return landings_.release(landing); // a fault by now
         if (!reached_.empty()) landing.of_device = device_memory_of(landing.memory, landing.bytes);
         if (landing.of_device == nullptr) landing.region = device_.register_memory(landing.memory, landing.bytes);
         ++at(frame.from).landings;

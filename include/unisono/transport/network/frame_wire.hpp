@@ -14,7 +14,8 @@
 ///   `handler.message(peer, envelope, data)`: a whole message, in the wire's memory, good during the call, aligned for any type;
 ///   `handler.begin(peer, envelope, room)`: a message is coming that the wire wants to put somewhere; gives the number of an arrival
 ///   whose `handler.memory(arrival)` has room for `room` bytes (the wire may want more than the message has, for padding), and stays
-///   until `handler.complete(arrival)`, or until the wire is forgotten or destroyed;
+///   until `handler.complete(arrival)`, or until the wire is forgotten or destroyed. No memory (nullptr): the message is too long for what
+///   awaits it, or for the host; the wire drops it, and a fault follows;
 ///   `handler.awaits(peer)`: whether a receive is posted for it, so that the wire can look there first;
 ///   `handler.expects(peer, tag)`: whether a receive is posted for this message, so that a wire can let it wait till then;
 ///   `handler.awaited_bytes(peer)`: a hint: how large the message is that the oldest of them expects; 0 where that is small or not known.

@@ -9,11 +9,14 @@
 #include "unisono/transport/network/world.hpp"
 #include "unisono/transport/staging_pool.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -80,7 +83,7 @@ public:
         if (forgotten_ || box(peer).posted.size() == before) return; // it is here already
         Posted& posted = box(peer).posted.back();
         posted.target = target;
-        posted.bytes = expected.bytes;
+        posted.bytes = posted.most = expected.bytes;
         posted.signature = expected.signature;
     }
 
@@ -95,6 +98,8 @@ public:
         }
         ready_.clear();
         wire_.poll(handler);
+        if (no_memory_.code != ErrorCode::none) [[unlikely]]
+            abort(no_memory_);
     }
 
     void idle(std::uint32_t attempt, nanoseconds until) { wire_.idle(attempt, until); }
@@ -151,6 +156,7 @@ private:
         Token token = 0;
         std::byte* target = nullptr; ///< where it may be put, if it is what is expected
         std::size_t bytes = 0;
+        std::size_t most = ~std::size_t{0}; ///< that may come; no longer message gets memory
         Signature signature = {};
     };
     struct Ready {
@@ -177,13 +183,24 @@ private:
         void message(int peer, const Envelope& envelope, const std::byte* data) {
             if (Token token = 0; to.take_posted(peer, envelope.tag, token)) return sink.received(token, envelope, data);
             const std::uint32_t number = begin(peer, envelope, envelope.bytes);
+            if (memory(number) == nullptr) return; // a fault by now
             if (envelope.bytes != 0) std::memcpy(memory(number), data, envelope.bytes);
             to.box(peer).early.push_back(number);
         }
+        /// Where a message is longer than the receive that was posted for it, the group hears of it now, by a sink that can tell it,
+        /// and no memory is taken; nor is it for a message for which there is none.
         std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
+            if constexpr (requires(Token token) { sink.too_long(token, envelope); }) {
+                if (to.is_too_long(peer, envelope)) {
+                    Token token = 0;
+                    to.take_posted(peer, envelope.tag, token);
+                    sink.too_long(token, envelope);
+                    return to.new_arrival({peer, envelope, {}});
+                }
+            }
             if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
                 return to.new_arrival({peer, envelope, {target, 0}});
-            return to.new_arrival({peer, envelope, to.pool_.take(room)});
+            return to.new_arrival({peer, envelope, to.staging(peer, envelope, room)});
         }
         std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
         void complete(std::uint32_t number) {
@@ -247,8 +264,36 @@ private:
         }
         return nullptr;
     }
+    [[nodiscard]] bool is_too_long(int peer, const Envelope& envelope) {
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (posted[i].tag == envelope.tag) return envelope.bytes > posted[i].most;
+        }
+        return false;
+    }
+
+    /// Memory for a message; none, and a fault, where the host has less than the message says that it is long.
+    StagingPool::Block staging(int peer, const Envelope& envelope, std::size_t room) {
+        static const std::size_t host_has = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES))) *
+                                            static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        try {
+            if (room <= host_has) return pool_.take(room);
+        } catch (const std::bad_alloc&) {
+        }
+        if (no_memory_.code == ErrorCode::none)
+            no_memory_ = {.code = ErrorCode::refused,
+                          .rank = rank_,
+                          .peer = peer,
+                          .operation = "receive",
+                          .sequence = 0,
+                          .message =
+                              concat({"rank ", rank_, " has no memory for a message of ", envelope.bytes,
+                                      " bytes that rank ", peer, " has begun to send; the host has ", host_has})};
+        return {};
+    }
+
     /// A target is the group's.
-    void give_back(const StagingPool::Block& block) {
+    void give_back(const StagingPool::Block& block) { // none has no capacity
         if (block.capacity != 0) pool_.give(block);
     }
 
@@ -285,6 +330,7 @@ private:
     List<Arrival> arrivals_;
     List<std::uint32_t> unused_; ///< of them
     List<Ready> ready_;          ///< asked for after they came
+    Fault no_memory_;
     bool forgotten_ = false;
 };
 

@@ -279,6 +279,9 @@ private:
             if (room <= inside_bytes) break;
             arrival_ = handler.begin(peer_, header.envelope, room);
             memory_ = handler.memory(arrival_);
+            if (memory_ == nullptr)
+                return end(
+                    concat({"a message of ", header.envelope.bytes, " bytes began, for which there is no room"}));
             room_ = room;
             have_ = here;
             arriving_ = true;
