@@ -168,6 +168,9 @@ BOOST_AUTO_TEST_CASE(a_rank_that_comes_again_replaces_itself_and_another_is_refu
     running.all_enter();
     running.enter(9, hello(0, 3, token, 7)); // a world that runs is not disturbed
     BOOST_CHECK_EQUAL(running.got(9), "R");
+    running.enter(10, hello(0)); // nor by the same hello once more: somebody may have recorded it
+    BOOST_CHECK_EQUAL(running.got(10), "R");
+    BOOST_CHECK(!running.closed[1] && running.state.rank_of(1) == 0);
     BOOST_CHECK(!running.state.first_fault());
 }
 

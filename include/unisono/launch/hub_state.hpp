@@ -204,7 +204,7 @@ private:
         if (hello.rank >= hello.world) return contradict(concat({who, " is not one of a world of ", hello.world}));
         Member& own = place(static_cast<int>(hello.rank));
         if (own.presence == Presence::present) {
-            if (own.hello.claimant != hello.claimant) {
+            if (own.hello.claimant != hello.claimant || complete_) { // once it is complete, all know that they are here
                 return contradict(concat({"two processes claim to be ", who, ": pid ", own.hello.pid, " and pid ",
                                           hello.pid, own.hello.host == hello.host ? " of one host" : " of another host",
                                           " (is a variable such as RANK that of a node?)"}));
