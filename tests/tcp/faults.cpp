@@ -4,8 +4,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <fcntl.h>
 #include <memory>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 namespace un = unisono;
 using test::Group;
@@ -146,6 +149,127 @@ BOOST_AUTO_TEST_CASE(a_crowd_of_strangers_does_not_push_out_a_rank) {
     BOOST_TEST(found == data);
     received.wait(1s);
     sent.wait(1s);
+}
+
+// Nor does one that comes behind a rank that has connected and said nothing yet, however large it is.
+BOOST_AUTO_TEST_CASE(silent_strangers_do_not_push_out_a_rank_that_is_silent_yet) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    Group here{un::Tcp(world, 0)};
+    const int port = test::port_of(here.endpoint().address());
+    const un::detail::FileDescriptor rank = connected_to(port);
+    std::vector<int> found(100);
+    un::Operation received = un::start_receive(here, found, 1);
+    const auto look_around = [&] {
+        for (int i = 0; i < 200; ++i) received.poll();
+    };
+    look_around();
+    std::vector<un::detail::FileDescriptor> strangers;
+    for (int i = 0; i < 600; ++i) {
+        strangers.push_back(connected_to(port));
+        if (i % 50 == 49) look_around();
+    }
+    un::detail::TcpHello hello;
+    hello.key = world->key().value();
+    hello.from = 1;
+    hello.world = 2;
+    BOOST_TEST_REQUIRE(::send(rank.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+    const un::nanoseconds until = un::steady_now() + 10'000'000'000;
+    while (here.endpoint().connections() == 0 && un::steady_now() < until) received.poll();
+    BOOST_TEST(here.endpoint().connections() == 1u);
+    BOOST_TEST(here.endpoint().describe(1).find(", connected") != std::string::npos, here.endpoint().describe(1));
+    here.endpoint().abort({.code = un::ErrorCode::aborted, .message = "the end"});
+    BOOST_CHECK_THROW(received.wait(1s), un::error);
+}
+
+BOOST_AUTO_TEST_CASE(the_room_for_visitors) {
+    using un::detail::FileDescriptor;
+    using un::detail::TcpVisitors;
+    const auto some = [] { return FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); };
+    constexpr un::nanoseconds second = 1'000'000'000;
+    TcpVisitors visitors;
+    visitors.add(some(), 7, 0); // the oldest, but the only one of its source
+    for (std::size_t i = 1; visitors.make_room(static_cast<un::nanoseconds>(i)); ++i)
+        visitors.add(some(), 1 + i % 2 + i % 3 / 2, static_cast<un::nanoseconds>(i));
+    const std::size_t most = visitors.size();
+    BOOST_TEST((most >= 16 && most <= TcpVisitors::most), most);
+    BOOST_TEST(!visitors.make_room(TcpVisitors::grace / 2)); // all have just come
+    const auto count = [&](std::uint64_t source) {
+        std::size_t found = 0;
+        for (std::size_t i = 0; i < visitors.size(); ++i) found += visitors[i].source() == source;
+        return found;
+    };
+    for (std::size_t i = 0; i < 10 * most; ++i) { // one source floods
+        BOOST_TEST_REQUIRE(visitors.make_room(second * static_cast<un::nanoseconds>(10 + 10 * i)));
+        visitors.add(some(), 2, second * static_cast<un::nanoseconds>(10 + 10 * i));
+    }
+    BOOST_TEST(visitors.size() == most);
+    BOOST_TEST(count(7) == 1u);
+    BOOST_TEST(count(1) >= most / 4);
+    while (visitors.give_descriptor()) {
+    }
+    BOOST_TEST(visitors.empty());
+}
+
+// A flood of connections that end at once, from a process that does nothing else, costs a rank some of its time and no more.
+BOOST_AUTO_TEST_CASE(a_flood_of_connections_does_not_hold_up_a_poll) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    Group here{un::Tcp(world, 0)};
+    const int port = test::port_of(here.endpoint().address());
+    std::vector<un::detail::FileDescriptor> waiting;
+    for (int i = 0; i < 300; ++i) waiting.push_back(connected_to(port));
+    const std::size_t before = test::open_files();
+    std::vector<int> found(1);
+    un::Operation received = un::start_receive(here, found, 1);
+    std::size_t most = 0;
+    for (std::size_t last = before, rounds = 0; rounds < 400; ++rounds) { // a poll looks around once at most
+        received.poll();
+        const std::size_t now = test::open_files();
+        most = std::max(most, now - last);
+        last = now;
+    }
+    BOOST_TEST((most > 0 && most <= 64), most);
+    here.endpoint().abort({.code = un::ErrorCode::aborted, .message = "the end"});
+    BOOST_CHECK_THROW(received.wait(1s), un::error);
+}
+
+// Where the process may open few files, strangers have none of those that ranks need.
+BOOST_AUTO_TEST_CASE(strangers_give_their_descriptors_to_ranks) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
+    const int port = test::port_of(here.endpoint().address());
+    std::vector<un::detail::FileDescriptor> strangers;
+    for (int i = 0; i < 60; ++i) strangers.push_back(connected_to(port));
+    std::vector<int> data(100, 7), found(100), to_1(100, 5), at_1(100);
+    un::Operation received = un::start_receive(here, found, 1);
+    for (int i = 0; i < 200; ++i) received.poll(); // all are let in
+    const int next = ::dup(0);                     // all numbers below it are in use
+    ::close(next);
+    struct Few {
+        rlimit before{};
+        explicit Few(int files) {
+            ::getrlimit(RLIMIT_NOFILE, &before);
+            const rlimit few{.rlim_cur = static_cast<rlim_t>(files), .rlim_max = before.rlim_max};
+            ::setrlimit(RLIMIT_NOFILE, &few);
+        }
+        ~Few() { ::setrlimit(RLIMIT_NOFILE, &before); }
+    };
+    auto limit = std::make_unique<Few>(next);
+    un::Operation sent = un::start_send(here, to_1, 1);
+    for (int i = 0; i < 200; ++i) received.poll();
+    const std::string state = here.endpoint().describe(1);
+    limit.reset();
+    BOOST_TEST(state.find("Too many open files") == std::string::npos, state);
+    un::Operation back = un::start_send(there, data, 0), came = un::start_receive(there, at_1, 0);
+    const un::nanoseconds until = un::steady_now() + 20'000'000'000;
+    for (bool done = false; !done && un::steady_now() < until;) {
+        done = received.poll();
+        done = sent.poll() && done;
+        done = back.poll() && done;
+        done = came.poll() && done;
+    }
+    BOOST_TEST(found == data);
+    BOOST_TEST(at_1 == to_1);
+    for (un::Operation* const one : {&received, &sent, &back, &came}) one->wait(5s);
 }
 
 BOOST_AUTO_TEST_CASE(interfaces) {

@@ -33,7 +33,8 @@ static_assert(sizeof(TcpHello) == 40);
 /// Somebody who has connected and may still be anybody.
 class TcpVisitor {
 public:
-    TcpVisitor(FileDescriptor socket, nanoseconds since) : socket_(std::move(socket)), since_(since) {}
+    TcpVisitor(FileDescriptor socket, nanoseconds since, std::uint64_t source)
+        : socket_(std::move(socket)), since_(since), source_(source) {}
 
     enum class Answer : std::uint8_t { waits, stranger, rank };
 
@@ -58,11 +59,13 @@ public:
     [[nodiscard]] int from() const { return from_; }
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] nanoseconds since() const { return since_; }
+    [[nodiscard]] std::uint64_t source() const { return source_; } ///< the host that it comes from
     [[nodiscard]] FileDescriptor take() { return std::move(socket_); }
 
 private:
     FileDescriptor socket_;
     nanoseconds since_;
+    std::uint64_t source_;
     std::array<std::byte, sizeof(TcpHello)> bytes_ = {};
     std::size_t have_ = 0;
     int from_ = -1;

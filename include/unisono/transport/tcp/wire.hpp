@@ -12,6 +12,7 @@
 #include "unisono/transport/patience.hpp"
 #include "unisono/transport/tcp/greeting.hpp"
 #include "unisono/transport/tcp/link.hpp"
+#include "unisono/transport/tcp/visitors.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -151,10 +152,13 @@ public:
     }
     /// It can bring nothing any more, nor can a connection of its that was not accepted yet.
     [[nodiscard]] bool quiet(int peer) {
-        accept_all();
-        hear_visitors();
-        for (const TcpVisitor& visitor : visitors_) {
-            if (steady_now() - visitor.since() < 1'000'000'000) return false;
+        collect(false);
+        ::poll(polled_.data(), polled_.size(), 0);
+        hear_visitors(polled_.data() + 1 + used_.size(), visitors_.size());
+        accept_some();
+        const nanoseconds now = steady_now();
+        for (std::size_t i = 0; i < visitors_.size(); ++i) {
+            if (now - visitors_[i].since() < TcpVisitors::grace) return false;
         }
         const auto& known = links_[static_cast<std::size_t>(peer)];
         return known == nullptr || known->state() != TcpLink::State::open;
@@ -184,8 +188,7 @@ private:
     static constexpr std::uint32_t sweep_every = 32;  ///< looks at connections from which nothing is awaited are rare
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
     static constexpr nanoseconds longest_sleep = 1'000'000;
-    static constexpr nanoseconds visitors_may_wait = 10'000'000'000;
-    static constexpr std::size_t most_visitors = 256;
+    static constexpr int most_at_once = 64; ///< visitors that one poll takes
 
     TcpLink& begin(int peer) {
         auto& known = links_[static_cast<std::size_t>(peer)];
@@ -199,8 +202,12 @@ private:
     void connect(TcpLink& link) {
         TcpAddress address;
         if (!address.read(world_->address(link.peer()))) return;
-        FileDescriptor socket(
-            ::socket(address.socket.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        const auto open = [&] {
+            return ::socket(address.socket.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        };
+        int opened = open();
+        while (opened < 0 && (errno == EMFILE || errno == ENFILE) && visitors_.give_descriptor()) opened = open();
+        FileDescriptor socket(opened);
         if (!socket.valid()) return link.end(errno_text(errno));
         const SocketAddress& own = entrance_.interface.address; // leaves by the interface by which it is reached
         const int on = 1;
@@ -251,31 +258,39 @@ private:
         return std::any_of(used_.begin(), used_.end(), [](const TcpLink* link) { return link->lost(); });
     }
 
-    void accept_all() {
-        for (;;) {
-            FileDescriptor socket(
-                ::accept4(entrance_.listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-            if (!socket.valid()) {
-                if (errno == EINTR || errno == ECONNABORTED) continue;
+    /// A few at a time, so that a flood does not hold up this rank. What is here already is heard at once.
+    void accept_some() {
+        for (int taken = 0; taken < most_at_once; ++taken) {
+            if (!visitors_.make_room(steady_now())) return;
+            sockaddr_storage from = {};
+            socklen_t length = sizeof from;
+            FileDescriptor socket(::accept4(entrance_.listener.socket.get(), reinterpret_cast<sockaddr*>(&from),
+                                            &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+            if (socket.valid()) {
+                visitors_.add(std::move(socket), source_of(from), steady_now());
+                hear(visitors_.size() - 1);
+            } else if (errno == EMFILE || errno == ENFILE) {
+                if (!visitors_.give_descriptor()) return;
+            } else if (errno != EINTR && errno != ECONNABORTED) {
                 return;
             }
-            if (visitors_.size() == most_visitors) {
-                hear_visitors(); // one of them may be a rank, and have said so
-                if (visitors_.size() == most_visitors) visitors_.erase(visitors_.begin());
-            }
-            visitors_.emplace_back(std::move(socket), steady_now());
         }
     }
 
-    void hear_visitors() {
-        for (std::size_t i = 0; i < visitors_.size();) {
-            const auto answer = visitors_[i].look(rank_, world_->size(), world_->key());
-            if (answer == TcpVisitor::Answer::waits && steady_now() - visitors_[i].since() < visitors_may_wait) {
-                ++i;
-                continue;
-            }
-            if (answer == TcpVisitor::Answer::rank) let_in(visitors_[i].from(), visitors_[i].take());
-            visitors_.erase(visitors_.begin() + static_cast<std::ptrdiff_t>(i));
+    /// False if it is no visitor any more.
+    bool hear(std::size_t which) {
+        TcpVisitor& visitor = visitors_[which];
+        const auto answer = visitor.look(rank_, world_->size(), world_->key());
+        if (answer == TcpVisitor::Answer::waits && steady_now() - visitor.since() < TcpVisitors::may_wait) return true;
+        if (answer == TcpVisitor::Answer::rank) let_in(visitor.from(), visitor.take());
+        visitors_.remove(which);
+        return false;
+    }
+    /// Those of the first `count` that `asked` says something about, and those who have waited for too long.
+    void hear_visitors(const pollfd* asked, std::size_t count) {
+        const nanoseconds now = visitors_.empty() ? 0 : steady_now();
+        for (std::size_t i = std::min(count, visitors_.size()); i-- > 0;) { // who takes a place has been heard
+            if (asked[i].revents != 0 || now - visitors_[i].since() >= TcpVisitors::may_wait) hear(i);
         }
     }
 
@@ -310,14 +325,14 @@ private:
                                                              : POLLIN),
                                0});
         }
-        for (const TcpVisitor& visitor : visitors_) polled_.push_back({visitor.fd(), POLLIN, 0});
+        for (std::size_t i = 0; i < visitors_.size(); ++i) polled_.push_back({visitors_[i].fd(), POLLIN, 0});
     }
 
     template <class Handler>
     void look_around(Handler& handler) {
         collect(false);
         ::poll(polled_.data(), polled_.size(), 0);
-        const std::size_t links = used_.size();
+        const std::size_t links = used_.size(), known = visitors_.size();
         const bool came = polled_[0].revents != 0;
         unsettled_ = false;
         for (std::size_t i = 0; i < links; ++i) {
@@ -328,8 +343,8 @@ private:
             else if (polled_[i + 1].revents != 0) receive(link, handler);
             unsettled_ = unsettled_ || (link.state() != State::open && link.state() != State::ended);
         }
-        if (came) accept_all();
-        hear_visitors();
+        hear_visitors(polled_.data() + 1 + links, known);
+        if (came) accept_some();
     }
 
     std::shared_ptr<NetworkWorld> world_;
@@ -337,7 +352,7 @@ private:
     TcpEntrance entrance_;
     std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer; those that were used
     List<TcpLink*> used_;
-    std::vector<TcpVisitor> visitors_;
+    TcpVisitors visitors_;
     List<pollfd> polled_;
     std::uint32_t polls_ = 0;
     std::uint32_t quiet_ = 0; ///< calls of `idle` since any byte moved

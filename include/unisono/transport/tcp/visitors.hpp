@@ -1,0 +1,96 @@
+#pragma once
+
+/// \file
+/// The connections of which nobody knows yet whose they are, and what they may cost: room for a fixed number, and of that no more for
+/// one source than it leaves to others.
+///
+/// A visitor that has just come is never sent away in favour of another: it may be a rank about to speak. While all are that new, further
+/// ones wait in the system's queue. After `grace`, the oldest of the source that has the most gives way.
+
+#include "unisono/transport/tcp/greeting.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where a connection comes from: an IPv4 address, or the network half of an IPv6 address, of which one host may have any number.
+inline std::uint64_t source_of(const sockaddr_storage& address) {
+    std::uint64_t source = 0;
+    if (address.ss_family == AF_INET) {
+        const auto& from = reinterpret_cast<const sockaddr_in&>(address);
+        std::memcpy(&source, &from.sin_addr, sizeof from.sin_addr);
+    } else if (address.ss_family == AF_INET6) {
+        const auto& from = reinterpret_cast<const sockaddr_in6&>(address);
+        std::memcpy(&source, &from.sin6_addr, sizeof source);
+    }
+    return source;
+}
+
+class TcpVisitors {
+public:
+    static constexpr std::size_t most = 256;
+    static constexpr nanoseconds grace = 1'000'000'000;     ///< in which a visitor gives way to none
+    static constexpr nanoseconds may_wait = 10'000'000'000; ///< for a greeting
+
+    [[nodiscard]] std::size_t size() const { return all_.size(); }
+    [[nodiscard]] bool empty() const { return all_.empty(); }
+    [[nodiscard]] const TcpVisitor& operator[](std::size_t i) const { return all_[i]; }
+    [[nodiscard]] TcpVisitor& operator[](std::size_t i) { return all_[i]; }
+
+    /// Whether another one may come in; one that has had its time gives way for it.
+    bool make_room(nanoseconds now) {
+        if (all_.size() < room()) return true;
+        const std::size_t which = first_to_go();
+        if (now - all_[which].since() < grace) return false;
+        remove(which);
+        return true;
+    }
+    /// Where a descriptor is wanted for a rank: strangers go first. False if there is none.
+    bool give_descriptor() {
+        if (all_.empty()) return false;
+        remove(first_to_go());
+        return true;
+    }
+    void add(FileDescriptor socket, std::uint64_t source, nanoseconds now) {
+        all_.emplace_back(std::move(socket), now, source);
+    }
+    /// The last one takes its place.
+    void remove(std::size_t which) {
+        if (which + 1 != all_.size()) all_[which] = std::move(all_.back());
+        all_.pop_back();
+    }
+
+private:
+    /// A quarter of the descriptors that the process may have.
+    [[nodiscard]] static std::size_t room() {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return most;
+        return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur) / 4, 1, most);
+    }
+    /// The oldest of the source that has the most. There is one.
+    [[nodiscard]] std::size_t first_to_go() const {
+        std::uint64_t sources[64] = {}; // by a hash: two in one place share a budget
+        const auto place = [](std::uint64_t source) { return (source * 0x9e3779b97f4a7c15u) >> 58; };
+        for (const TcpVisitor& one : all_) ++sources[place(one.source())];
+        std::size_t found = 0;
+        for (std::size_t i = 1; i < all_.size(); ++i) {
+            const std::uint64_t crowd = sources[place(all_[i].source())], before = sources[place(all_[found].source())];
+            if (crowd > before || (crowd == before && all_[i].since() < all_[found].since())) found = i;
+        }
+        return found;
+    }
+
+    std::vector<TcpVisitor> all_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
