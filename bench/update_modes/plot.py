@@ -12,6 +12,11 @@ matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402  (after the choice of a back end)
 
 
+def smooth(values: list, last: int = 3) -> list:
+    """Means of each value and those before it, `last` at most."""
+    return [sum(values[max(0, i + 1 - last):i + 1]) / min(i + 1, last) for i in range(len(values))]
+
+
 def main(results: str, plot: str) -> None:
     with open(results, encoding="utf-8") as file:
         cases = json.load(file)["cases"]
@@ -19,23 +24,26 @@ def main(results: str, plot: str) -> None:
     if not cases:
         sys.exit(f"{results}: found no case with a course; expected the JSON of bench_update_modes")
     kinds = ["", "; a straggler"]
-    figure, axes = pyplot.subplots(1, len(kinds), figsize=(14, 6), sharey=True)
+    names = list(dict.fromkeys(case["case"].partition(";")[0].strip() for case in cases))
+    colours = dict(zip(names, pyplot.get_cmap("tab20").colors * (1 + len(names) // 20)))
+    figure, axes = pyplot.subplots(len(kinds), 1, figsize=(9, 10), sharex=True, sharey=True, layout="constrained")
+    lines = {}
     for axis, kind in zip(axes, kinds):
-        axis.set_prop_cycle(color=pyplot.get_cmap("tab20").colors)
         for case in cases:
             name, _, suffix = case["case"].partition(";")
             if suffix != kind[1:]:
                 continue
             seconds, accuracies = zip(*case["course"])
-            axis.plot(seconds, [100 * accuracy for accuracy in accuracies], label=name.strip(), linewidth=1.2)
+            lines[name.strip()], = axis.plot(seconds, smooth([100 * accuracy for accuracy in accuracies]), color=colours[name.strip()],
+                                             linewidth=1.4)
         axis.axhline(95, color="grey", linestyle=":")
         axis.set_xscale("log")
-        axis.set_xlabel("virtual seconds")
-        axis.set_title("four equal workers" if not kind else "one of them takes 100 ms a micro-batch")
-        axis.legend(fontsize="small")
-    axes[0].set_ylabel("digits recognised, %")
-    figure.suptitle("100 Mbit/s and 20 ms between any two ranks")
-    figure.tight_layout()
+        axis.grid(alpha=0.3)
+        axis.set_ylabel("digits recognised (%)")
+        axis.set_title("Four equal workers" if not kind else "One of four workers takes 100 ms per micro-batch")
+    axes[-1].set_xlabel("virtual time (s)")
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.suptitle("Accuracy by update mode; 100 Mbit/s and 20 ms between any two ranks; means of 3 evaluations")
     figure.savefig(plot)
     print(f"{plot}: {len(cases)} modes")
 
