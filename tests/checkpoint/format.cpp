@@ -284,6 +284,13 @@ BOOST_AUTO_TEST_CASE(manifests) {
     with("\"world\":3", "\"world\":3,\"x\":1", "found a member \"x\" that is not known");
     with("\"world\":3", "\"world\":0", "expected a world of 1 or more");
     with("\"epoch\":7", "\"epoch\":-7", "found world 3, epoch -7");
+    for (const std::string most :
+         {"9223372036854775807", "9223372036854775806", "9007199254740993"}) { // the next one overflows
+        with("\"epoch\":7", "\"epoch\":" + most, "found epoch " + most);
+        with("\"samples\":11", "\"samples\":" + most, "samples " + most);
+        with("\"step_epoch\":13", "\"step_epoch\":" + most, "step_epoch " + most);
+        with("\"data_size\":45", "\"data_size\":" + most, "expected no number above 9007199254740992");
+    }
     with("\"scale\":\"", "\"scale\":\"-", "found the loss scale \"-");
     with("\"F32\"", "\"F31\"", "\"w\" has an unknown type");
     with("[2,3]", "[4294967296,4294967296]", "impossible shape");

@@ -1,12 +1,14 @@
 #include "ranks.hpp"
 #include "support.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -86,6 +88,36 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
     }
     test::all_well(with_planes(3, point, [](un::ControlPlane& plane) { gather_some(plane); }));
     BOOST_CHECK_EQUAL(::rmdir(folder), 0); // nothing is in it
+}
+
+// They hold the tokens of jobs that were killed.
+BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    const auto there = [&](const std::string& name) { return ::access((folder + ("/" + name)).c_str(), F_OK) == 0; };
+    const auto leave = [&](const std::string& name, int hours) {
+        const std::string path = folder + ("/" + name);
+        ::close(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        const timespec then{.tv_sec = std::time(nullptr) - hours * 3600, .tv_nsec = 0};
+        const timespec both[2] = {then, then};
+        BOOST_REQUIRE_EQUAL(::utimensat(AT_FDCWD, path.c_str(), both, 0), 0);
+    };
+    leave("killed.meet", 48);
+    leave("killed.meet.123", 48); // a draft
+    leave("waiting.meet", 2);
+    leave("notes.txt", 48);
+    un::MeetingPoint point = test::local_point();
+    point.folder = folder;
+    {
+        const un::detail::MeetingFile file(point);
+        BOOST_CHECK(!there("killed.meet") && !there("killed.meet.123"));
+        BOOST_CHECK(there("waiting.meet") && there("notes.txt") && there(point.job + ".meet"));
+    }
+    for (const char* const name : {"/waiting.meet", "/notes.txt"}) ::unlink((folder + std::string(name)).c_str());
+    BOOST_CHECK_EQUAL(::rmdir(folder), 0);
+    point.folder = "/proc/no_folder_here";
+    test::fails(un::ErrorCode::refused, {"/proc/no_folder_here", "UNISONO_FOLDER"},
+                [&] { static_cast<void>(un::detail::MeetingFile(point)); });
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_others_can_write_is_no_invitation) {

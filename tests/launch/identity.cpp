@@ -336,6 +336,21 @@ BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
     BOOST_CHECK(hosts.further_ports > 0);
 }
 
+BOOST_AUTO_TEST_CASE(the_folder_is_in_the_one_that_the_system_keeps_for_the_user) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr); // mode 0700
+    const Environment one = openmpi({1, 2, 2});
+    BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", folder)).folder, std::string(folder) + "/unisono");
+    BOOST_REQUIRE_EQUAL(::chmod(folder, 0755), 0); // others can look into it
+    const std::string in_tmp = "/tmp/unisono-" + std::to_string(::geteuid());
+    for (const std::string& unfit :
+         {std::string(folder), std::string("/no/such/folder"), std::string("relative"), std::string()})
+        BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", unfit)).folder, in_tmp);
+    BOOST_CHECK_EQUAL(meeting(with(with(one, "XDG_RUNTIME_DIR", folder), "UNISONO_FOLDER", "/shared/x")).folder,
+                      "/shared/x");
+    ::rmdir(folder);
+}
+
 BOOST_AUTO_TEST_CASE(a_given_folder) {
     const Environment given = with(openmpi({1, 4, 2}), "UNISONO_FOLDER", "/shared/x");
     BOOST_CHECK_EQUAL(meeting(given).folder, "/shared/x");

@@ -57,6 +57,9 @@ struct SavedFile {
     friend bool operator==(const SavedFile&, const SavedFile&) = default;
 };
 
+/// Of epochs and samples, so that a training can count on from what a file says: 2^53, beyond which readers of JSON round.
+inline constexpr std::int64_t most_counted = std::int64_t{1} << 53;
+
 /// Which order the samples of an epoch have.
 struct SavedOrder {
     std::string sampler = {};
@@ -276,6 +279,9 @@ inline Manifest manifest_of(std::string_view text, const std::string& where) {
         refuse_input({where, ": found world ", m.world, ", epoch ", m.epoch, ", samples ", m.samples, ", step_epoch ",
                       m.step_epoch, ", data_size ", m.data_size,
                       "; expected a world of 1 or more, and no number below 0"});
+    if (std::max({m.epoch, m.samples, m.step_epoch, m.data_size}) > most_counted)
+        refuse_input({where, ": found epoch ", m.epoch, ", samples ", m.samples, ", step_epoch ", m.step_epoch,
+                      ", data_size ", m.data_size, "; expected no number above ", most_counted});
     const Json& order = of(json, "order");
     order.expect_members({"sampler", "seed", "shuffle", "drop_last"}, at("order"));
     m.order.sampler = of(order, "sampler").string(at("order"));

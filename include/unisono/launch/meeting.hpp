@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 
 UNISONO_NAMESPACE_BEGIN
@@ -23,6 +24,7 @@ struct MeetingPoint {
     std::uint16_t port = 0;          ///< with a folder: chosen by the system
     std::uint16_t further_ports = 0; ///< that are tried after `port` where it is taken
     std::string folder = {};         ///< private to the user, seen by all ranks; empty: none
+    bool own_folder = false;         ///< it is made, entered and removed as one of this user's alone
     std::string job = "job";         ///< the file's name: different for jobs that run at the same time
     bool launcher_listens = false;   ///< rank 0 does not
     JobToken token = {};             ///< with a folder rank 0 draws one, and the file passes it on
@@ -89,10 +91,22 @@ inline void read_token(const Environment& environment, MeetingPoint& point) {
     else if (point.folder.empty()) point.token = JobToken::derived_from(job_of(environment) + point.host);
 }
 
+/// Where this user's processes on this host meet: below XDG_RUNTIME_DIR, which the system makes for one user alone and empties when the
+/// user has left, or else in /tmp.
+inline std::string own_meeting_folder(const Environment& environment) {
+    const std::string* const runtime = environment.find("XDG_RUNTIME_DIR");
+    struct stat about = {};
+    if (runtime != nullptr && runtime->starts_with('/') && ::stat(runtime->c_str(), &about) == 0 &&
+        S_ISDIR(about.st_mode) && about.st_uid == ::geteuid() && (about.st_mode & 077) == 0)
+        return concat({*runtime, "/unisono"});
+    return concat({"/tmp/unisono-", ::geteuid()});
+}
+
 /// By a file in a folder; of the given one, or of one that this user has on this host.
 inline void meet_by_file(const Environment& environment, const std::string* folder, std::string_view parent,
                          MeetingPoint& point) {
-    point.folder = folder != nullptr ? *folder : concat({"/tmp/unisono-", geteuid()});
+    point.folder = folder != nullptr ? *folder : own_meeting_folder(environment);
+    point.own_folder = folder == nullptr;
     point.host.clear();
     point.port = 0;
     if (const std::string* job = environment.find("UNISONO_JOB")) {
@@ -108,12 +122,12 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
 
 } // namespace detail
 
-/// Where this process's job meets, by its environment. Pure but for the name of the user; `parent` identifies what
+/// Where this process's job meets, by its environment. Pure but for the name of the user and whose XDG_RUNTIME_DIR is; `parent` identifies what
 /// started this process.
 ///
 /// In this order: UNISONO_HUB=host:port (a launcher listens there), UNISONO_MASTER=host:port (rank 0 listens),
 /// UNISONO_FOLDER (all see it; UNISONO_JOB tells jobs apart that use it at the same time), MASTER_ADDR and MASTER_PORT or
-/// PET_MASTER_*; else, on one host, a folder of this user's in /tmp, and on several the first host of SLURM_JOB_NODELIST
+/// PET_MASTER_*; else, on one host, a folder of this user's in XDG_RUNTIME_DIR or /tmp, and on several the first host of SLURM_JOB_NODELIST
 /// or SM_HOSTS. Where torchrun has its own store at MASTER_PORT, one host meets by a file and several at the next ports.
 /// UNISONO_TOKEN is the token; else one is drawn (file) or derived from the job's identifiers (address; no secret).
 /// Errors: bad_input for malformed variables, refused where nothing says where to meet.

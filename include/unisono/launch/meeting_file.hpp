@@ -7,6 +7,8 @@
 #include "unisono/launch/socket.hpp"
 
 #include <cerrno>
+#include <ctime>
+#include <dirent.h>
 #include <fcntl.h>
 #include <string>
 #include <string_view>
@@ -57,29 +59,53 @@ inline bool read_meeting_file(MeetingPoint& point) {
     return got > 0 && parse_meeting_line(std::string_view(text, static_cast<std::size_t>(got)), point);
 }
 
-/// Makes the folder, if it is not there. The one in /tmp, whose name is known to all, must be this user's own.
-inline void make_meeting_folder(const std::string& folder) {
+/// Makes the folder, if it is not there. The one whose name is known to all must be this user's own.
+inline void make_meeting_folder(const std::string& folder, bool own) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-        throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ": ", errno_text(errno)}));
+        throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ", where the ranks meet: ",
+                                                errno_text(errno), "; set UNISONO_FOLDER to another one"}));
     }
     struct stat about = {};
     if (::lstat(folder.c_str(), &about) != 0) return; // it went away: the caller tries again
-    if (!folder.starts_with("/tmp/unisono-")) return;
+    if (!own) return;
     if (!S_ISDIR(about.st_mode) || about.st_uid != ::geteuid() || (about.st_mode & 077) != 0) {
         throw error(ErrorCode::refused,
                     concat({folder, " is not a folder that this user alone can enter; set UNISONO_FOLDER"}));
     }
 }
 
+/// Removes what rank 0 of jobs that were killed has left: it holds their tokens. Files of a day ago, of this user's alone; no job waits for
+/// its ranks that long.
+inline void sweep_meeting_folder(const std::string& folder) {
+    constexpr std::time_t old = 24 * 3600;
+    DIR* const opened = ::opendir(folder.c_str());
+    if (opened == nullptr) return;
+    const std::time_t now = std::time(nullptr);
+    for (int looks = 0; looks < 10'000; ++looks) {
+        const dirent* const entry = ::readdir(opened);
+        if (entry == nullptr) break;
+        const std::string_view name = entry->d_name;
+        struct stat about = {};
+        if (name.find(".meet") == name.npos ||
+            ::fstatat(::dirfd(opened), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        const bool left = S_ISREG(about.st_mode) && about.st_uid == ::geteuid() && about.st_mtime < now - old;
+        if (left) ::unlinkat(::dirfd(opened), entry->d_name, 0);
+    }
+    ::closedir(opened);
+}
+
 /// Rank 0's file while the ranks meet: appears at once and whole, and goes with this object.
 class MeetingFile {
 public:
     MeetingFile() = default;
-    explicit MeetingFile(const MeetingPoint& point) : path_(meeting_path(point)), folder_(point.folder) {
+    explicit MeetingFile(const MeetingPoint& point)
+        : path_(meeting_path(point)), folder_(point.own_folder ? point.folder : "") {
         const std::string line = concat({"unisono1 ", point.port, " ", point.token.text(), " ", point.host, "\n"});
         const std::string draft = concat({path_, ".", ::getpid()});
         for (int attempt = 0;; ++attempt) {
-            make_meeting_folder(point.folder);
+            make_meeting_folder(point.folder, point.own_folder);
+            if (attempt == 0) sweep_meeting_folder(point.folder);
             ::unlink(draft.c_str());
             const FileDescriptor file(
                 ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -91,7 +117,8 @@ public:
             ::unlink(draft.c_str());
             // Another job's rank 0 may have removed the empty folder just now.
             if (failed != ENOENT || attempt == 10) {
-                throw error(ErrorCode::refused, concat({"cannot write ", path_, ": ", errno_text(failed)}));
+                throw error(ErrorCode::refused, concat({"cannot write ", path_, ", by which the ranks find rank 0: ",
+                                                        errno_text(failed), "; set UNISONO_FOLDER to another folder"}));
             }
         }
     }
@@ -105,12 +132,12 @@ public:
     ~MeetingFile() {
         if (path_.empty()) return;
         ::unlink(path_.c_str());
-        if (folder_.starts_with("/tmp/unisono-")) ::rmdir(folder_.c_str()); // if nobody else meets there
+        if (!folder_.empty()) ::rmdir(folder_.c_str()); // if nobody else meets there
     }
 
 private:
     std::string path_;
-    std::string folder_;
+    std::string folder_; ///< to be removed, if nobody else meets there
 };
 
 } // namespace detail
