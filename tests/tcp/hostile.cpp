@@ -130,6 +130,34 @@ BOOST_AUTO_TEST_CASE(a_message_that_no_host_has_memory_for) {
     }
 }
 
+// Where nobody awaits it, a message has memory as it comes; all of it is right.
+BOOST_AUTO_TEST_CASE(messages_that_come_before_they_are_awaited) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
+    for (const std::size_t count : {1'000u, 262'144u, 262'145u, 1'000'000u, 3'333'333u}) {
+        std::vector<std::uint32_t> data(count), found(count), small{7}, got{0};
+        for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<std::uint32_t>(i * 2654435761u);
+        un::Operation large = un::start_send(there, data, 0, 1), second = un::start_send(there, data, 0, 2),
+                      last = un::start_send(there, small, 0, 3);
+        un::Operation awaited = un::start_receive(here, got, 1, 3);
+        const un::nanoseconds until = un::steady_now() + 30'000'000'000;
+        for (bool done = false; !done && un::steady_now() < until;) {
+            done = awaited.poll();
+            done = large.poll() && done;
+            done = second.poll() && done;
+            done = last.poll() && done;
+        }
+        awaited.wait(5s);
+        for (const int tag : {2, 1}) {
+            std::fill(found.begin(), found.end(), 0u);
+            un::start_receive(here, found, 1, tag).wait(5s);
+            BOOST_TEST((found == data), count << " elements, tag " << tag);
+        }
+        BOOST_TEST(got[0] == 7u);
+        large.wait(5s), second.wait(5s), last.wait(5s);
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 } // namespace hostile_test

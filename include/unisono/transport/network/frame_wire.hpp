@@ -20,6 +20,8 @@
 ///   `handler.expects(peer, tag)`: whether a receive is posted for this message, so that a wire can let it wait till then;
 ///   `handler.awaited_bytes(peer)`: a hint: how large the message is that the oldest of them expects; 0 where that is small or not known.
 ///   Handlers call nothing of the wire.
+/// - A wire with `grows` asks `handler.capacity(arrival)` how much of the memory there is, and for more by `handler.grow(arrival, have,
+///   room)` once `have` bytes fill it: a message that nobody awaits has no more than twice what has come.
 /// - A wire that lets messages wait has `waiting_signature(peer, context, sequence)`: of one of them, as `early_signature` above it.
 /// - A wire with `lands_from` wants no more room than a message has, if that is so large and a multiple of 16: then it may be put where
 ///   the group wants it, instead of into staging memory.
@@ -42,6 +44,8 @@ struct AnyFrameHandler {
     void message(int, const Envelope&, const std::byte*) {}
     std::uint32_t begin(int, const Envelope&, std::size_t) { return 0; }
     std::byte* memory(std::uint32_t) { return nullptr; }
+    [[nodiscard]] std::size_t capacity(std::uint32_t) const { return ~std::size_t{0}; }
+    std::byte* grow(std::uint32_t, std::size_t, std::size_t) { return nullptr; }
     void complete(std::uint32_t) {}
     [[nodiscard]] bool awaits(int) const { return false; }
     [[nodiscard]] bool expects(int, const Tag&) const { return false; }

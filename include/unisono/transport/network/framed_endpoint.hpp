@@ -149,6 +149,8 @@ protected:
 
 private:
     static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank: room from the beginning
+    static constexpr std::size_t at_first = std::size_t{1} << 20; ///< of a message that nobody awaits; more as it comes
+    static constexpr bool wire_grows = requires { requires Wire::grows; };
     static constexpr nanoseconds goodbye_within = 2'000'000'000;
 
     struct Posted {
@@ -200,9 +202,26 @@ private:
             }
             if (std::byte* const target = to.target_of(peer, envelope, room); target != nullptr)
                 return to.new_arrival({peer, envelope, {target, 0}});
-            return to.new_arrival({peer, envelope, to.staging(peer, envelope, room)});
+            const bool grows = wire_grows && !to.is_agreed(peer, envelope); // the sender's word alone
+            return to.new_arrival(
+                {peer, envelope, to.staging(peer, envelope, grows ? std::min(room, at_first) : room)});
         }
         std::byte* memory(std::uint32_t arrival) { return to.arrivals_[arrival].block.data; }
+        /// How much of it is there; a target is whole.
+        [[nodiscard]] std::size_t capacity(std::uint32_t arrival) const {
+            const std::size_t staged = to.arrivals_[arrival].block.capacity;
+            return staged != 0 ? staged : ~std::size_t{0};
+        }
+        /// Twice as much, with the `have` bytes that are there.
+        std::byte* grow(std::uint32_t arrival, std::size_t have, std::size_t room) {
+            const Arrival before = to.arrivals_[arrival];
+            const StagingPool::Block more =
+                to.staging(before.peer, before.envelope, std::min(room, 2 * before.block.capacity));
+            if (more.data != nullptr) std::memcpy(more.data, before.block.data, have);
+            to.give_back(before.block);
+            to.arrivals_[arrival].block = more;
+            return more.data;
+        }
         void complete(std::uint32_t number) {
             const Arrival arrival = to.arrivals_[number];
             if (Token token = 0; to.take_posted(arrival.peer, arrival.envelope.tag, token)) {
@@ -264,6 +283,15 @@ private:
         }
         return nullptr;
     }
+    /// A receive is posted for it that has as much.
+    [[nodiscard]] bool is_agreed(int peer, const Envelope& envelope) {
+        const List<Posted>& posted = box(peer).posted;
+        for (std::size_t i = 0; i < posted.size(); ++i) {
+            if (posted[i].tag == envelope.tag)
+                return posted[i].most != ~std::size_t{0} && envelope.bytes <= posted[i].most;
+        }
+        return false;
+    }
     [[nodiscard]] bool is_too_long(int peer, const Envelope& envelope) {
         const List<Posted>& posted = box(peer).posted;
         for (std::size_t i = 0; i < posted.size(); ++i) {
@@ -277,7 +305,7 @@ private:
         static const std::size_t host_has = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES))) *
                                             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
         try {
-            if (room <= host_has) return pool_.take(room);
+            if (envelope.bytes <= host_has) return pool_.take(room);
         } catch (const std::bad_alloc&) {
         }
         if (no_memory_.code == ErrorCode::none)

@@ -149,10 +149,12 @@ public:
     template <class Handler, class Control>
     void receive(Handler& handler, const Control& control) {
         for (int round = 0; round < most_rounds && socket_.valid(); ++round) {
-            const std::size_t rest = arriving_ ? room_ - have_ : 0;
+            const std::size_t rest = arriving_ ? limit_ - have_ : 0;
             // Of a large message the header alone: what follows it shall go where it is wanted.
             const bool header_first = end_ < sizeof(TcpHeader) && handler.awaited_bytes(peer_) > inside_bytes;
-            const std::size_t behind = header_first ? sizeof(TcpHeader) - end_ : capacity - end_;
+            const std::size_t behind = arriving_ && limit_ != room_ ? 0
+                                       : header_first               ? sizeof(TcpHeader) - end_
+                                                                    : capacity - end_;
             const ssize_t got = read(rest, behind);
             if (got <= 0) {
                 if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
@@ -166,6 +168,10 @@ public:
                 if (have_ == room_) {
                     arriving_ = false;
                     handler.complete(arrival_);
+                } else if (have_ == limit_) {
+                    memory_ = handler.grow(arrival_, have_, room_);
+                    if (memory_ == nullptr) return end_for_want_of_room(room_);
+                    limit_ = std::min(room_, handler.capacity(arrival_));
                 }
             }
             end_ += bytes - std::min(bytes, rest);
@@ -279,9 +285,8 @@ private:
             if (room <= inside_bytes) break;
             arrival_ = handler.begin(peer_, header.envelope, room);
             memory_ = handler.memory(arrival_);
-            if (memory_ == nullptr)
-                return end(
-                    concat({"a message of ", header.envelope.bytes, " bytes began, for which there is no room"}));
+            if (memory_ == nullptr) return end_for_want_of_room(room);
+            limit_ = std::min(room, handler.capacity(arrival_));
             room_ = room;
             have_ = here;
             arriving_ = true;
@@ -292,6 +297,10 @@ private:
         if (begin_ != 0 && begin_ != end_) std::memmove(buffer_, buffer_ + begin_, end_ - begin_); // stays aligned
         end_ -= begin_;
         begin_ = 0;
+    }
+
+    void end_for_want_of_room(std::size_t bytes) {
+        end(concat({"a message of ", bytes, " bytes began, for which there is no room"}));
     }
 
     void forget_sent() {
@@ -314,7 +323,8 @@ private:
     std::size_t end_ = 0;
     std::byte* memory_ = nullptr;
     std::uint32_t arrival_ = 0;
-    std::size_t room_ = 0;
+    std::size_t room_ = 0;  ///< of the message that arrives
+    std::size_t limit_ = 0; ///< what of it there is memory for
     std::size_t have_ = 0;
 };
 

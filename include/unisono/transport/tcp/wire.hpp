@@ -71,6 +71,7 @@ inline bool set_congestion_control(int fd, const std::string& name) {
 
 class TcpWire {
 public:
+    static constexpr bool grows = true;
     static constexpr std::size_t lands_from =
         TcpLink::inside_bytes + 1; ///< smaller messages are put together in the link's buffer
 

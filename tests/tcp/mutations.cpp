@@ -1,0 +1,264 @@
+// Mutated greetings and frames at the readers of them, as pure as sockets within one process allow: nobody gets in, no rank dies of it, and
+// no more memory is taken than a bound. UNISONO_FUZZ_INPUTS: their number (20,000 by default; ten million take some minutes);
+// UNISONO_FUZZ_SEED: the first of the seeds, one for every 1,000 inputs, by which a failure is found again.
+#include "support.hpp"
+
+#include <unisono/launch/meeting_file.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <malloc.h>
+#include <optional>
+#if defined(__SANITIZE_ADDRESS__)
+extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
+#endif
+
+namespace mutations_test {
+namespace {
+
+namespace un = unisono;
+namespace d = unisono::detail;
+
+long number(const char* name, long otherwise) {
+    const char* const text = std::getenv(name);
+    return text != nullptr ? std::strtol(text, nullptr, 10) : otherwise;
+}
+
+/// Bytes of the heap that are in use.
+std::size_t taken() {
+#if defined(__SANITIZE_ADDRESS__)
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    const struct mallinfo2 found = ::mallinfo2();
+    return found.uordblks + found.hblkhd;
+#endif
+}
+
+class Random {
+public:
+    explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+    std::uint64_t operator()() {
+        state_ ^= state_ << 13;
+        state_ ^= state_ >> 7;
+        state_ ^= state_ << 17;
+        return state_ * 0x2545f4914f6cdd1du;
+    }
+    std::size_t below(std::size_t n) { return static_cast<std::size_t>((*this)() >> 20) % n; }
+
+private:
+    std::uint64_t state_;
+};
+
+std::string mutated(std::string bytes, Random& random) {
+    for (std::size_t i = random.below(5); i != 0 && !bytes.empty(); --i) {
+        const std::size_t at = random.below(bytes.size());
+        switch (random.below(6)) {
+        case 0: bytes[at] = static_cast<char>(random()); break;
+        case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8))); break;
+        case 2: bytes.resize(at); break;
+        case 3: bytes.insert(at, 1, static_cast<char>(random())); break;
+        case 4: bytes[at] = static_cast<char>(0xff); break;
+        default: bytes += bytes.substr(at); break;
+        }
+    }
+    return bytes;
+}
+
+struct Pair {
+    d::FileDescriptor ours, theirs;
+    Pair() {
+        int ends[2];
+        BOOST_TEST_REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+        ours = d::FileDescriptor(ends[0]);
+        theirs = d::FileDescriptor(ends[1]);
+    }
+    void say(const std::string& bytes) const {
+        if (!bytes.empty())
+            static_cast<void>(::send(theirs.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) + 0);
+    }
+};
+
+template <class T>
+std::string bytes_of(const T& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// A wire to rank 1 that is one open connection.
+class OneLink {
+public:
+    static constexpr bool grows = true;
+    explicit OneLink(d::FileDescriptor socket) : link_(std::make_unique<d::TcpLink>(1)) {
+        link_->become(d::TcpLink::State::open, std::move(socket));
+    }
+    bool send(int, const un::Envelope&, const std::byte*, un::Token) { return true; }
+    template <class Handler>
+    void poll(Handler& handler) {
+        if (link_->state() == d::TcpLink::State::open) link_->receive(handler, [](d::TcpFrame) { return false; });
+    }
+    void idle(std::uint32_t, un::nanoseconds) {}
+    void forget() { link_->forget(); }
+    void goodbye(un::nanoseconds) {}
+    [[nodiscard]] bool lost(int) const { return link_->lost(); }
+    [[nodiscard]] bool said_goodbye(int) const { return link_->said_goodbye(); }
+    [[nodiscard]] bool quiet(int) { return true; }
+    [[nodiscard]] bool sending(int) const { return false; }
+    [[nodiscard]] std::string describe(int) const { return "one link"; }
+
+private:
+    std::unique_ptr<d::TcpLink> link_;
+};
+
+/// As a group's: it looks at an envelope before it touches a byte.
+struct Sink {
+    const un::Signature& expected;
+    std::size_t bytes = 0;
+    long good = 0, refused = 0;
+    unsigned sum = 0;
+    void sent(un::Token) {}
+    void received(un::Token, const un::Envelope& envelope, const std::byte* data) {
+        if (!(envelope.signature == expected) || envelope.bytes != bytes) return static_cast<void>(++refused);
+        for (std::size_t i = 0; i < bytes; ++i) sum += static_cast<unsigned>(data[i]); // all of it is memory
+        ++good;
+    }
+    void too_long(un::Token, const un::Envelope&) { ++refused; }
+};
+
+struct Counts {
+    long greetings = 0, frames = 0, texts = 0, let_in = 0, good = 0, refused = 0, faults = 0;
+    std::size_t most_taken = 0;
+};
+
+/// A greeting of somebody who does not have the key, or has it wrong.
+void greet(Random& random, const un::JobToken& key, Counts& counts) {
+    const Pair pair;
+    d::TcpHello hello;
+    hello.key = un::JobToken::derived_from("another world's").value();
+    if (random.below(2) == 0) {
+        hello.key = key.value();
+        hello.key[random.below(hello.key.size())] ^= static_cast<std::uint8_t>(1 + random.below(255));
+    }
+    hello.from = 1;
+    hello.world = 2;
+    d::TcpVisitor visitor(d::FileDescriptor(::dup(pair.ours.get())), 0, 0);
+    std::string bytes = mutated(bytes_of(hello), random);
+    if (bytes.find(std::string(reinterpret_cast<const char*>(key.value().data()), un::JobToken::bytes)) !=
+        std::string::npos)
+        return; // mended by chance
+    const std::size_t cut = random.below(bytes.size() + 1);
+    pair.say(bytes.substr(0, cut));
+    bool in = visitor.look(0, 2, key) == d::TcpVisitor::Answer::rank;
+    pair.say(bytes.substr(cut));
+    in = in || visitor.look(0, 2, key) == d::TcpVisitor::Answer::rank;
+    counts.let_in += in ? 1 : 0;
+    ++counts.greetings;
+}
+
+/// Frames of a rank that has lost its mind, as many as one connection takes.
+void speak(Random& random, long frames, Counts& counts) {
+    const Pair pair;
+    const auto world = std::make_shared<d::NetworkWorld>(2);
+    const un::Signature signature{.collective = 1, .schedule = 2, .count = 3};
+    const std::size_t bytes = random.below(3) == 0 ? 40'000 : random.below(300);
+    std::vector<std::byte> target(bytes);
+    {
+        d::FramedEndpoint<OneLink> endpoint(world, 0, OneLink(d::FileDescriptor(::dup(pair.ours.get()))));
+        Sink sink{signature, bytes};
+        for (std::uint64_t position = 0; position < 4; ++position) {
+            const un::Tag tag{7, position};
+            if (position % 2 == 0) endpoint.post_receive_at(1, {tag, signature, bytes}, position, target.data());
+            else endpoint.post_receive(1, tag, position);
+        }
+        for (long i = 0; i < frames && endpoint.first_fault() == nullptr && !endpoint.has_died(1); ++i) {
+            d::TcpHeader header;
+            header.envelope = {{7, random.below(8)}, signature, bytes};
+            std::string data(d::TcpHeader::padded(bytes), 'x');
+            if (random.below(3) == 0) {
+                header.envelope.bytes = std::uint64_t{1} << random.below(64);
+                if (random.below(2) == 0) header.envelope.bytes -= 1;
+            }
+            if (random.below(4) == 0) header.kind = static_cast<d::TcpFrame>(random.below(7));
+            std::string head = bytes_of(header);
+            if (random.below(2) == 0) { // anything but the length, which is chosen above
+                std::string before = head.substr(0, offsetof(d::TcpHeader, envelope) + offsetof(un::Envelope, bytes));
+                const std::size_t length = before.size();
+                before = mutated(before, random);
+                before.resize(length);
+                head.replace(0, length, before);
+            }
+            pair.say(head + mutated(data, random));
+            endpoint.progress(sink);
+            endpoint.progress(sink);
+            ++counts.frames;
+            counts.most_taken = std::max(counts.most_taken, taken());
+        }
+        counts.faults += endpoint.first_fault() != nullptr ? 1 : 0;
+        counts.good += sink.good;
+        counts.refused += sink.refused;
+    }
+}
+
+/// What is text or a record, and comes by files and by where the ranks meet.
+void read(Random& random, const std::string& address, Counts& counts) {
+    d::TcpAddress found;
+    if (found.read(mutated(address, random))) static_cast<void>(found.describe());
+    un::MeetingPoint point;
+    static_cast<void>(
+        d::parse_meeting_line(mutated("unisono1 5000 0123456789abcdef0123456789abcdef 127.0.0.1\n", random), point));
+    d::WireWriter out;
+    d::write(out, un::Fault{.code = un::ErrorCode::timeout, .rank = 1, .operation = "o", .message = "m"});
+    d::write(out, un::Wait{.operation = "o", .sequence = 1, .peers = {0, 1}});
+    const un::Blob written = d::make_frame(d::FrameKind::complaint, out.take());
+    const std::string changed =
+        mutated(std::string(reinterpret_cast<const char*>(written.data()), written.size()), random);
+    d::Frame frame;
+    std::size_t used = 0;
+    if (d::parse_frame(std::as_bytes(std::span(changed)), d::most_frame_bytes, frame, used) == d::Parsed::frame) {
+        d::WireReader in(frame.payload);
+        un::Fault fault;
+        un::Wait wait;
+        if (d::read(in, 2, fault)) static_cast<void>(d::read(in, 2, wait));
+    }
+    ++counts.texts;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(tcp_mutations)
+
+BOOST_AUTO_TEST_CASE(greetings_and_frames) {
+    const long inputs = number("UNISONO_FUZZ_INPUTS", 20'000);
+    const long first = number("UNISONO_FUZZ_SEED", 1);
+    const un::JobToken key = un::JobToken::random();
+    d::TcpEntrance entrance{.interface = d::find_interface("127.0.0.1", false)};
+    const std::string address = entrance.address().text();
+    const std::size_t before = taken();
+    Counts counts;
+    for (long done = 0, seed = first; done < inputs; ++seed) {
+        BOOST_TEST_CHECKPOINT("seed " << seed);
+        const long let_in = counts.let_in;
+        Random random(static_cast<std::uint64_t>(seed));
+        const long all = counts.greetings + counts.frames + counts.texts;
+        while (counts.greetings + counts.frames + counts.texts - all < 1000) {
+            switch (random.below(3)) {
+            case 0: greet(random, key, counts); break;
+            case 1: speak(random, 20, counts); break;
+            default: read(random, address, counts); break;
+            }
+            counts.most_taken = std::max(counts.most_taken, taken());
+        }
+        done += counts.greetings + counts.frames + counts.texts - all;
+        BOOST_TEST(counts.let_in == let_in, "UNISONO_FUZZ_SEED=" << seed << " lets somebody in");
+    }
+    const std::size_t most = counts.most_taken - std::min(before, counts.most_taken);
+    BOOST_TEST(most <= std::size_t{64} << 20, most << " bytes were taken");
+    BOOST_TEST(counts.good > 0);
+    BOOST_TEST(counts.refused > 0);
+    BOOST_TEST_MESSAGE("seeds from " << first << ": " << counts.greetings << " greetings, " << counts.frames
+                                     << " frames, " << counts.texts << " records; " << counts.let_in << " let in, "
+                                     << counts.good << " messages right, " << counts.refused << " refused, "
+                                     << counts.faults << " faults; at most " << most << " bytes taken");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+} // namespace mutations_test
