@@ -3,6 +3,9 @@
 #include <unisono/launch/identity.hpp>
 #include <unisono/launch/meeting.hpp>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 namespace un = unisono;
 using un::Environment;
 using un::Identity;
