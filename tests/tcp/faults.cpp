@@ -6,7 +6,9 @@
 #include <chrono>
 #include <fcntl.h>
 #include <memory>
+#include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
 
@@ -56,6 +58,62 @@ BOOST_AUTO_TEST_CASE(a_port_where_nobody_listens) {
                  {"rank 1", "127.0.0.1:" + std::to_string(port), "interface lo", "refused"});
 }
 
+/// As a rank does that was stopped for so long that its peer took its connection for a stranger's.
+BOOST_AUTO_TEST_CASE(a_connection_that_ends_before_the_welcome_is_made_again) {
+    const test::NoSocketLeft left;
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    const un::detail::Listener first = un::detail::listen_at(true, 0);
+    Group group{un::Tcp(world, 0)};
+    group.set_timeout(5s);
+    world->publish(1, address_with(first.port));
+    std::vector<float> data(100, 1);
+    std::thread other([&] {
+        for (int i = 0; i < 3; ++i) { // before the hello, or behind it
+            pollfd one{.fd = first.socket.get(), .events = POLLIN, .revents = 0};
+            if (::poll(&one, 1, 2000) != 1) return;
+            const un::detail::FileDescriptor visitor(::accept(first.socket.get(), nullptr, nullptr));
+            if (i == 1) std::this_thread::sleep_for(50ms);
+        }
+        Group late{un::Tcp(world, 1)};
+        late.set_timeout(5s);
+        std::vector<float> mine(100, 2);
+        un::all_reduce(late, mine);
+    });
+    try {
+        un::all_reduce(group, data);
+    } catch (const un::error& failed) {
+        BOOST_ERROR(failed.what());
+    }
+    other.join();
+    BOOST_TEST(data == std::vector<float>(100, 3), boost::test_tools::per_element());
+}
+
+/// Who begins to send and then computes for long is no stranger meanwhile.
+BOOST_AUTO_TEST_CASE(a_rank_says_hello_before_it_computes) {
+    const test::NoSocketLeft left;
+    std::atomic<bool> computes{false}, connected{false};
+    un::run<un::Tcp>(2,
+                     [&](Group& group) {
+                         std::vector<float> data(100'000);
+                         if (group.rank() == 0) {
+                             auto sent = un::start_send(group, data, 1);
+                             computes = true;
+                             for (int i = 0; i < 2000 && !connected; ++i) std::this_thread::sleep_for(1ms);
+                             sent.wait();
+                         } else {
+                             while (!computes) std::this_thread::sleep_for(1ms);
+                             auto received = un::start_receive(group, data, 0);
+                             while (!received.poll()) {
+                                 if (group.endpoint().describe(0).find(", connected") == std::string::npos) continue;
+                                 if (!connected.exchange(true)) BOOST_TEST_MESSAGE("connected while rank 0 computes");
+                             }
+                             received.wait();
+                         }
+                     },
+                     {.timeout = 10s});
+    BOOST_TEST(connected);
+}
+
 BOOST_AUTO_TEST_CASE(a_port_where_nobody_answers) {
     const test::NoSocketLeft left;
     const un::detail::Listener silent = un::detail::listen_at(true, 0); // connects, but nobody accepts: half open
@@ -66,16 +124,21 @@ BOOST_AUTO_TEST_CASE(a_port_where_nobody_answers) {
 BOOST_AUTO_TEST_CASE(a_port_where_a_stranger_hangs_up_or_answers_garbage) {
     for (const bool says_something : {false, true}) {
         const un::detail::Listener other = un::detail::listen_at(true, 0);
+        std::atomic<bool> over{false};
         std::thread stranger([&] {
-            un::detail::wait_for(other.socket.get(), POLLIN, un::steady_now() + 5'000'000'000);
-            un::detail::FileDescriptor visit(::accept(other.socket.get(), nullptr, nullptr));
             const std::string words(1000, 'x');
-            if (!says_something) return;
-            static_cast<void>(::send(visit.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
-            std::this_thread::sleep_for(1500ms);
+            while (!over) { // whoever hangs up is asked again
+                if (!un::detail::wait_for(other.socket.get(), POLLIN, un::steady_now() + 100'000'000)) continue;
+                const un::detail::FileDescriptor visit(::accept(other.socket.get(), nullptr, nullptr));
+                if (!says_something) continue;
+                static_cast<void>(::send(visit.get(), words.data(), words.size(), MSG_NOSIGNAL) + 0);
+                std::this_thread::sleep_for(1500ms);
+            }
         });
-        rank_0_fails(address_with(other.port), un::ErrorCode::peer_lost,
-                     {"rank 1", "127.0.0.1:" + std::to_string(other.port), says_something ? "garbage" : "lost"});
+        rank_0_fails(address_with(other.port), says_something ? un::ErrorCode::peer_lost : un::ErrorCode::timeout,
+                     {"rank 1", "127.0.0.1:" + std::to_string(other.port),
+                      says_something ? "garbage" : "tried again: it ended before it answered the greeting"});
+        over = true;
         stranger.join();
     }
 }

@@ -68,6 +68,8 @@ public:
     [[nodiscard]] bool is_receiving() const { return arriving_; }
     [[nodiscard]] bool said_goodbye() const { return goodbye_; }
     [[nodiscard]] bool lost() const { return state_ == State::ended && !goodbye_; }
+    /// It was the peer that ended it, without a word.
+    [[nodiscard]] bool hung_up() const { return lost() && hung_up_; }
     [[nodiscard]] const std::string& why() const { return why_; } ///< it is lost
     /// Whether bytes went in or out since this was asked last.
     [[nodiscard]] bool take_moved() { return std::exchange(moved_, false); }
@@ -158,6 +160,7 @@ public:
             const ssize_t got = read(rest, behind);
             if (got <= 0) {
                 if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
+                hung_up_ = got == 0 || errno == ECONNRESET;
                 return end(got == 0 ? goodbye_ ? "" : "it ended without a goodbye" : errno_text(errno));
             }
             moved_ = true;
@@ -311,6 +314,7 @@ private:
     int peer_;
     State state_ = State::unknown;
     bool goodbye_ = false;
+    bool hung_up_ = false;
     bool broken_pipe_ = false;
     bool moved_ = false;
     bool arriving_ = false; ///< a message into memory of the handler's

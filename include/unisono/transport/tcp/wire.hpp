@@ -84,6 +84,7 @@ public:
         if (known == nullptr) [[unlikely]] {
             begin(peer);
             connect(*known);
+            greet_at_once(*known);
         }
         return known->send(envelope, data, token);
     }
@@ -173,6 +174,8 @@ public:
         std::string text = address.read(world_->address(peer)) ? address.describe() : "no address yet";
         const auto& known = links_[static_cast<std::size_t>(peer)];
         if (known == nullptr) return text + ", not connected";
+        if (known->state() != TcpLink::State::open && known->state() != TcpLink::State::ended && !known->why().empty())
+            text += concat({", connection lost and tried again: ", known->why()});
         switch (known->state()) {
         case TcpLink::State::unknown: break;
         case TcpLink::State::connecting: text += ", which has not answered the attempt to connect"; break;
@@ -189,7 +192,9 @@ private:
     static constexpr std::uint32_t sweep_every = 32;  ///< looks at connections from which nothing is awaited are rare
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
     static constexpr nanoseconds longest_sleep = 1'000'000;
-    static constexpr int most_at_once = 64; ///< visitors that one poll takes
+    static constexpr int most_at_once = 64;        ///< visitors that one poll takes
+    static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
+    static constexpr nanoseconds between_attempts = 20'000'000;
 
     TcpLink& begin(int peer) {
         auto& known = links_[static_cast<std::size_t>(peer)];
@@ -226,10 +231,28 @@ private:
         if (!entrance_.congestion_control.empty()) set_congestion_control(fd, entrance_.congestion_control);
     }
 
+    /// A peer drops a connection that says nothing, and this rank may compute for long before it looks again.
+    void greet_at_once(TcpLink& link) {
+        if (link.state() != TcpLink::State::connecting) return;
+        pollfd one{.fd = link.fd(), .events = POLLOUT, .revents = 0};
+        if (::poll(&one, 1, greeting_may_wait_ms) == 1) greet(link);
+    }
+
+    /// The peer was there, and ended the connection before it welcomed this rank, perhaps since it had waited for long: once more, until the
+    /// deadline of whoever waits. Where nobody listens any more the next attempt tells.
+    static bool may_try_again(int failed) { return failed == ECONNRESET || failed == EPIPE; }
+    void try_again(TcpLink& link) {
+        link.end("it ended before it answered the greeting");
+        link.become(TcpLink::State::unknown);
+        try_again_at_ = steady_now() + between_attempts;
+        unsettled_ = true;
+    }
+
     void greet(TcpLink& link) {
         int failed = 0;
         socklen_t length = sizeof failed;
         ::getsockopt(link.fd(), SOL_SOCKET, SO_ERROR, &failed, &length);
+        if (may_try_again(failed)) return try_again(link);
         if (failed != 0) return link.end(errno_text(failed));
         set_up(link.fd());
         TcpHello hello;
@@ -237,13 +260,16 @@ private:
         hello.from = static_cast<std::uint32_t>(rank_);
         hello.to = static_cast<std::uint32_t>(link.peer());
         hello.world = static_cast<std::uint32_t>(world_->size());
-        if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello)
+        if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello) {
+            if (may_try_again(errno)) return try_again(link);
             return link.end(errno_text(errno));
+        }
         link.set_state(TcpLink::State::greeting);
     }
 
     template <class Handler>
     void receive(TcpLink& link, Handler& handler) {
+        const bool greeted = link.state() == TcpLink::State::greeting;
         link.receive(handler, [&](TcpFrame kind) {
             if (link.state() != TcpLink::State::greeting) return false;
             if (kind == TcpFrame::welcome) {
@@ -253,6 +279,7 @@ private:
             link.become(TcpLink::State::awaited);
             return false;
         });
+        if (greeted && link.hung_up()) try_again(link);
     }
 
     [[nodiscard]] bool one_lost() const {
@@ -339,7 +366,7 @@ private:
         for (std::size_t i = 0; i < links; ++i) {
             TcpLink& link = *used_[i];
             using State = TcpLink::State;
-            if (link.state() == State::unknown) connect(link);
+            if (link.state() == State::unknown && steady_now() >= try_again_at_) connect(link), greet_at_once(link);
             else if (polled_[i + 1].revents != 0 && link.state() == State::connecting) greet(link);
             else if (polled_[i + 1].revents != 0) receive(link, handler);
             unsettled_ = unsettled_ || (link.state() != State::open && link.state() != State::ended);
@@ -357,7 +384,8 @@ private:
     List<pollfd> polled_;
     std::uint32_t polls_ = 0;
     std::uint32_t quiet_ = 0; ///< calls of `idle` since any byte moved
-    bool unsettled_ = false;  ///< connections are being made
+    nanoseconds try_again_at_ = 0;
+    bool unsettled_ = false; ///< connections are being made
     Patience patience_;
 };
 
