@@ -28,6 +28,10 @@ class SelfTest(unittest.TestCase):
         for word in words:
             self.assertIn(word, found[0])
 
+    def test_the_system_clock(self):
+        self.assert_only(violations({"core/error.hpp": "auto x = std::chrono::system_clock::now();\n"}), "core/error.hpp:1", "steady")
+        self.assertEqual(violations({"core/condition.hpp": "auto x = std::chrono::system_clock::now();\n"}), [])
+
     def test_a_clean_tree(self):
         self.assertEqual(violations({
             "core/error.hpp": "#include <string>\n#include <sys/mman.h>\n",

@@ -69,6 +69,18 @@
 #define UNISONO_NO_CONTRACTION_HERE
 #endif
 
+/// 1 where the program is compiled for ThreadSanitizer.
+#if defined(__SANITIZE_THREAD__)
+#define UNISONO_UNDER_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNISONO_UNDER_THREAD_SANITIZER 1
+#endif
+#endif
+#if !defined(UNISONO_UNDER_THREAD_SANITIZER)
+#define UNISONO_UNDER_THREAD_SANITIZER 0
+#endif
+
 /// On a function that holds loops: vectorised whatever the program's flags are (also at -O0 with g++), never contracted,
 /// everything it calls inlined, itself never inlined. (-O3 would double the code and its compile time for no speed; a
 /// call of memcpy in place of a short copying loop would halve the speed.) UNISONO_ELEMENTWISE before a loop says that its

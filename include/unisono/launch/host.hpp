@@ -93,17 +93,7 @@ inline int count_threads() {
 /// others held locked stays locked in it for ever. CUDA and thread pools make threads as soon as they are used.
 /// Errors: refused, with the number of threads.
 inline void refuse_other_threads(const std::string& who) {
-#if defined(__SANITIZE_THREAD__)
-    constexpr int own = 2; // ThreadSanitizer has one
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    constexpr int own = 2;
-#else
-    constexpr int own = 1;
-#endif
-#else
-    constexpr int own = 1;
-#endif
+    constexpr int own = UNISONO_UNDER_THREAD_SANITIZER ? 2 : 1; // it has one
     // A thread that was joined just now may be counted for a moment.
     int threads = detail::count_threads();
     for (int attempt = 0; threads > own && attempt < 50; ++attempt) {

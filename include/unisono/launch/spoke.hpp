@@ -152,15 +152,12 @@ private:
         wakeup_.ring();
     }
 
-    /// On the system's clock, in slices: ThreadSanitizer of these compilers does not know waits on the steady one.
     template <class Condition>
     void wait_until(std::unique_lock<std::mutex>& lock, nanoseconds deadline, Condition done) {
         while (!done()) {
             const nanoseconds left = deadline - steady_now();
             if (left <= 0) return;
-            changed_.wait_until(lock, std::chrono::system_clock::now() +
-                                          std::chrono::duration_cast<std::chrono::microseconds>(
-                                              std::chrono::nanoseconds(std::min<nanoseconds>(left, 100'000'000))));
+            sleep_on(changed_, lock, std::min<nanoseconds>(left, 100'000'000));
         }
     }
 

@@ -15,6 +15,7 @@
 /// `RendezvousOptions::notice_after` sets the first interval, and 0 silences it; the environment's UNISONO_NOTICE_AFTER, in seconds,
 /// takes precedence: UNISONO_NOTICE_AFTER=0 keeps a job silent.
 
+#include "unisono/core/condition.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
@@ -105,9 +106,7 @@ private:
             if (times.due(now))
                 tell_people(
                     concat({"unisono: ", waits_, " (", times.so_far(now), why_.empty() ? "" : "; ", why_, ")"}));
-            // On the system's clock, in slices: ThreadSanitizer of these compilers does not know waits on the steady one.
-            const nanoseconds pause = std::min<nanoseconds>(times.next() - now, 500'000'000);
-            changed_.wait_until(lock, std::chrono::system_clock::now() + std::chrono::microseconds(pause / 1000));
+            sleep_on(changed_, lock, std::min<nanoseconds>(times.next() - now, 500'000'000));
         }
     }
 

@@ -55,7 +55,7 @@ struct MemoryChannel {
 /// A store before it comes before a load behind it, for every thread. ThreadSanitizer knows no fences: there, all threads of a process
 /// change one number.
 [[gnu::always_inline]] inline void full_fence() noexcept {
-#if defined(__SANITIZE_THREAD__)
+#if UNISONO_UNDER_THREAD_SANITIZER
     static std::atomic<std::uint32_t> number{0};
     number.fetch_add(1, std::memory_order_seq_cst);
 #else

@@ -1,0 +1,27 @@
+#pragma once
+
+/// \file
+/// A bounded sleep on a condition variable.
+
+#include "unisono/core/time.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Sleeps until the condition is notified, at most for so long; it may also wake for nothing. The time is the steady clock's: a step of the
+/// system's clock changes nothing. ThreadSanitizer of g++ 12 and clang 14 does not know such waits, and is given the system's clock.
+inline void sleep_on(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, nanoseconds longest) {
+    const auto time = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(longest));
+#if UNISONO_UNDER_THREAD_SANITIZER
+    condition.wait_until(lock, std::chrono::system_clock::now() + time);
+#else
+    condition.wait_until(lock, std::chrono::steady_clock::now() + time);
+#endif
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
