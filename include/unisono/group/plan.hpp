@@ -56,10 +56,8 @@ protected:
     Plan(Collective collective, std::string_view name, const schedule::Shape& shape, std::uint32_t blocks,
          std::uint32_t rounds, std::uint32_t scratch_slots, bool mapped, bool staged, bool single_blocks)
         : collective_(collective), mapped_(mapped), staged_(staged),
-          can_be_cut_(!mapped && blocks != 0 &&
-                      (single_blocks || collective == Collective::all_reduce || collective == Collective::broadcast ||
-                       collective == Collective::reduce)),
-          name_(name), shape_(shape), blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots) {
+          can_be_cut_(!mapped && blocks != 0 && (single_blocks || moves_vectors(collective))), name_(name),
+          shape_(shape), blocks_(blocks), rounds_(rounds), scratch_slots_(scratch_slots) {
         std::uint32_t hash = 2166136261u; // FNV-1a
         const auto mix = [&](std::uint32_t value) { hash = (hash ^ value) * 16777619u; };
         for (const char letter : name) mix(static_cast<unsigned char>(letter));

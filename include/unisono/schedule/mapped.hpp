@@ -6,7 +6,9 @@
 /// A first flag says that a rank's buffers are ready, a second one that it is done with those of others. The staged schedules
 /// leave a copy beside the flag instead, so that nobody waits for readers: for a few hundred bytes.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
+
+#include <array>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -27,266 +29,116 @@ constexpr Step copy_from(int peer, const Blocks& source, const Blocks& target) {
     return {StepKind::copy_from_peer, peer, source, target, 0};
 }
 
-/// Rounds of a mapped schedule: both flags, and the work between them. A world of one has one round without flags.
-constexpr std::uint32_t mapped_rounds(const Shape& shape) { return shape.world == 1 ? 1 : 2; }
-constexpr Cost mapped_cost(const Shape& shape, std::uint64_t combined) {
-    return {.messages = 0, .blocks_sent = 0, .blocks_combined = combined, .rounds = shape.world == 1 ? 0u : 2u};
+constexpr bool combines(Collective what) {
+    return what == Collective::all_reduce || what == Collective::reduce_scatter || what == Collective::reduce;
+}
+
+/// Whether this rank's own block of the input is a block of its output.
+constexpr bool keeps_own_block(Collective what, const Shape& shape) {
+    return what == Collective::all_gather || what == Collective::all_to_all ||
+           ((what == Collective::gather || what == Collective::scatter) && shape.rank == shape.root);
+}
+
+/// Copies into the output what peers have for this rank. `source(block)` says where a peer has a block.
+template <Collective What, class Source, class Visit>
+constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit) {
+    const bool is_root = shape.rank == shape.root;
+    if constexpr (What == Collective::broadcast || What == Collective::scatter) {
+        const std::uint32_t block = What == Collective::scatter ? rank_of(shape) : 0;
+        if (!is_root) visit(copy_from(shape.root, source(block), output_blocks(block)));
+    } else if (What != Collective::gather || is_root) {
+        for_each_peer(shape, [&](int peer) {
+            const auto theirs = static_cast<std::uint32_t>(peer);
+            visit(copy_from(peer, source(What == Collective::all_to_all ? rank_of(shape) : theirs),
+                            output_blocks(theirs)));
+        });
+    }
 }
 
 } // namespace detail
 
-/// Each rank combines its block straight from all inputs and writes it to all outputs. Cost a rank: reads p blocks, writes p
-/// blocks, two flags. Scratch: none.
-struct MappedAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
-    static constexpr std::string_view name = "mapped all_reduce";
+/// Between two flags each rank reads what it needs from the inputs of its peers. Scratch: none. Cost a rank:
+///
+/// | collective             | reads                  | writes                                          |
+/// |------------------------|------------------------|-------------------------------------------------|
+/// | all_reduce             | its block of p inputs  | the sum of its block to all outputs             |
+/// | reduce_scatter         | its block of p inputs  | the sum of its block to its output              |
+/// | reduce                 | its block of p inputs  | the sum of its block to the root's output       |
+/// | all_gather, all_to_all | a block of each peer   | p blocks to its output                          |
+/// | gather                 | at the root a block of each peer | at the root p blocks to its output    |
+/// | scatter                | its block at the root  | its output                                      |
+/// | broadcast              | all blocks at the root | its output                                      |
+template <Collective What>
+struct Mapped : ScheduleBase<What> {
+    static constexpr std::string_view name = std::array<std::string_view, 8>{
+        "mapped all_reduce", "mapped reduce_scatter", "mapped all_gather", "mapped broadcast",
+        "mapped reduce",     "mapped gather",         "mapped scatter",    "mapped all_to_all"}[std::size_t(What)];
     static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
+    using ScheduleBase<What>::shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t blocks() const {
+        return What == Collective::broadcast ? 1 : detail::world_of(shape);
+    }
+    [[nodiscard]] constexpr std::uint32_t rounds() const {
+        return shape.world > 1 ? 2 : What == Collective::broadcast ? 0 : 1;
+    }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, blocks() - 1); }
+    [[nodiscard]] constexpr Cost cost() const {
+        return {.blocks_combined = detail::combines(What) ? blocks() - 1 : 0, .rounds = shape.world > 1 ? 2u : 0u};
+    }
 
     template <class Visit>
     constexpr void round(std::uint32_t r, Visit&& visit) const {
-        if (shape.world == 1) return detail::copy_through(0, visit);
         const std::uint32_t own = detail::rank_of(shape);
-        if (r == 1) visit(detail::combine_all_ranks(input_blocks(own), everyone, output_blocks(own)));
+        if (shape.world == 1) return detail::copy_through(own, visit);
+        if (r == 0 && detail::keeps_own_block(What, shape)) detail::copy_through(own, visit);
+        if (r == 1) work(own, visit);
         detail::meet(visit);
     }
 
-    friend constexpr bool operator==(const MappedAllReduce&, const MappedAllReduce&) = default;
-};
-static_assert(collective_schedule<MappedAllReduce>);
-
-/// Each rank combines its block straight from all inputs. Cost a rank: reads p blocks, two flags. Scratch: none.
-struct MappedReduceScatter {
-    static constexpr Collective collective = Collective::reduce_scatter;
-    static constexpr std::string_view name = "mapped reduce_scatter";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, blocks() - 1); }
-
+private:
+    /// What happens between the two flags.
     template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        if (shape.world == 1) return detail::copy_through(0, visit);
-        const std::uint32_t own = detail::rank_of(shape);
-        if (r == 1) visit(detail::combine_all_ranks(input_blocks(own), shape.rank, output_blocks(own)));
-        detail::meet(visit);
-    }
-
-    friend constexpr bool operator==(const MappedReduceScatter&, const MappedReduceScatter&) = default;
-};
-static_assert(collective_schedule<MappedReduceScatter>);
-
-/// Each rank copies everybody's block. Cost a rank: reads p - 1 blocks, two flags. Scratch: none.
-struct MappedAllGather {
-    static constexpr Collective collective = Collective::all_gather;
-    static constexpr std::string_view name = "mapped all_gather";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, 0); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        if (r == 0) detail::copy_through(detail::rank_of(shape), visit);
-        if (shape.world == 1) return;
-        if (r == 1) {
-            detail::for_each_peer(shape, [&](int peer) {
-                const auto block = static_cast<std::uint32_t>(peer);
-                visit(detail::copy_from(peer, input_blocks(block), output_blocks(block)));
-            });
+    constexpr void work(std::uint32_t own, Visit&& visit) const {
+        if constexpr (detail::combines(What)) {
+            const int owner = What == Collective::all_reduce       ? everyone
+                              : What == Collective::reduce_scatter ? shape.rank
+                                                                   : shape.root;
+            visit(detail::combine_all_ranks(input_blocks(own), owner, output_blocks(own)));
+        } else {
+            const auto lies = [](std::uint32_t block) {
+                return What == Collective::broadcast ? output_blocks(block) : input_blocks(block);
+            };
+            detail::copy_from_peers<What>(shape, lies, visit);
         }
-        detail::meet(visit);
     }
-
-    friend constexpr bool operator==(const MappedAllGather&, const MappedAllGather&) = default;
 };
-static_assert(collective_schedule<MappedAllGather>);
-
-/// Everybody copies from the root. Cost a rank: reads everything once, two flags. Scratch: none.
-struct MappedBroadcast {
-    static constexpr Collective collective = Collective::broadcast;
-    static constexpr std::string_view name = "mapped broadcast";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 0 : 2; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, 0); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        if (r == 1 && shape.rank != shape.root)
-            visit(detail::copy_from(shape.root, output_blocks(0), output_blocks(0)));
-        detail::meet(visit);
-    }
-
-    friend constexpr bool operator==(const MappedBroadcast&, const MappedBroadcast&) = default;
-};
-static_assert(collective_schedule<MappedBroadcast>);
-
-/// Each rank combines its block straight from all inputs into the root's output, so that all share the work. Cost a
-/// rank: reads p blocks, writes one, two flags. Scratch: none.
-struct MappedReduce {
-    static constexpr Collective collective = Collective::reduce;
-    static constexpr std::string_view name = "mapped reduce";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, blocks() - 1); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        if (shape.world == 1) return detail::copy_through(0, visit);
-        const std::uint32_t own = detail::rank_of(shape);
-        if (r == 1) visit(detail::combine_all_ranks(input_blocks(own), shape.root, output_blocks(own)));
-        detail::meet(visit);
-    }
-
-    friend constexpr bool operator==(const MappedReduce&, const MappedReduce&) = default;
-};
-static_assert(collective_schedule<MappedReduce>);
-
-/// The root copies everybody's block. Cost: the root reads p - 1 blocks; two flags. Scratch: none.
-struct MappedGather {
-    static constexpr Collective collective = Collective::gather;
-    static constexpr std::string_view name = "mapped gather";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, 0); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        const bool root = shape.rank == shape.root;
-        if (root && r == 0) detail::copy_through(detail::rank_of(shape), visit);
-        if (shape.world == 1) return;
-        if (root && r == 1) {
-            detail::for_each_peer(shape, [&](int peer) {
-                const auto block = static_cast<std::uint32_t>(peer);
-                visit(detail::copy_from(peer, input_blocks(block), output_blocks(block)));
-            });
-        }
-        detail::meet(visit);
-    }
-
-    friend constexpr bool operator==(const MappedGather&, const MappedGather&) = default;
-};
-static_assert(collective_schedule<MappedGather>);
-
-/// Each rank copies its block from the root. Cost a rank: reads one block, two flags. Scratch: none.
-struct MappedScatter {
-    static constexpr Collective collective = Collective::scatter;
-    static constexpr std::string_view name = "mapped scatter";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, 0); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        const std::uint32_t own = detail::rank_of(shape);
-        if (r == 0 && shape.rank == shape.root) detail::copy_through(own, visit);
-        if (shape.world == 1) return;
-        if (r == 1 && shape.rank != shape.root)
-            visit(detail::copy_from(shape.root, input_blocks(own), output_blocks(own)));
-        detail::meet(visit);
-    }
-
-    friend constexpr bool operator==(const MappedScatter&, const MappedScatter&) = default;
-};
-static_assert(collective_schedule<MappedScatter>);
-
-/// Each rank copies the block meant for it from everybody. Cost a rank: reads p blocks, two flags. Scratch: none.
-struct MappedAllToAll {
-    static constexpr Collective collective = Collective::all_to_all;
-    static constexpr std::string_view name = "mapped all_to_all";
-    static constexpr bool mapped = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::mapped_rounds(shape); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const { return detail::mapped_cost(shape, 0); }
-
-    template <class Visit>
-    constexpr void round(std::uint32_t r, Visit&& visit) const {
-        const std::uint32_t own = detail::rank_of(shape);
-        if (r == 0) detail::copy_through(own, visit);
-        if (shape.world == 1) return;
-        if (r == 1) {
-            detail::for_each_peer(shape, [&](int peer) {
-                visit(detail::copy_from(peer, input_blocks(own), output_blocks(static_cast<std::uint32_t>(peer))));
-            });
-        }
-        detail::meet(visit);
-    }
-
-    friend constexpr bool operator==(const MappedAllToAll&, const MappedAllToAll&) = default;
-};
-static_assert(collective_schedule<MappedAllToAll>);
+using MappedAllReduce = Mapped<Collective::all_reduce>;
+using MappedReduceScatter = Mapped<Collective::reduce_scatter>;
+using MappedAllGather = Mapped<Collective::all_gather>;
+using MappedBroadcast = Mapped<Collective::broadcast>;
+using MappedReduce = Mapped<Collective::reduce>;
+using MappedGather = Mapped<Collective::gather>;
+using MappedScatter = Mapped<Collective::scatter>;
+using MappedAllToAll = Mapped<Collective::all_to_all>;
 
 /// One flag. Cost a rank: one round.
-struct MappedBarrier {
-    static constexpr Collective collective = Collective::barrier;
+struct MappedBarrier : ScheduleBase<Collective::barrier> {
     static constexpr std::string_view name = "mapped barrier";
     static constexpr bool mapped = true;
     static constexpr bool staged = true;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 0 : 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
+    [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world > 1 ? 1 : 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
-    [[nodiscard]] constexpr Cost cost() const {
-        return {.messages = 0, .blocks_sent = 0, .blocks_combined = 0, .rounds = rounds()};
-    }
+    [[nodiscard]] constexpr Cost cost() const { return {.rounds = rounds()}; }
 
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&& visit) const {
         detail::meet(visit);
     }
-
-    friend constexpr bool operator==(const MappedBarrier&, const MappedBarrier&) = default;
 };
-static_assert(collective_schedule<MappedBarrier>);
+static_assert(collective_schedule<MappedAllReduce> && collective_schedule<MappedBarrier>);
 
 } // namespace schedule
 

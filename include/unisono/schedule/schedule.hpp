@@ -99,6 +99,17 @@ constexpr std::string_view name_of(Collective what) {
                                                              : "an unknown collective"; // a peer's may be any
 }
 
+/// Whether data go to or come from one rank.
+constexpr bool has_root(Collective what) {
+    return what == Collective::broadcast || what == Collective::reduce || what == Collective::gather ||
+           what == Collective::scatter;
+}
+
+/// Whether data are one vector that all ranks share, and not a block for each rank.
+constexpr bool moves_vectors(Collective what) {
+    return what == Collective::all_reduce || what == Collective::broadcast || what == Collective::reduce;
+}
+
 namespace schedule {
 
 /// Whose memory, of those that a rank has in a collective.
