@@ -113,14 +113,14 @@ private:
         }
     }
 };
-using MappedAllReduce = Mapped<Collective::all_reduce>;
-using MappedReduceScatter = Mapped<Collective::reduce_scatter>;
-using MappedAllGather = Mapped<Collective::all_gather>;
-using MappedBroadcast = Mapped<Collective::broadcast>;
-using MappedReduce = Mapped<Collective::reduce>;
-using MappedGather = Mapped<Collective::gather>;
-using MappedScatter = Mapped<Collective::scatter>;
-using MappedAllToAll = Mapped<Collective::all_to_all>;
+using MappedAllReduce = Mapped<Collective::all_reduce>;         ///< `Collective::all_reduce`
+using MappedReduceScatter = Mapped<Collective::reduce_scatter>; ///< `Collective::reduce_scatter`
+using MappedAllGather = Mapped<Collective::all_gather>;         ///< `Collective::all_gather`
+using MappedBroadcast = Mapped<Collective::broadcast>;          ///< `Collective::broadcast`
+using MappedReduce = Mapped<Collective::reduce>;                ///< `Collective::reduce`
+using MappedGather = Mapped<Collective::gather>;                ///< `Collective::gather`
+using MappedScatter = Mapped<Collective::scatter>;              ///< `Collective::scatter`
+using MappedAllToAll = Mapped<Collective::all_to_all>;          ///< `Collective::all_to_all`
 
 /// One flag. Cost a rank: one round.
 struct MappedBarrier : ScheduleBase<Collective::barrier> {

@@ -69,14 +69,14 @@ private:
         return single_blocks ? input_blocks(own) : input_blocks(0, blocks());
     }
 };
-using StagedAllReduce = Staged<Collective::all_reduce>;
-using StagedReduceScatter = Staged<Collective::reduce_scatter>;
-using StagedAllGather = Staged<Collective::all_gather>;
-using StagedBroadcast = Staged<Collective::broadcast>;
-using StagedReduce = Staged<Collective::reduce>;
-using StagedGather = Staged<Collective::gather>;
-using StagedScatter = Staged<Collective::scatter>;
-using StagedAllToAll = Staged<Collective::all_to_all>;
+using StagedAllReduce = Staged<Collective::all_reduce>;         ///< `Collective::all_reduce`
+using StagedReduceScatter = Staged<Collective::reduce_scatter>; ///< `Collective::reduce_scatter`
+using StagedAllGather = Staged<Collective::all_gather>;         ///< `Collective::all_gather`
+using StagedBroadcast = Staged<Collective::broadcast>;          ///< `Collective::broadcast`
+using StagedReduce = Staged<Collective::reduce>;                ///< `Collective::reduce`
+using StagedGather = Staged<Collective::gather>;                ///< `Collective::gather`
+using StagedScatter = Staged<Collective::scatter>;              ///< `Collective::scatter`
+using StagedAllToAll = Staged<Collective::all_to_all>;          ///< `Collective::all_to_all`
 static_assert(collective_schedule<StagedAllReduce>);
 
 } // namespace schedule
