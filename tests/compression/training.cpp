@@ -129,10 +129,10 @@ BOOST_AUTO_TEST_CASE(the_plan_names_the_form) {
     for (const auto& one : outcomes(1, [](auto& world) {
              LeastSquares<double> model(columns);
              un::Trainer trainer{world, model, un::Int8Wire{.block = 64}};
-             if (trainer.describe().find("int8 wire(64, true)") == std::string::npos)
+             if (trainer.describe().find("int8 wire(block 64, error_feedback true)") == std::string::npos)
                  throw std::runtime_error(trainer.describe());
              un::Trainer other{world, model, un::Fp8Wire{.format = un::Fp8Format::e5m2, .block = 64}};
-             if (other.describe().find("fp8 wire(1, 64, true)") == std::string::npos)
+             if (other.describe().find("fp8 wire(format 1, block 64, error_feedback true)") == std::string::npos)
                  throw std::runtime_error(other.describe());
          }))
         BOOST_TEST(!one.failed, one.what);

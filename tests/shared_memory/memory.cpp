@@ -12,6 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__has_feature)
+#if __has_feature(undefined_behavior_sanitizer)
+#define UNISONO_TEST_UNDER_UBSAN
+#endif
+#endif
+
 namespace un = unisono;
 using test::Group;
 
@@ -287,6 +293,10 @@ BOOST_AUTO_TEST_CASE(without_standard_streams_the_segment_is_none_of_them) {
 
 // Where the ranks meet somebody may change what they tell each other: nothing of it is an address.
 BOOST_AUTO_TEST_CASE(facts_that_were_changed_on_their_way) {
+#if defined(UNISONO_TEST_UNDER_UBSAN)
+    BOOST_TEST_MESSAGE("skipped: the sanitizer looks at memory by a pipe, and this case leaves no descriptor for one");
+    return;
+#endif
     struct Limit { // no descriptor is left, so that rank 0 has no segment, and says so
         rlimit before{};
         Limit() {
