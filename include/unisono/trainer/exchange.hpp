@@ -12,6 +12,7 @@
 #include "unisono/trainer/device/wire.hpp"
 #include "unisono/trainer/exchange/bucket_sums.hpp"
 #include "unisono/trainer/exchange/extents.hpp"
+#include "unisono/trainer/exchange/gradient_sum.hpp"
 #include "unisono/trainer/exchange/loss_scale_run.hpp"
 #include "unisono/trainer/exchange/offence.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
@@ -119,7 +120,8 @@ public:
 
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
     [[nodiscard]] const Offence& offence() const { return offence_; }
-    [[nodiscard]] const auto& gradients() const { return gradient_; }
+    [[nodiscard]] const auto& grids() const { return gradient_.sums().range(); }
+    [[nodiscard]] auto& grids() { return gradient_.sums().range(); }
     [[nodiscard]] auto& gradients() { return gradient_; }
 
     /// For sums on a grid: each rank hosts at most one micro-batch of this update, as all ranks know.
@@ -148,7 +150,7 @@ public:
     /// Weights, loss and the guard's findings of all ranks, in one small all_reduce.
     Verdict agree() {
         if constexpr (on_grid) {
-            const std::size_t found = gradient_.first_not_finite();
+            const std::size_t found = gradient_.sums().first_not_finite();
             if (found != no_offender) offence_.note({world_->rank(), found, false});
         } else if constexpr (Context::Guard::inspects) {
             if (const std::size_t found = place_.offender(); found != no_offender) note_offender(found);
@@ -165,9 +167,7 @@ public:
             return Verdict::skip;
         }
         if (sums_.micro_batches == 0) return Verdict::empty;
-        if constexpr (on_grid) {
-            if (!gradient_.agree(static_cast<std::int64_t>(sums_.micro_batches))) return Verdict::skip;
-        }
+        if (!gradient_.sums().agree(*world_, static_cast<std::int64_t>(sums_.micro_batches))) return Verdict::skip;
         check_divisor<typename Context::Weighing>(sums_);
         return Verdict::commit;
     }
@@ -193,7 +193,7 @@ public:
         }
         const bool in_place = gradient_.in_place();
         if constexpr (Context::owned) {
-            if (extents_.cut()) publication_.begin(gradient_.image_in_use());
+            if (extents_.cut()) publication_.begin(gradient_.numbers_in_use());
         }
         const bool zero_all = in_place && extents_.cut(); // others' slices hold what nobody needs
         const OptimizerStep step{learning_rate_, ++applied_, scale};
@@ -206,7 +206,7 @@ public:
         }
         if (zero_all) flat_.zero_gradients(place_.arithmetic());
         gradient_.clean();
-        if constexpr (on_grid) gradient_.follow();
+        gradient_.sums().follow();
         loss_scale_.grow();
         return Verdict::commit;
     }
@@ -227,7 +227,7 @@ public:
         if constexpr (compresses) {
             if (next_bucket_ != 0 && !alone_) wire_.forget();
         }
-        if constexpr (on_grid) gradient_.widen();
+        gradient_.sums().widen();
     }
 
     // --- what it is made of ----------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ private:
         } else if constexpr (!on_grid) {
             start_sums(b, values);
         } else if (values == nullptr) {
-            start_sums(b, gradient_.image());
+            start_sums(b, gradient_.array());
         } else if constexpr (straight) {
             for (const OwnedExtent& extent : extents_.of_bucket(b))
                 operations_.push_back(gradient_.sum_straight(values, extent.slice, extent.owner));
@@ -329,16 +329,16 @@ private:
 
     /// The same bits on all ranks; sums on a grid become numbers on the way, so that they are read once more and no oftener.
     double measure_norm(double scale) {
-        typename Context::Summation::Squares squares(gradient_, static_cast<std::int64_t>(sums_.micro_batches));
+        typename Context::Summation::Squares squares(gradient_.sums(), static_cast<std::int64_t>(sums_.micro_batches));
         auto measured = place_.template measure<T>(squares, flat_.layout().parameters() + extents_.all().size());
         for (const OwnedExtent& extent : extents_.all()) {
             if (!extents_.is_mine(extent)) continue;
             const bool counts = extents_.counts_here(extent);
-            flat_.visit_by_parameter(extent.slice, [&](const Stretch<T>& one) {
+            flat_.visit_by_parameter(extent.slice, [&](std::size_t, const Stretch<T>& one) {
                 T* const gradients = gradient_.at(one);
                 for (std::size_t at = 0, n = 0; at < one.count; at += n) {
                     n = std::min(Place::template chunk<T>, one.count - at);
-                    if constexpr (on_grid) gradient_.prepare(one.flat + at, gradients + at, n);
+                    gradient_.prepare(one.flat + at, gradients + at, n);
                     if (counts) measured.add(std::span<const T>(gradients + at, n));
                 }
             });
@@ -352,8 +352,7 @@ private:
     void apply_to(const Stretch<T>& stretch, std::size_t state, bool zeroes, const OptimizerStep& step) {
         T* const gradients = gradient_.at(stretch);
         Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
-            if constexpr (on_grid && !Context::Clipping::measures_norm)
-                gradient_.prepare(stretch.flat + at, gradients + at, n);
+            if constexpr (!Context::Clipping::measures_norm) gradient_.prepare(stretch.flat + at, gradients + at, n);
             place_.update(policies_.optimizer, policies_.clipping, state_.slice(state + at, n), stretch.parameters + at,
                           gradients + at, step);
             if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
@@ -366,7 +365,7 @@ private:
                                std::declval<World&>(), std::span<const Slice>(), std::span<const ParameterMatrix>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
-    using Gradients = typename Context::Summation::template Gradients<World, T, Place>;
+    using Gradients = GradientSum<World, T, Place, typename Context::Summation::template Sums<T, Place>>;
     static constexpr bool on_grid = Context::Summation::reproducible;
     /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
     static constexpr bool straight = on_grid && World::transport_type::maps_peers && !Place::on_device &&

@@ -93,7 +93,7 @@ public:
         }
     }
 
-    /// The same for the slice's part of each parameter, whether or not parameters follow one another in memory: alike on all ranks.
+    /// Calls visit(p, stretch) for the slice's part of each parameter, whether or not parameters follow one another in memory: alike on all ranks.
     template <class Visit>
     void visit_by_parameter(const Slice& slice, Visit&& visit) const {
         if (slice.count == 0) return;
@@ -101,7 +101,7 @@ public:
             const std::size_t begin = std::max(layout_.start_of(p), slice.first);
             const std::size_t end = std::min(layout_.start_of(p) + layout_.shapes()[p].count, slice.end());
             if (layout_.start_of(p) >= slice.end()) return;
-            if (begin < end) this->visit({begin, end - begin}, visit);
+            if (begin < end) this->visit({begin, end - begin}, [&](const Stretch<T>& one) { visit(p, one); });
         }
     }
 

@@ -12,7 +12,7 @@
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
 #include "unisono/observe/exact_sum.hpp"
-#include "unisono/trainer/exchange/grid_gradients.hpp"
+#include "unisono/trainer/exchange/grid_sums.hpp"
 #include "unisono/trainer/summation.hpp"
 
 #include <array>
@@ -23,9 +23,6 @@
 UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
-template <class T, class I, class Place>
-class GridUnitSums; // trainer/units/sums.hpp, for models in units
-
 /// \throws error bad_input
 inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std::int32_t most) {
     if (found < 0 || found > most) refuse_input({policy, ".headroom_bits is ", found, "; expected 0 to ", most});
@@ -71,10 +68,8 @@ struct Reproducible {
 
     class Totals;
     class Squares;
-    template <class World, class T, class Place>
-    using Gradients = detail::GridGradients<World, T, std::int64_t, Place>;
     template <class T, class Place>
-    using UnitSums = detail::GridUnitSums<T, std::int64_t, Place>;
+    using Sums = detail::GridSums<T, std::int64_t, Place>;
 };
 
 /// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in steps of 2^-20.
@@ -117,9 +112,8 @@ private:
 /// Squares on a grid that all ranks know without asking: from what the parameters' grids needed.
 class Reproducible::Squares {
 public:
-    template <class Gradients>
-    Squares(const Gradients& gradients, std::int64_t micro_batches)
-        : sum_(gradients.range().above_sums(micro_batches)) {}
+    template <class Sums>
+    Squares(const Sums& sums, std::int64_t micro_batches) : sum_(sums.range().above_sums(micro_batches)) {}
     template <class T>
     void add(std::span<const T> x) {
         sum_.add(x);
@@ -170,10 +164,8 @@ struct NarrowReproducible {
 
     using Totals = Reproducible::Totals;
     using Squares = Reproducible::Squares;
-    template <class World, class T, class Place>
-    using Gradients = detail::GridGradients<World, T, std::int32_t, Place>;
     template <class T, class Place>
-    using UnitSums = detail::GridUnitSums<T, std::int32_t, Place>;
+    using Sums = detail::GridSums<T, std::int32_t, Place>;
 };
 static_assert(policy_of<NarrowReproducible, Family::summation>);
 

@@ -246,7 +246,7 @@ public:
     /// After an update that did not happen, as all ranks know: it must be collected again, on wider grids.
     bool must_repeat() {
         if constexpr (on_grid) {
-            const auto& range = exchange_->gradients().range();
+            const auto& range = exchange_->grids();
             if (range.fits()) {
                 repeated_ = 0;
                 return false;
@@ -322,7 +322,7 @@ private:
         throw Refusal(no_norm(report.gradient_norm, Policies::Clipping::name, exchange_->applied() + 1, operation));
     }
     void stop_if_misfit(const UpdateReport& report, std::string_view operation) {
-        const auto& range = exchange_->gradients().range();
+        const auto& range = exchange_->grids();
         if (report.committed || range.fits()) return;
         if (policies_.summation.on_misfit == decltype(policies_.summation.on_misfit)::skip) return;
         throw agreed_error(misfit(label(range.misfit()), exchange_->applied() + 1, operation));

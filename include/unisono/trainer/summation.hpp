@@ -9,8 +9,7 @@
 /// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
 /// | `NarrowReproducible` | the same, on a coarser grid (there, too)         | half of that                             |
 ///
-/// A policy names types of the trainer's own. `Gradients<World, T, Place>` is where the gradients lie and become a sum: for plain
-/// sums GradientImage. `UnitSums<T, Place>` is the same for models in units. `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
+/// A policy names types of the trainer's own. `Sums<T, Place>` is how gradients become sums (exchange/sums.hpp). `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
 /// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
 /// Declared property: `reproducible`.
 
@@ -19,7 +18,7 @@
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/policy.hpp"
 #include "unisono/model/weighing.hpp"
-#include "unisono/trainer/exchange/gradient_image.hpp"
+#include "unisono/trainer/exchange/sums.hpp"
 
 #include <array>
 #include <cstdint>
@@ -27,9 +26,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-template <class T, class Place>
-class PlainUnitSums; // trainer/units/sums.hpp, for models in units
 
 /// Sums over micro-batches: of this rank, and after `Totals::agree` of all ranks.
 struct UpdateSums {
@@ -68,8 +64,8 @@ struct PlainTotals {
 /// Squares in double, in the order in which they come; over ranks by the transport's best.
 class PlainSquares {
 public:
-    template <class Gradients>
-    PlainSquares(const Gradients&, std::int64_t) {}
+    template <class Sums>
+    PlainSquares(const Sums&, std::int64_t) {}
     template <class T>
     void add(std::span<const T> x) {
         sum_ += sum_of_squares(x);
@@ -102,10 +98,8 @@ struct PlainSums {
     static constexpr bool reproducible = false;
     friend bool operator==(const PlainSums&, const PlainSums&) = default;
 
-    template <class World, class T, class Place>
-    using Gradients = detail::GradientImage<World, T, Place>;
     template <class T, class Place>
-    using UnitSums = detail::PlainUnitSums<T, Place>;
+    using Sums = detail::FloatSums<T, Place>;
     using Totals = detail::PlainTotals;
     using Squares = detail::PlainSquares;
 };

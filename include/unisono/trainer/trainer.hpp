@@ -291,14 +291,14 @@ public:
     /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
     /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
-        if constexpr (Policies::Summation::reproducible) return session_.exchange().gradients().range().exponents();
+        if constexpr (Policies::Summation::reproducible) return session_.exchange().grids().exponents();
         else return {};
     }
     /// The same on all ranks. \throws error bad_input: another number of parameters, exponents out of range
     void restore_grid_exponents(std::span<const std::int32_t> exponents)
         requires(Policies::Summation::reproducible)
     {
-        session_.exchange().gradients().range().restore(exponents);
+        session_.exchange().grids().restore(exponents);
     }
     /// With `LossScaling`: its scale, part of the run's state as the optimizer's is.
     [[nodiscard]] const LossScale& loss_scale() const { return session_.exchange().loss_scale().state(); }

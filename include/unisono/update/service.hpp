@@ -100,7 +100,7 @@ public:
             for (Link& link : links_) link.sent.wait(world_->timeout());
         }
         for (const auto& extent : training.extents())
-            training.flat().visit_by_parameter(extent.slice, [&](const auto& one) {
+            training.flat().visit_by_parameter(extent.slice, [&](std::size_t, const auto& one) {
                 broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
             });
         const double updates = count_.meet(

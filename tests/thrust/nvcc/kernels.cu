@@ -7,7 +7,7 @@
 #include <unisono/optimizer/rmsprop.hpp>
 #include <unisono/optimizer/sgd.hpp>
 #include <unisono/trainer/device/master_weights.hpp>
-#include <unisono/trainer/units/sums.hpp>
+#include <unisono/trainer/exchange/grid_sums.hpp>
 #include <unisono/update/averaging.hpp>
 
 #include <thrust/device_vector.h>

@@ -16,8 +16,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Owners publish from the model's memory where it is in one piece and the peers see it. Else from an array in the group's
-/// memory, to which the parameters are copied chunk by chunk behind the optimizer, out of the first cache: the gradient's image
-/// serves, as nobody needs the gradient of a chunk any more. The others receive into the model where it is in one piece.
+/// memory, to which the parameters are copied chunk by chunk behind the optimizer, out of the first cache: the array of the
+/// gradient's sum serves, as nobody needs the gradient of a chunk any more. The others receive into the model where it is in one piece.
 template <class World, class T, class Place>
 class Publication {
 public:
@@ -26,11 +26,11 @@ public:
     Publication(const Publication&) = delete;
     Publication& operator=(const Publication&) = delete;
 
-    /// Before the optimizer runs. `image`: the gradient's, or null where it lies in the model's memory.
-    void begin(T* image) {
+    /// Before the optimizer runs. `gradient`: the array of the gradient, or null where it lies in the model's memory.
+    void begin(T* gradient) {
         if (from_model_) return;
-        if (image == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
-        array_ = image != nullptr ? image : own_.data();
+        if (gradient == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());
+        array_ = gradient != nullptr ? gradient : own_.data();
     }
 
     /// The optimizer has updated `n` elements from `flat` on.

@@ -132,8 +132,8 @@ public:
 
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
     [[nodiscard]] const Offence& offence() const { return offence_; }
-    [[nodiscard]] const auto& gradients() const { return gradients_.sums(); }
-    [[nodiscard]] auto& gradients() { return gradients_.sums(); }
+    [[nodiscard]] const auto& grids() const { return gradients_.sums().range(); }
+    [[nodiscard]] auto& grids() { return gradients_.sums().range(); }
     void expect_one() {}
     void set_learning_rate(double rate) { learning_rate_ = rate; }
 
@@ -237,12 +237,12 @@ private:
     static constexpr bool compresses = Context::Compression::compresses;
     template <class C>
     struct SumsOf {
-        using type = typename Context::Summation::template UnitSums<T, Place>;
+        using type = typename Context::Summation::template Sums<T, Place>;
     };
     template <class C>
         requires(C::compresses)
     struct SumsOf<C> {
-        using type = CompressedUnitSums<T, Place, C>;
+        using type = CastSums<T, Place, C>;
     };
     using Sums = typename SumsOf<typename Context::Compression>::type;
     UnitGradients<World, T, Place, Sums> started(World& world) const {

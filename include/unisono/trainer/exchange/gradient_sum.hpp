@@ -1,0 +1,207 @@
+#pragma once
+
+/// \file
+/// Where the gradient is, in the course of an update: the sum over this rank's micro-batches, and then over the ranks.
+///
+///  - One micro-batch on this rank: it stays in the model's own memory, and is summed over the ranks in place. On a grid so
+///    only where each rank hosts at most one, memory is mapped and the reducer combines all ranks' elements at once.
+///  - Several, or a model whose spans do not follow one another: each is added to one array in flat order, of what travels
+///    (sums.hpp), and the model's memory is zeroed behind it. So a replica's gradient is formed alone, whichever rank hosts
+///    it, and then added; the bits do not depend on who hosts it. So also where the ranks do not see the model's memory: the
+///    array is memory of the group, and to add to it costs less than to copy the gradients there and the sums back.
+/// After each update the model's gradients are zero.
+
+#include "unisono/core/error.hpp"
+#include "unisono/group/operation.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/place.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+template <class World, class T, class Place, class Sums>
+class GradientSum {
+public:
+    using Sum = typename Sums::Sum;
+    static constexpr bool on_grid = Sums::on_grid;
+
+    template <class Policy>
+    GradientSum(World& world, const FlatModel<T>& flat, const Place& place, const Policy& policy)
+        : world_(&world), flat_(&flat), place_(&place), sums_(place, flat.layout(), policy),
+          in_place_(can_sum_in_model()) {
+        flat.zero_gradients(place.arithmetic());
+    }
+    GradientSum(const GradientSum&) = delete;
+    GradientSum& operator=(const GradientSum&) = delete;
+
+    /// A new update: nothing is there yet. `alone`: nothing will be summed over ranks.
+    void begin(bool alone) {
+        alone_ = alone;
+        in_model_ = false;
+        in_array_ = false;
+        straight_ = false;
+        multiplier_ = 1;
+        sums_.begin();
+    }
+    /// On a grid: no rank hosts more than one micro-batch in this update, and all have this weight. Numbers travel.
+    void expect_one(double multiplier) {
+        straight_ = true;
+        multiplier_ = multiplier;
+    }
+
+    /// Before the model adds a micro-batch's gradient.
+    void before_pass() {
+        if (dirty_) flat_->zero_gradients(place_->arithmetic());
+        dirty_ = true;
+    }
+
+    /// The model's memory holds a gradient of this update, which counts so much.
+    void hold(double multiplier) {
+        if constexpr (on_grid)
+            if (straight_ && multiplier != multiplier_)
+                refuse_input(
+                    {"a micro-batch was weighed by ", multiplier, " and others by ", multiplier_,
+                     "; expected one weight of a policy that declares neither `needs_samples` nor `needs_tokens`"});
+        multiplier_ = multiplier;
+        in_model_ = true;
+    }
+    [[nodiscard]] bool held() const { return in_model_; }
+
+    /// Moves all that the model's memory holds to the array.
+    void drain() {
+        drain({0, flat_->count()});
+        moved();
+    }
+
+    /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array of numbers in flat order in which
+    /// it lies; null where they lie in the model's memory in pieces, or are on a grid in `array()`. `last`: of the update's buckets.
+    T* settle(const Slice& bucket, bool last) {
+        if constexpr (!on_grid) {
+            if (!in_array_ && (alone_ || in_place_)) return settle_in_model(bucket);
+        } else if constexpr (!Place::on_device) {
+            if (straight_) return settle_straight(bucket);
+        }
+        Sum* const sums = array();
+        if (in_model_) drain(bucket);
+        else if (!in_array_) place_->arithmetic().zero(std::span<Sum>(sums + bucket.first, bucket.count));
+        if (last) moved();
+        if constexpr (on_grid) return nullptr;
+        else return sums;
+    }
+
+    /// What travels, in flat order.
+    Sum* array() {
+        if (array_.empty()) array_ = place_->template allocate<Sum>(flat_->count());
+        return array_.data();
+    }
+    /// Begins to sum numbers that `settle` returned on the grid. `owner`: below 0, all ranks.
+    Operation sum_straight(T* values, const Slice& slice, int owner) {
+        const std::span<T> data(values + slice.first, slice.count);
+        return sums_.sum_straight(*world_, data, slice.first, multiplier_, owner);
+    }
+
+    /// The optimizer finds the gradient of this update in the model's memory; `left_over` is by how much it must still be multiplied.
+    [[nodiscard]] bool in_place() const { return on_grid ? !straight_ || in_place_ : !in_array_; }
+    [[nodiscard]] double left_over() const { return !on_grid && alone_ && in_place() && in_model_ ? multiplier_ : 1; }
+    [[nodiscard]] T* at(const Stretch<T>& stretch) { return in_place() ? stretch.gradients : numbers() + stretch.flat; }
+    /// The array in the group's memory where the numbers of this update lie in one, else null.
+    [[nodiscard]] T* numbers_in_use() { return in_place() ? nullptr : numbers(); }
+    /// The sum of these elements becomes numbers, where the optimizer reads them.
+    void prepare([[maybe_unused]] std::size_t flat, [[maybe_unused]] T* to, [[maybe_unused]] std::size_t count) {
+        if constexpr (on_grid) {
+            if (straight_ && world_->size() > 1) return;
+            if constexpr (!Place::on_device) {
+                if (straight_) return sums_.round_alone(flat, to, count, multiplier_);
+            }
+            sums_.numbers_from(flat, array_.data() + flat, to, count);
+        }
+    }
+
+    /// The model's gradients are zero, or not known to be.
+    void clean() { dirty_ = false; }
+    void soil() { dirty_ = true; }
+
+    [[nodiscard]] Sums& sums() { return sums_; }
+    [[nodiscard]] const Sums& sums() const { return sums_; }
+    [[nodiscard]] std::size_t bytes() const {
+        return array_.size() * sizeof(Sum) + numbers_.size() * sizeof(T) + sums_.bytes();
+    }
+
+private:
+    /// One rank has nobody who need see it: memory in pieces will do.
+    [[nodiscard]] bool can_sum_in_model() const {
+        if (world_->size() == 1) return true;
+        if (!flat_->contiguous()) return false;
+        const Stretch<T>& all = flat_->stretches().front();
+        return place_->is_shared(all.gradients, all.count);
+    }
+    [[nodiscard]] T* numbers() {
+        if constexpr (on_grid) return numbers_.data();
+        else return array_.data();
+    }
+    void moved() {
+        in_array_ = true;
+        if (in_model_) dirty_ = false;
+        in_model_ = false;
+    }
+    void zero_in_model(const Slice& slice) {
+        flat_->visit(slice,
+                     [&](const Stretch<T>& one) { place_->arithmetic().zero(std::span<T>(one.gradients, one.count)); });
+    }
+
+    T* settle_in_model(const Slice& bucket) {
+        if (!in_model_ && dirty_) zero_in_model(bucket);
+        if (in_model_ && multiplier_ != 1 && !alone_)
+            flat_->visit(bucket, [&](const Stretch<T>& one) {
+                place_->arithmetic().scale(std::span<T>(one.gradients, one.count), multiplier_);
+            });
+        return flat_->contiguous() ? flat_->stretches().front().gradients : nullptr;
+    }
+    T* settle_straight(const Slice& bucket) {
+        if (!in_place_ && numbers_.empty()) numbers_ = place_->template allocate<T>(flat_->count());
+        if (!in_model_) {
+            if (!in_place_) zero(numbers_.data() + bucket.first, bucket.count);
+            else if (dirty_) zero_in_model(bucket);
+        } else {
+            flat_->visit_by_parameter(bucket, [&](std::size_t p, const Stretch<T>& one) {
+                sums_.note(p, std::span<const T>(one.gradients, one.count), multiplier_);
+                if (in_place_) return;
+                std::copy_n(one.gradients, one.count, numbers_.data() + one.flat);
+                zero(one.gradients, one.count);
+            });
+        }
+        if (!in_place_) return numbers_.data();
+        return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
+    }
+
+    void drain(const Slice& slice) {
+        Sum* const to = array();
+        const auto take = [&](std::size_t p, const Stretch<T>& one) {
+            if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);
+            else sums_.template take<false>(p, to + one.flat, one.gradients, one.count, multiplier_);
+        };
+        if constexpr (on_grid) flat_->visit_by_parameter(slice, take); // each has its own
+        else flat_->visit(slice, [&](const Stretch<T>& one) { take(0, one); });
+    }
+
+    World* world_;
+    const FlatModel<T>* flat_;
+    const Place* place_;
+    Sums sums_;
+    bool in_place_; ///< one micro-batch's gradient is summed where the model put it
+    typename Place::template Array<Sum> array_;
+    typename Place::template Array<T> numbers_; ///< that travel, where `array_` has none
+    bool alone_ = false;                        ///< nothing is summed over ranks in this update
+    bool straight_ = false;                     ///< numbers are summed on the grid
+    bool in_model_ = false;                     ///< the model's memory holds a gradient of this update
+    bool in_array_ = false;                     ///< the array does
+    bool dirty_ = false;                        ///< the model's memory may be other than zero
+    double multiplier_ = 1;                     ///< of what is in the model's memory
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

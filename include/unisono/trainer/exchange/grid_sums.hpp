@@ -1,0 +1,121 @@
+#pragma once
+
+/// \file
+/// Sums of gradients on a grid. A gradient becomes an *image* of integers, 8 bytes an element or 4; images are summed by any schedule, and
+/// become numbers where the optimizer needs them, piece by piece in the first cache. Where numbers are summed straight from mapped memory
+/// the sums are made on the same grid, for the same bits, so that all ranks may choose either.
+
+#include "unisono/arithmetic/grid.hpp"
+#include "unisono/collective/reproducible_sum.hpp"
+#include "unisono/trainer/exchange/grid_images.hpp"
+#include "unisono/trainer/exchange/grid_range.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_NO_CONTRACTION_BEGIN
+
+/// Wraps where the grid is too fine, as all ranks will find.
+template <class I>
+struct AddImage {
+    UNISONO_INLINE void operator()(I& sum, const I& one) const {
+        using Bits = std::make_unsigned_t<I>;
+        sum = static_cast<I>(static_cast<Bits>(static_cast<Bits>(sum) + static_cast<Bits>(one)));
+    }
+};
+
+UNISONO_NO_CONTRACTION_END
+
+/// As FloatSums (sums.hpp). `I`: the type of images.
+template <class T, class I, class Place>
+class GridSums {
+public:
+    using Sum = I;
+    using Kept = I;
+    static constexpr bool on_grid = true;
+    static constexpr bool in_place = false;
+
+    template <class Policy>
+    GridSums(const Place& place, const Layout& layout, const Policy& policy)
+        : place_(&place), kernels_(place, layout.parameters()),
+          range_(layout, policy.checked_headroom(), Grid::least<T>) {}
+
+    void begin() {
+        range_.begin();
+        kernels_.begin();
+    }
+    template <bool Add>
+    void take(std::size_t parameter, I* images, T* from, std::size_t count, double weight) {
+        kernels_.template image<Add>(parameter, images, from, count, weight, range_.stretches()[parameter].exponent,
+                                     [&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
+    }
+    void encode(std::size_t parameter, std::span<T> from, I* to, double weight) {
+        take<false>(parameter, to, from.data(), from.size(), weight);
+    }
+    void add(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().apply(AddImage<I>{}, sum, one); }
+    void set(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().copy(sum, one); }
+    /// Of one parameter.
+    const T* numbers(std::size_t parameter, const I* images, T* to, std::size_t count) const {
+        kernels_.numbers(to, images, count, range_.stretches()[parameter].exponent);
+        return to;
+    }
+    /// Of `count` elements from `flat` on in the flat order, whichever parameters they belong to.
+    void numbers_from(std::size_t flat, const I* images, T* to, std::size_t count) const {
+        map(flat, 1).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
+            kernels_.numbers(to + at, images + at, n, exponent);
+        });
+    }
+
+    // --- numbers that are summed straight, on the host ----------------------------------------------------------------
+
+    /// A gradient of this parameter will be.
+    void note(std::size_t parameter, std::span<const T> gradient, double weight) {
+        range_.need(parameter, needed_exponent(gradient, weight));
+    }
+    /// `owner`: below 0, all ranks. `data` begin at `flat` of the flat order.
+    template <class World>
+    Operation sum_straight(World& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
+        return world.handle(owner < 0 ? start_sum_on_grid<Collective::all_reduce>(world, data, map(flat, weight))
+                                      : start_sum_on_grid<Collective::reduce>(world, data, map(flat, weight), owner));
+    }
+    /// The sum over one rank.
+    void round_alone(std::size_t flat, T* values, std::size_t count, double weight) const {
+        map(flat, weight).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
+            round_to_grid(std::span<T>(values + at, n), weight, Grid{exponent});
+        });
+    }
+
+    // --- the verdict ----------------------------------------------------------------------------------------------------
+
+    /// Waits for the device.
+    [[nodiscard]] std::size_t first_not_finite() {
+        kernels_.tell([&](std::size_t p, std::int32_t exponent) { range_.need(p, exponent); });
+        return range_.first_not_finite();
+    }
+    template <class World>
+    bool agree(World& world, std::int64_t micro_batches) {
+        return range_.agree(world, GridImages<I>::more_for(micro_batches));
+    }
+    void follow() { range_.follow(); }
+    void widen() { range_.widen(); }
+    [[nodiscard]] GridRange& range() { return range_; }
+    [[nodiscard]] const GridRange& range() const { return range_; }
+    [[nodiscard]] std::size_t bytes() const { return kernels_.bytes(); }
+
+private:
+    [[nodiscard]] GridMap map(std::size_t flat, double weight) const {
+        return {range_.stretches().data(), flat, weight};
+    }
+
+    const Place* place_;
+    GridImageKernels<Place, T, I> kernels_;
+    GridRange range_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
