@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds and runs all tests: bash tests/run.sh [--preset NAME] [--quick]
-#   --preset NAME   a configure preset of CMakePresets.json; dev by default
+# Installs what is missing, builds and runs tests: bash tests/run.sh [--all]
+# Without --all: the laws and refusals of each room, the main example, the pairwise matrix, processes, sockets and faults with few seeds.
+# The last line counts what passed, failed and was skipped; lines above it say what was left out, and why.
+#   --all           every test: the full matrix, slow cases, each header alone, the documentation's programs, MPI, packages, all examples
+#   --rooms 'A;B'   all tests of these folders of tests/
+#   --without 'A;B' all tests but those of these folders
+#   --preset NAME   a configure preset of CMakePresets.json; dev by default. Other presets imply --all
 #   --quick         without the test cases labelled "slow"
 #   --once          for a build that is made once: our own headers are precompiled, too
-#   --rooms 'A;B'   only these folders of tests/
-#   --without 'A;B' all but these
 #   --only build    no tests are run; --only test: those that were built so are run
 #   -- OPTION...    the rest is for cmake, where it configures
 set -euo pipefail
@@ -15,41 +18,75 @@ preset=dev
 rooms=
 without=
 only=
+all=
 quick=OFF
-options=()
+precompiled=
 while [ $# != 0 ]; do
     case $1 in
+        --all) all=yes; shift ;;
         --preset) preset=${2:?--preset needs a name}; shift 2 ;;
         --preset=*) preset=${1#*=}; shift ;;
-        --quick) export BOOST_TEST_RUN_FILTERS='!@slow'; quick=ON; shift ;;
-        --once) options+=(-D UNISONO_TEST_PRECOMPILED=ON); shift ;;
+        --quick) quick=ON; shift ;;
+        --once) precompiled=ON; shift ;;
         --rooms) rooms=${2:?--rooms needs names separated by semicolons}; shift 2 ;;
         --without) without=${2:?--without needs names separated by semicolons}; shift 2 ;;
         --only) only=${2:?--only needs build or test}; shift 2 ;;
         --) shift; break ;;
-        -h | --help) sed -n '2,9s/^# //p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,13s/^# //p' "$0"; exit 0 ;;
         *) echo "$0: unknown option '$1' (--help shows the options)" >&2; exit 2 ;;
     esac
 done
 case $only in '' | build | test) ;; *) echo "$0: --only '$only': expected build or test" >&2; exit 2 ;; esac
+if [ "$preset" != dev ] || [ -n "$rooms$without" ]; then all=yes; fi
+if [ -z "$all" ]; then quick=ON precompiled=ON; fi
+if [ $quick = ON ]; then export BOOST_TEST_RUN_FILTERS='!@slow'; fi
 jobs=$(nproc)
 export BOOST_TEST_COLOR_OUTPUT=0
-if [ "$only" = test ]; then exec ctest --preset "$preset" --parallel "$jobs"; fi
 
-things=(compiler build python yaml boost_test json cli11 libfabric ccache iproute2 thrust tbb)
-case $preset in *clang* | asan) things+=(clang) ;; dev) things+=(openmpi mpich eigen dlib doxygen codespell) ;; esac
-install_missing "${things[@]}"
-if [ "$preset" = dev ]; then install_python_packages build/python numpy safetensors xxhash tensorboard matplotlib kubernetes_validate boto3; fi
+# What ctest says, and then one line: how many passed, failed, were skipped.
+run_tests() { # REMARK
+    local log status=0
+    log=$(mktemp)
+    ctest --preset "$preset" --parallel "$jobs" | tee "$log" || status=$?
+    awk '/ Test +#[0-9]+: / { if (/ Passed /) passed++; else if (/\*\*\*Skipped/) skipped++; else failed++ }
+         END { printf "%d passed, %d failed, %d skipped%s\n", passed, failed, skipped, rest }' rest="$1" "$log"
+    rm -f "$log"
+    return $status
+}
+remark=
+if [ -z "$all" ]; then remark='; --all runs the rest'; fi
+if [ "$only" = test ]; then run_tests "$remark"; exit; fi
 
+# ccache needs a folder that it may write to.
+if [ -z "${CCACHE_DIR:-}" ] && ! mkdir -p "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/ccache" 2>/dev/null; then
+    export CCACHE_DIR=$PWD/build/ccache
+fi
+
+optional=(ccache libfabric iproute2)
+needed=(compiler build python boost_test json cli11)
+case $preset in *clang* | asan) needed+=(clang) ;; esac
+options=(-D UNISONO_TEST_ALL=OFF -D UNISONO_EXAMPLES=data_parallel)
+if [ -n "$all" ]; then
+    options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES=)
+    optional+=(yaml thrust tbb)
+    if [ "$preset" = dev ]; then optional+=(openmpi mpich eigen dlib doxygen codespell); fi
+fi
+if [ -n "$precompiled" ]; then options+=(-D UNISONO_TEST_PRECOMPILED=ON); fi
+install_missing "${needed[@]}"
+install_optional "${optional[@]}"
+
+if [ -n "$all" ] && [ "$preset" = dev ]; then
+    install_optional_python build/python numpy safetensors xxhash tensorboard matplotlib kubernetes_validate boto3
+fi
 conan=
-case $preset,$rooms,$without in
-    asan,* | tsan*,* | *,*,*packages*) ;; # tests/packages is not run
-    *,,* | *,*packages*,*)
-        install_missing pkg_config
-        install_python_packages build/python conan
-        conan=$PWD/build/python/bin/conan
+case $all,$preset,$rooms,$without in
+    ,* | *,asan,* | *,tsan*,* | *,*,*,*packages*) ;; # tests/packages is not run
+    *,*,,* | *,*,*packages*,*)
+        install_optional pkg_config
+        install_optional_python build/python conan
+        if [ -x build/python/bin/conan ]; then conan=$PWD/build/python/bin/conan; fi
         ;;
 esac
 cmake --preset "$preset" -D UNISONO_TEST_ROOMS="$rooms" -D UNISONO_TEST_WITHOUT="$without" -D UNISONO_CONAN="$conan" -D UNISONO_TEST_QUICK="$quick" "${options[@]}" "$@"
 cmake --build --preset "$preset" --parallel "$jobs"
-if [ "$only" != build ]; then ctest --preset "$preset" --parallel "$jobs"; fi
+if [ "$only" != build ]; then run_tests "$remark"; fi

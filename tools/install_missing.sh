@@ -2,6 +2,7 @@
 # Sourced: `install_missing WHAT...` makes sure that each named thing is there and, on Debian and its relatives, installs
 # the packages of those that are not. Nothing is called and no network is touched when nothing is missing.
 # `install_python_packages FOLDER PACKAGE...` does the same for what PyPI has, in a virtual environment of its own.
+# `install_optional` and `install_optional_python` never fail: a line says what is left out.
 
 have_header() { printf '#include <%s>\n' "$1" | c++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 
@@ -102,4 +103,18 @@ install_python_packages() {
         python3 -m venv "$folder" && "$folder/bin/python3" -m pip install -q --disable-pip-version-check "$@"
         return
     done
+}
+
+install_optional() {
+    local thing absent=()
+    install_missing "$@" >&2 && return 0
+    for thing in "$@"; do is_present "$thing" || absent+=("$thing"); done
+    if [ ${#absent[@]} != 0 ]; then echo "left out, because it could not be installed: ${absent[*]}"; fi
+}
+
+install_optional_python() {
+    local folder=$1 package absent=()
+    install_python_packages "$@" && return 0
+    for package in "${@:2}"; do "$folder/bin/python3" -I -c "import $package" >/dev/null 2>&1 || absent+=("$package"); done
+    if [ ${#absent[@]} != 0 ]; then echo "left out, because pip could not install it: ${absent[*]}"; fi
 }

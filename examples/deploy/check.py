@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts a program as each manifest's system would: with the variables that it sets, all on this machine, names of hosts replaced by
 addresses of the loopback. The program is roll_call. Manifests are read as the systems read them, and checked where python3 has a
-schema for them (PyPI: kubernetes-validate, boto3; tests/run.sh installs both)."""
+schema for them (PyPI: kubernetes-validate, boto3; tests/run.sh --all installs both)."""
 import json, os, re, socket, subprocess, sys, tempfile
 from pathlib import Path
 

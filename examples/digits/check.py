@@ -34,7 +34,7 @@ def ranks():
 
 
 def observed():
-    """What is written of a training, and a drawing of it where there is matplotlib (tests/run.sh installs it)."""
+    """What is written of a training, and a drawing of it where there is matplotlib (tests/run.sh --all installs it)."""
     root = pathlib.Path(__file__).resolve().parents[2]
     with tempfile.TemporaryDirectory() as folder:
         metrics, trace, plot = (pathlib.Path(folder, name) for name in ("run.jsonl", "trace.json", "loss.png"))

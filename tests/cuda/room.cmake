@@ -4,7 +4,7 @@ target_sources(${room_target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in/
 target_include_directories(${room_target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR}/tests/nccl/stand_in)
 
 # Under a sanitizer one translation unit: the rest compiles for too long.
-if(UNISONO_SANITIZED)
+if(few)
     leave_out("/(networks|training)[.]cpp$")
 endif()
 unite_sources("networks staged training")

@@ -13,7 +13,7 @@ if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize=thread")
     target_compile_options(host_rank PRIVATE -O0)
 endif()
 add_dependencies(${room_target} host_rank)
-if(UNISONO_BUILD_EXAMPLES) # docs/parallel.md's
+if(UNISONO_BUILD_EXAMPLES AND UNISONO_TEST_ALL) # docs/parallel.md's
     add_dependencies(${room_target} parallel_digits)
     target_compile_definitions(${room_target} PRIVATE UNISONO_PARALLEL_DIGITS="$<TARGET_FILE:parallel_digits>")
 endif()

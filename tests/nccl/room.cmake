@@ -2,13 +2,13 @@
 target_sources(${room_target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in/cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/stand_in/nccl.cpp)
 target_include_directories(${room_target} BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/stand_in)
 
-# Under a sanitizer one translation unit: worlds that begin, fail and end. The rest compiles for too long.
-if(UNISONO_SANITIZED)
+# In builds of few tests one translation unit: worlds that begin, fail and end. The rest compiles for too long.
+if(few)
     leave_out("/(collectives|laws|training)[.]cpp$")
 endif()
 
 # NCCL itself, where it is: compiled, linked and run as far as a machine without a GPU goes.
-if(NOT UNISONO_SANITIZED)
+if(NOT few)
     if(TARGET unisono::nccl)
         add_test(NAME nccl/link
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/link/check.py ${CMAKE_CXX_COMPILER} "${UNISONO_NVCC}"

@@ -1,4 +1,4 @@
-# What TensorBoard's own reader checks, where tests/run.sh has installed it (tools/install_missing.sh).
+# What TensorBoard's own reader checks, where tests/run.sh --all has installed it (tools/install_missing.sh).
 if(NOT UNISONO_SANITIZED)
     add_executable(observe_events ${folder}/helper/events.cpp)
     target_link_libraries(observe_events PRIVATE unisono::unisono unisono_warnings)

@@ -3,4 +3,5 @@ if(thread_sanitizer) # which would not see what processes do
 elseif(UNISONO_TEST_QUICK)
     leave_out("/deaths[.]cpp$")
 endif()
+leave_out_unless_all("/(hogwild|served|sharding)[.]cpp$")
 unite_sources("collectives memory reproducible_sum" "deaths running served")
