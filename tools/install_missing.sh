@@ -31,6 +31,9 @@ is_present() {
         pkg_config) command -v pkg-config ;;
         eigen) [ -d /usr/include/eigen3 ] ;;
         dlib) have_header dlib/optimization.h && printf 'int main() {}' | c++ -x c++ - -lblas -o /dev/null ;;
+        clang19) command -v clang++-19 ;;
+        asio) have_header asio.hpp ;;
+        fmt) have_header fmt/format.h ;;
         gloo) have_header gloo/rendezvous/file_store.h && printf 'int main() {}' | c++ -x c++ - -lgloo -o /dev/null ;;
         *) echo "install_missing: do not know '$1'" >&2; return 1 ;;
     esac >/dev/null 2>&1
@@ -61,6 +64,9 @@ packages_of() {
         pkg_config) echo pkg-config ;;
         eigen) echo libeigen3-dev ;;
         dlib) echo libdlib-dev libblas-dev ;;
+        clang19) echo clang-19 ;;
+        asio) echo libasio-dev ;;
+        fmt) echo libfmt-dev ;;
         gloo) echo libgloo-dev libhiredis-dev ;;
     esac
 }

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Processor time and object size of what includes Unisono, at -O2: medians of rounds in which all programs take turns.
+
+"standard" is an empty program with the standard and system headers that the umbrella includes itself; every other time is also given as a multiple
+of it, since machines differ."""
+
+import os
+import pathlib
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROUNDS = 3
+OPTIONS = ["-std=c++20", "-O2", f"-I{ROOT / 'include'}"]
+TRAINER = re.search(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[1]
+SECOND = """
+        un::Trainer second{world, model, un::%s};
+        (void)second.fit(data, {.epochs = 3, .batch_size = 4});
+"""
+
+
+def trainer(policies="", header="", second=""):
+    """README's program, with more policies, or with a second trainer behind the first."""
+    text = TRAINER.replace("un::Accumulate{.steps = 2}", "un::Accumulate{.steps = 2}" + policies)
+    text = text.replace("        if (world.rank() != 0) return;\n", (SECOND % second if second else "") + "        if (world.rank() != 0) return;\n")
+    assert not policies + second or text != TRAINER, "README's program has changed: no place for more policies"
+    return "".join(f"#include <unisono/{each}.hpp>\n" for each in header.split()) + text
+
+
+def headers_of_the_umbrella(compiler):
+    """The headers in angle brackets that the umbrella's own headers include."""
+    listed = subprocess.run([compiler, *OPTIONS, "-MM", "-x", "c++", "-"], input="#include <unisono/unisono.hpp>\n", capture_output=True, text=True, check=True)
+    own = [pathlib.Path(word) for word in listed.stdout.replace("\\\n", " ").split() if "unisono/" in word]
+    found = re.findall(r"^#include <([a-z_./0-9]+)>", "\n".join(path.read_text() for path in own), re.M)
+    return sorted({name for name in found if not name.startswith("unisono/")}), own
+
+
+def programs(compiler):
+    """Pairs of a name and a program."""
+    names, own = headers_of_the_umbrella(compiler)
+    print(f"the umbrella: {len(own)} headers, {sum(len(path.read_text().splitlines()) for path in own):,} lines, over {len(names)} standard and system headers")
+    include = "#include <{}>\nint main() {{}}\n".format
+    yield "standard", "".join(f"#include <{name}>\n" for name in names) + "int main() {}\n"
+    yield "umbrella", include("unisono/unisono.hpp")
+    yield "all_reduce on 2 threads", """#include <unisono/unisono.hpp>
+#include <vector>
+int main() {
+    unisono::run<unisono::InProcess>(2, [](auto& world) {
+        std::vector<float> gradient(1000, 1.0f);
+        unisono::all_reduce(world, gradient);
+    });
+}
+"""
+    yield "Trainer (README)", trainer()
+    yield "+ clipping", trainer(", un::ClipByNorm{.max_norm = 1.0}")
+    yield "+ sums on a grid", trainer(", un::Reproducible{}", "reproducible")
+    yield "+ sharded state", trainer(", un::StateSharding{}")
+    yield "+ local steps", trainer(", un::LocalSteps{.steps = 4}")
+    yield "+ a second Trainer", trainer(second="TreeReducer{}, un::AdamW{.learning_rate = 1e-3}")
+    for name, header in (("Eigen", "Eigen/Dense"), ("Asio", "asio.hpp"), ("fmt", "fmt/format.h"), ("nlohmann-json", "nlohmann/json.hpp"), ("LibTorch", "torch/torch.h")):
+        yield name, include(header)
+
+
+def compiled(compiler, source, out):
+    """Processor seconds and bytes of text, or the first error."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([compiler, *OPTIONS, "-isystem", "/usr/include/eigen3", "-c", source, "-o", out], capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        return None, next((line for line in done.stderr.splitlines() if "error" in line), "failed")
+    size = subprocess.run(["size", out], capture_output=True, text=True, check=True).stdout.split("\n")[1].split()[0]
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, int(size)
+
+
+def measure(compiler):
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    print(f"\n{version}, {' '.join(OPTIONS[:2])}")
+    with tempfile.TemporaryDirectory() as folder:
+        sources = {}
+        for name, text in programs(compiler):
+            path = pathlib.Path(folder, f"{len(sources)}.cpp")
+            path.write_text(text)
+            sources[name] = path
+        times, sizes, absent = {name: [] for name in sources}, {}, {}
+        for _ in range(ROUNDS):
+            for name, path in sources.items():
+                if name not in absent:
+                    seconds, size = compiled(compiler, str(path), os.path.join(folder, "out.o"))
+                    if seconds is None:
+                        absent[name] = size
+                    else:
+                        times[name].append(seconds)
+                        sizes[name] = size
+    floor = statistics.median(times["standard"])
+    first = statistics.median(times["Trainer (README)"])
+    print(f"{'':26}{'seconds':>9}{'spread':>8}{'x standard':>12}{'KB of code':>12}")
+    for name, each in times.items():
+        if each:
+            middle = statistics.median(each)
+            more = f"   {(middle - first) / floor:+.1f} x" if name.startswith("+") else ""
+            print(f"{name:26}{middle:9.2f}{max(each) - min(each):8.2f}{middle / floor:12.1f}{sizes[name] / 1000:12.0f}{more}")
+    wrong = [name for name in absent if name not in ("Eigen", "Asio", "fmt", "nlohmann-json", "LibTorch")]
+    for name in wrong:
+        print(f"{name}: {absent[name]}", file=sys.stderr)
+    print("not here:", ", ".join(name for name in absent if name not in wrong) or "nothing")
+    return not wrong
+
+
+if __name__ == "__main__":
+    compilers = [name for name in ("g++", "clang++", "clang++-19") if shutil.which(name)]
+    if not all([measure(compiler) for compiler in compilers]):
+        sys.exit(1)
