@@ -22,7 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 
 /// How `join` waits.
 struct JoinOptions {
-    std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
+    /// Of every blocking call on the world, and of its end: rank 0 waits no longer than this for the other ranks' goodbyes.
+    std::chrono::nanoseconds timeout = std::chrono::minutes(10);
     RendezvousOptions rendezvous = {}; ///< how long to wait for the others, in the beginning and the end
     std::size_t arena_bytes = 0;       ///< the most that a rank may allocate; 0: what the machine has
 
@@ -65,6 +66,7 @@ inline void check_join(const JoinOptions& options) {
 template <joinable_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {}) {
     detail::check_join(options);
+    control.linger_at_most(options.timeout);
     const nanoseconds deadline = deadline_after(steady_now(), options.rendezvous.timeout);
     return detail::begin_world(Transport::join(std::move(control), deadline, options.arena_bytes), options);
 }
@@ -74,6 +76,7 @@ template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {},
                                     const typename Transport::Options& network = {}) {
     detail::check_join(options);
+    control.linger_at_most(options.timeout);
     const nanoseconds deadline = deadline_after(steady_now(), options.rendezvous.timeout);
     return detail::begin_world(Transport::join(std::move(control), deadline, network), options);
 }

@@ -72,6 +72,9 @@ public:
     /// The same of what it writes to standard error.
     bool complains(const std::string& text, std::chrono::nanoseconds limit = 30s) { return await(err_, text, limit); }
 
+    /// Its output so far.
+    [[nodiscard]] std::string said() const { return read(out_); }
+
     Result end(std::chrono::nanoseconds limit = 50s) {
         Result result;
         if (const auto ended = process_.wait_any(un::deadline_after(un::steady_now(), limit)))

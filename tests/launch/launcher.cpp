@@ -45,13 +45,14 @@ BOOST_AUTO_TEST_SUITE(launch_launcher)
 
 BOOST_AUTO_TEST_CASE(command_lines) {
     const auto parsed = un::parse_launch({"-n", "3", "--timeout=1.5", "--log-dir", "x", "--bind-to-cores", "--no-label",
-                                          "--grace", "0", "prog", "-n", "4"});
+                                          "--grace", "0", "--wait", "9", "prog", "-n", "4"});
     BOOST_CHECK_EQUAL(parsed.status, -1);
     BOOST_CHECK((parsed.options == un::LaunchOptions{.ranks = 3,
                                                      .bind_to_cores = true,
                                                      .label = false,
                                                      .timeout = 1500ms,
                                                      .grace = 0s,
+                                                     .wait = 9s,
                                                      .log_dir = "x",
                                                      .command = {"prog", "-n", "4"}}));
     BOOST_CHECK((un::parse_launch({"--ranks=2", "--", "-n"}).options.command == std::vector<std::string>{"-n"}));
@@ -94,6 +95,7 @@ BOOST_AUTO_TEST_CASE(command_lines) {
                                                       {"--timeout", "1.2.3", "p"},
                                                       {"--timeout", "-1", "p"},
                                                       {"--grace", "", "p"},
+                                                      {"--wait", "-1", "p"},
                                                       {"--log-dir", "", "p"},
                                                       {"--bind-to-cores=1", "p"},
                                                       {"--ranks", "2 ", "p"},

@@ -85,13 +85,23 @@ public:
         if (spoke_) spoke_->waits_no_more();
     }
 
+    /// `leave` waits no longer than this, where `rendezvous` got a longer time.
+    void linger_at_most(std::chrono::nanoseconds most) { linger_ = std::min(linger_, most); }
+
     /// Where the hub is a thread of this process, this waits for the others' goodbyes, at most `linger` (given to
-    /// `rendezvous`): their star must not end under them. After a fault at most 2 s.
+    /// `rendezvous`): their star must not end under them. After a fault it waits at most 2 s, and for ranks of this host that a signal
+    /// has stopped 1 s. A line on standard error names the ranks that have not said goodbye by then.
     void leave() {
         if (spoke_) spoke_->leave();
         if (!hub_) return;
-        hub_->stop(first_fault() != nullptr ? std::min<nanoseconds>(linger_.count(), 2'000'000'000) : linger_.count());
+        const bool failed = first_fault() != nullptr;
+        const nanoseconds began = steady_now();
+        const std::string late =
+            hub_->stop(failed ? std::min<nanoseconds>(linger_.count(), 2'000'000'000) : linger_.count());
         hub_.reset();
+        if (failed || late.empty()) return;
+        detail::tell_people(concat({"unisono: rank 0 leaves; ", (steady_now() - began) / 1'000'000,
+                                    " ms have brought no goodbye from ", late}));
     }
 
     [[nodiscard]] Placement placement() const {

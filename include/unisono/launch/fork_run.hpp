@@ -165,6 +165,7 @@ void fork_run(int ranks, Body body, const ForkOptions& options = {}) {
     point.host = "127.0.0.1";
     point.port = listener.port;
     point.launcher_listens = true;
+    point.launcher = ::getpid();
     point.token = JobToken::random();
     std::vector<detail::FileDescriptor> reports;
     Processes processes;

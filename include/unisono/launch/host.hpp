@@ -7,6 +7,7 @@
 #include "unisono/core/number.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -66,7 +67,7 @@ inline std::string process_field(int pid, int field) {
     rest.remove_prefix(name_end + 1);
     for (int at = 3; !rest.empty(); ++at) {
         rest.remove_prefix(1);
-        const std::string_view value = rest.substr(0, rest.find(' '));
+        const std::string_view value = rest.substr(0, rest.find_first_of(" \n"));
         if (at == field) return std::string(value);
         rest.remove_prefix(value.size());
     }
@@ -77,6 +78,26 @@ inline std::string process_field(int pid, int field) {
 inline bool is_stopped(int pid) {
     const std::string state = process_field(pid, 3);
     return state == "T" || state == "t";
+}
+
+/// What became of a process of this user on this host.
+enum class ProcessFate : std::uint8_t {
+    runs,
+    stopped,    ///< by a signal or a debugger
+    ended_well, ///< with status 0
+    ended,      ///< with another status, by abort(), or nobody knows how
+    killed,     ///< by another signal
+};
+inline ProcessFate fate_of(int pid) {
+    const std::string state = process_field(pid, 3);
+    if (state == "T" || state == "t") return ProcessFate::stopped;
+    if (state.empty()) return ProcessFate::ended;
+    if (state != "Z" && state != "X" && state != "x") return ProcessFate::runs;
+    int status = -1; // as waitpid gives it; 0 where the process is another user's
+    if (!parse_number(process_field(pid, 52), 0, 0xffff, status)) return ProcessFate::ended;
+    if (status == 0) return ProcessFate::ended_well;
+    const int signal = status & 0x7f;
+    return signal == 0 || signal == SIGABRT ? ProcessFate::ended : ProcessFate::killed;
 }
 
 /// Threads of this process; 1 where the system does not say.

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,12 +39,14 @@ public:
 
     [[nodiscard]] std::uint16_t port() const { return listener_.port; }
 
-    /// Ends once all ranks have said goodbye or died, or after `linger`; who is still there is told.
-    void stop(nanoseconds linger) {
-        if (!thread_.joinable()) return;
+    /// Ends once all ranks have said goodbye or died, after `linger`, or when all that have not are stopped. These hear that the hub
+    /// ends, and are returned by number and process, with the reason; an empty text where there are none.
+    std::string stop(nanoseconds linger) {
+        if (!thread_.joinable()) return {};
         until_.store(linger <= 0 ? 0 : deadline_after(steady_now(), std::chrono::nanoseconds(linger)));
         wakeup_.ring();
         thread_.join();
+        return without_goodbye_;
     }
 
     /// Makes this the first fault, unless there is one. From any thread.
@@ -80,7 +83,7 @@ private:
         for (;;) {
             const nanoseconds until = until_.load();
             const nanoseconds now = steady_now();
-            if (until != never && (now >= until || state_.finished())) break;
+            if (until != never && (now >= until || state_.finished() || only_stopped_are_left(now))) break;
             polled.assign({{wakeup_.fd(), POLLIN, 0}, {now < deaf_until ? -1 : listener_.socket.get(), POLLIN, 0}});
             sources.clear();
             for (const auto& [id, peer] : peers_) {
@@ -95,7 +98,8 @@ private:
             nanoseconds next = std::min(until, state_.next_tick());
             next = std::min(next, notice_times_.next());
             if (now < deaf_until) next = std::min(next, deaf_until);
-            if (!state_.unanswered().empty()) next = std::min(next, now + 100'000'000); // look for stopped processes
+            if (!state_.unanswered().empty() || until != never)
+                next = std::min(next, now + 100'000'000); // look for stopped processes
             static_cast<void>(::poll(polled.data(), polled.size(), poll_timeout(next)));
 
             wakeup_.clear();
@@ -111,15 +115,34 @@ private:
                 if (deaf_turns != 0) deaf_until = steady_now() + 100'000'000;
                 if (deaf_turns == 20 && !state_.complete()) state_.report(no_descriptor_left());
             }
-            for (const int rank : std::vector<int>(state_.unanswered())) {
-                const Hello& hello = state_.member(rank).hello;
-                if (hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid))) state_.found_stopped(rank);
-            }
+            for (const int rank : std::vector<int>(state_.unanswered()))
+                if (stopped(rank)) state_.found_stopped(rank);
             state_.tick(steady_now());
             act();
             tell_who_is_missing();
         }
+        for (const int rank : state_.ranks_that_are(HubState::Presence::present))
+            without_goodbye_ +=
+                concat({without_goodbye_.empty() ? "rank " : ", rank ", rank, " (pid ", state_.member(rank).hello.pid,
+                        stopped(rank) ? "), which is stopped (by a signal or a debugger)" : ")"});
         say_closing();
+    }
+
+    [[nodiscard]] bool stopped(int rank) const {
+        const Hello& hello = state_.member(rank).hello;
+        return hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid));
+    }
+
+    /// A rank that a signal has stopped says no goodbye. Unless the job has failed, a second passes first: it may have been stopped for
+    /// a moment only.
+    bool only_stopped_are_left(nanoseconds now) {
+        for (const int rank : state_.ranks_that_are(HubState::Presence::present)) {
+            if (stopped(rank)) continue;
+            stopped_since_ = never;
+            return false;
+        }
+        stopped_since_ = std::min(stopped_since_, now);
+        return state_.first_fault() || now - stopped_since_ >= 1'000'000'000;
     }
 
     /// From when the first rank has come until the last one has.
@@ -258,6 +281,8 @@ private:
     std::uint32_t next_id_ = 1;
     std::uint64_t own_host_ = host_number();
     std::atomic<nanoseconds> until_{never};
+    nanoseconds stopped_since_ = never; ///< all that have not left
+    std::string without_goodbye_ = {};  ///< read once the thread has ended
     std::mutex mutex_;
     std::vector<Fault> reports_;
     std::optional<Fault> fault_;

@@ -23,8 +23,9 @@ struct LaunchOptions {
     bool label = true;          ///< each line of output begins with its rank
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of the whole job
     std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< from SIGTERM to SIGKILL
-    std::string log_dir = {};              ///< each rank's output also goes to files there; empty: none
-    std::vector<std::string> command = {}; ///< program and arguments
+    std::chrono::nanoseconds wait = std::chrono::hours(1); ///< from the first rank's good end to the last's
+    std::string log_dir = {};                              ///< each rank's output also goes to files there; empty: none
+    std::vector<std::string> command = {};                 ///< program and arguments
 
     friend bool operator==(const LaunchOptions&, const LaunchOptions&) = default;
 };
@@ -42,13 +43,14 @@ labelled with its rank. When one fails, the others are stopped.
   --bind-to-cores   Each rank to a core of its own, modulo their number
   --timeout S       Stop the job after so many seconds
   --grace S         Seconds between SIGTERM and SIGKILL for ranks that are to stop (5)
+  --wait S          Once a rank has ended well: seconds until those that still run are named and stopped (3600)
   --log-dir DIR     Write each rank's output to DIR/rank_R.out and DIR/rank_R.err as well
   --no-label        Lines as they are
   -h, --help        This text
   --version         The version
 
 Exit status: 0 if all ranks end well, else that of the first rank that failed (128 + signal if it was killed); 124 after
---timeout, 126 or 127 if the program cannot be started, 2 for a wrong command line.
+--timeout or --wait, 126 or 127 if the program cannot be started, 2 for a wrong command line.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
 SIGUSR1, SIGUSR2 and SIGCONT are passed on. Standard input goes to rank 0 unless it is a terminal.
@@ -105,8 +107,8 @@ inline std::string_view option_meant(std::string_view written) {
         if (each.name == written) return each.ours;
     std::string_view nearest;
     std::size_t least = 3; // a word with three changes is another word
-    for (const std::string_view ours :
-         {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--log-dir", "--no-label", "--help", "--version"}) {
+    for (const std::string_view ours : {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--wait", "--log-dir",
+                                        "--no-label", "--help", "--version"}) {
         if (written.size() < 4 || written.size() > 40) break;
         if (const std::size_t edits = edits_between(written, ours); edits < least) {
             least = edits;
@@ -175,7 +177,8 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             *flag = name != "--no-label";
             continue;
         }
-        if (name != "-n" && name != "--ranks" && name != "--timeout" && name != "--grace" && name != "--log-dir") {
+        if (name != "-n" && name != "--ranks" && name != "--timeout" && name != "--grace" && name != "--wait" &&
+            name != "--log-dir") {
             const std::string_view meant = detail::option_meant(name);
             if (meant.empty()) return wrong({"unknown option ", detail::quoted(name)});
             return wrong({"unknown option ", detail::quoted(name), "; did you mean ", meant, "?"});
@@ -189,6 +192,9 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
         }
         if (name == "--grace" && !detail::parse_seconds(value, 0, options.grace)) {
             return wrong({"--grace is ", detail::quoted(value), ", expected seconds"});
+        }
+        if (name == "--wait" && !detail::parse_seconds(value, 0, options.wait)) {
+            return wrong({"--wait is ", detail::quoted(value), ", expected seconds"});
         }
         if (name == "--log-dir") {
             if (value.empty()) return wrong({"--log-dir needs the path of a folder"});

@@ -71,13 +71,14 @@ public:
 private:
     /// Others may need time to find out by themselves what failed, and to say so, before they are told to stop.
     static constexpr nanoseconds settle = 1'000'000'000;
+    static constexpr std::chrono::seconds notice_of_late_ranks{60}; ///< once a rank has ended well
 
     /// Or where it meets others; other variables of ours are settings (UNISONO_INTERFACE, say), which ranks shall have.
     static bool says_who_a_process_is(std::string_view name) {
         constexpr std::string_view known[] = {
             "UNISONO_RANK", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK", "UNISONO_LOCAL_WORLD_SIZE",
             "UNISONO_HUB",  "UNISONO_TOKEN",      "UNISONO_MASTER",     "UNISONO_FOLDER",
-            "UNISONO_JOB",  "UNISONO_HOST",       "UNISONO_LAUNCHER"};
+            "UNISONO_JOB",  "UNISONO_HOST",       "UNISONO_LAUNCHER",   "UNISONO_LAUNCHER_PROCESS"};
         return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
                name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
     }
@@ -100,6 +101,7 @@ private:
         made.set("UNISONO_LOCAL_WORLD_SIZE", world);
         made.set("UNISONO_HUB", concat({"127.0.0.1:", port}));
         made.set("UNISONO_TOKEN", token.text());
+        made.set("UNISONO_LAUNCHER_PROCESS", std::to_string(::getpid()));
         environment_ = std::move(made);
     }
 
@@ -161,6 +163,7 @@ private:
             all = all && processes_.descriptor(rank) >= 0;
         }
         nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
+        if (!stopping_) until = std::min({until, notice_at_, wait_until_});
         if (!all) until = std::min(until, steady_now() + 5'000'000);
         ::poll(polled.data(), polled.size(), poll_timeout(until));
 
@@ -184,6 +187,7 @@ private:
             fail(124);
             stop(SIGTERM);
         }
+        look_for_late_ranks(now);
         if (now >= stop_at_) stop(SIGTERM);
         if (now >= kill_at_) {
             kill_at_ = now + 1'000'000'000;
@@ -193,7 +197,14 @@ private:
     }
 
     void note(const ProcessEnd& end) {
-        if (end.good()) return;
+        if (end.good()) {
+            if (first_good_ >= 0) return;
+            first_good_ = end.index;
+            first_good_at_ = steady_now();
+            notice_at_ = deadline_after(first_good_at_, notice_of_late_ranks);
+            wait_until_ = deadline_after(first_good_at_, options_.wait);
+            return;
+        }
         const int rank = end.index;
         int failed = 0;
         if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
@@ -212,6 +223,30 @@ private:
                       .message = concat({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text()})});
         fail(end.exit_code(), true);
         if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
+    }
+
+    /// Ranks work together, so that they end together. One that still runs much later may be stopped, or hang in code of its own.
+    void look_for_late_ranks(nanoseconds now) {
+        if (first_good_ < 0 || stopping_ || now < std::min(notice_at_, wait_until_)) return;
+        std::string late;
+        for (int rank = 0; rank < processes_.size(); ++rank) {
+            if (!processes_.is_running(rank)) continue;
+            late +=
+                concat({late.empty() ? "rank " : ", rank ", rank, " (pid ", processes_.pid(rank),
+                        is_stopped(processes_.pid(rank)) ? "), which is stopped (by a signal or a debugger)" : ")"});
+        }
+        const auto seconds = [](nanoseconds time) { return fixed_text(static_cast<double>(time) * 1e-9, 1); };
+        const bool over = now >= wait_until_;
+        const std::string ended =
+            concat({"rank ", first_good_, " ended well ", seconds(now - first_good_at_), " s ago; "});
+        if (over)
+            say({ended, "not ended within --wait ", seconds(options_.wait.count()), " s: ", late,
+                 "; stopping the job"});
+        else say({ended, "still running: ", late, "; --wait ends the job in ", seconds(wait_until_ - now), " s"});
+        notice_at_ = never;
+        if (!over) return;
+        fail(124);
+        stop(SIGTERM);
     }
 
     /// The first failure is the job's.
@@ -301,6 +336,10 @@ private:
     nanoseconds stop_at_ = never; ///< SIGTERM
     nanoseconds kill_at_ = never; ///< SIGKILL
     bool stopping_ = false;
+    int first_good_ = -1; ///< the rank that ended well before all others
+    nanoseconds first_good_at_ = 0;
+    nanoseconds notice_at_ = never;  ///< ranks that still run are named
+    nanoseconds wait_until_ = never; ///< they are stopped
     bool asked_to_stop_ = false;
     nanoseconds asked_to_stop_at_ = 0;
     std::optional<int> status_;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -27,6 +28,7 @@ struct MeetingPoint {
     bool own_folder = false;         ///< it is made, entered and removed as one of this user's alone
     std::string job = "job";         ///< the file's name: different for jobs that run at the same time
     bool launcher_listens = false;   ///< rank 0 does not
+    int launcher = 0;                ///< the process that listens, where it is one of this host; 0: unknown
     JobToken token = {};             ///< with a folder rank 0 draws one, and the file passes it on
     std::string listen_host = {};    ///< with a folder: the address under which others reach rank 0
 
@@ -147,6 +149,8 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
     if (const std::string* hub = environment.find("UNISONO_HUB")) {
         detail::parse_address("UNISONO_HUB", *hub, point);
         point.launcher_listens = true;
+        if (const std::string* process = environment.find("UNISONO_LAUNCHER_PROCESS"))
+            static_cast<void>(parse_number(*process, 1, std::numeric_limits<int>::max(), point.launcher));
         if (environment.find("UNISONO_TOKEN") == nullptr) refuse_input("UNISONO_HUB is set, but UNISONO_TOKEN is not");
     } else if (const std::string* master = environment.find("UNISONO_MASTER")) {
         detail::parse_address("UNISONO_MASTER", *master, point);

@@ -219,10 +219,14 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
 
 /// Waits until all have come: the others' hosts and pids. Errors: the fault with which the rendezvous ends.
 inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const RendezvousOptions& options,
-                                   nanoseconds deadline) {
+                                   nanoseconds deadline, const MeetingPoint& point) {
     const auto world = static_cast<std::size_t>(me.world);
     const std::size_t most = 12 * world + 3 * most_text_bytes;
+    constexpr nanoseconds suspicious_after = 250'000'000; // a launcher that is silent for so long may be stopped
+    constexpr nanoseconds verdict_within = 750'000'000;   // it looks for nothing: who is missing is known there
+    const auto stopped = [&] { return point.launcher > 0 && is_stopped(point.launcher); };
     bool complained = false;
+    nanoseconds verdict_until = 0;
     for (;;) {
         std::size_t used = 0;
         const std::optional<Frame> frame = next_frame(entrance, most, deadline, used);
@@ -254,15 +258,23 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
             late.message = "rank 0, or the launcher, where the ranks meet, ended before all had come";
             throw error(late);
         }
+        if (complained && steady_now() < verdict_until && !stopped()) {
+            deadline = std::min(verdict_until, steady_now() + suspicious_after);
+            continue;
+        }
         if (complained) {
-            late.message += ", and where the ranks meet nobody answers";
+            late.peer = point.launcher_listens ? -1 : 0;
+            late.message +=
+                concat({"; ", point.launcher_listens ? "the launcher" : "rank 0", ", where the ranks meet, ",
+                        stopped() ? "is stopped (by a signal or a debugger)" : "does not answer"});
             throw error(late);
         }
         WireWriter out; // the hub knows who is missing, and tells all
         write(out, late);
         write(out, Wait{});
         complained = true;
-        deadline = steady_now() + 2'000'000'000;
+        verdict_until = steady_now() + verdict_within;
+        deadline = steady_now() + suspicious_after;
         static_cast<void>(send_all(entrance.socket.get(), make_frame(FrameKind::complaint, out.take()), deadline));
     }
 }
@@ -317,9 +329,9 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
                                          point.launcher_listens ? "the launcher" : "rank 0, which never came", " at ",
                                          search.where(), ": ", search.why()})});
         }
-        std::vector<detail::Peer> peers = detail::await_all(*entrance, me, options, deadline);
+        std::vector<detail::Peer> peers = detail::await_all(*entrance, me, options, deadline, point);
         return {std::make_unique<detail::Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
-                                                std::move(entrance->unread), point.launcher_listens),
+                                                std::move(entrance->unread), point.launcher_listens, point.launcher),
                 std::move(own.hub), options.linger};
     } catch (const error& failed) {
         // The others hear why, also those that come a little later.

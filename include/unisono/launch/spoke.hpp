@@ -31,10 +31,11 @@ struct Peer {
 /// The rank's end of the star.
 class Spoke {
 public:
-    Spoke(int rank, std::vector<Peer> peers, FileDescriptor socket, Blob unread, bool launcher_listens)
-        : rank_(rank), peers_(std::move(peers)), launcher_listens_(launcher_listens), socket_(std::move(socket)),
-          in_(std::move(unread)), left_(std::make_unique<std::atomic<bool>[]>(peers_.size())),
-          thread_(quiet_thread([this] { run(); })) {}
+    Spoke(int rank, std::vector<Peer> peers, FileDescriptor socket, Blob unread, bool launcher_listens,
+          int launcher = 0)
+        : rank_(rank), peers_(std::move(peers)), launcher_listens_(launcher_listens), launcher_(launcher),
+          socket_(std::move(socket)), in_(std::move(unread)),
+          left_(std::make_unique<std::atomic<bool>[]>(peers_.size())), thread_(quiet_thread([this] { run(); })) {}
     Spoke(const Spoke&) = delete;
     Spoke& operator=(const Spoke&) = delete;
     ~Spoke() { leave(); }
@@ -84,12 +85,13 @@ public:
                .operation = "all_gather",
                .sequence = round_ + std::uint64_t{1},
                .message =
-                   concat({"rank ", rank_, " waited ", (steady_now() - started) / 1'000'000, " ms for all_gather"})});
+                   concat({"rank ", rank_, " waited ", (steady_now() - started) / 1'000'000, " ms for all_gather"})},
+              true);
         throw error(*first_fault());
     }
 
-    /// Returns with a first fault.
-    void abort(const Fault& fault) {
+    /// Returns with a first fault. `awaits_hub`: that is what it complains of.
+    void abort(const Fault& fault, bool awaits_hub = false) {
         std::unique_lock lock(mutex_);
         if (seen_.load() != nullptr) return;
         if (!left() && !hub_gone_) {
@@ -97,15 +99,13 @@ public:
             write(out, fault);
             write(out, wait_);
             post(make_frame(FrameKind::complaint, out.take()));
-            wait_until(lock, steady_now() + verdict_within, [&] { return seen_.load() != nullptr || hub_gone_; });
+            await_hub(lock, [&] { return seen_.load() != nullptr || hub_gone_; });
             if (seen_.load() != nullptr) return;
         }
         Fault own = fault;
-        if (!hub_gone_ && !left() && own.code == ErrorCode::timeout) { // who keeps the star is who does not answer
+        if (!hub_gone_ && !left()) {
             hub_silent_ = true;
-            own.peer = launcher_listens_ ? -1 : 0;
-            own.message += concat(
-                {"; ", launcher_listens_ ? "the launcher" : "rank 0", ", where the ranks meet, does not answer"});
+            own = seen_on_this_host(std::move(own), awaits_hub);
         }
         fail_locally(own);
     }
@@ -127,7 +127,7 @@ public:
             leaving_ = true;
             post(make_frame(FrameKind::goodbye));
             // The hub closes the connection when it has read the goodbye.
-            if (!hub_silent_) wait_until(lock, steady_now() + verdict_within, [&] { return hub_gone_; });
+            if (!hub_silent_) await_hub(lock, [&] { return hub_gone_; });
             stopping_ = true;
             wakeup_.ring();
         }
@@ -137,6 +137,7 @@ public:
 
 private:
     static constexpr nanoseconds verdict_within = 2'000'000'000; ///< more than the hub takes to ask all ranks
+    static constexpr nanoseconds suspicious_after = 250'000'000; ///< a hub that is silent for so long may be stopped
 
     [[nodiscard]] bool left() const { return leaving_; }
     [[nodiscard]] std::vector<int> others() const {
@@ -159,6 +160,56 @@ private:
             if (left <= 0) return;
             sleep_on(changed_, lock, std::min<nanoseconds>(left, 100'000'000));
         }
+    }
+
+    /// The hub's answer, if it comes in time; nobody waits for a hub whose process is stopped.
+    template <class Condition>
+    void await_hub(std::unique_lock<std::mutex>& lock, Condition done) {
+        const nanoseconds until = steady_now() + verdict_within;
+        do {
+            wait_until(lock, std::min(until, steady_now() + suspicious_after), done);
+        } while (!done() && steady_now() < until && !hub_is_stopped());
+    }
+    [[nodiscard]] bool hub_is_stopped() const {
+        const Peer& first = peers_[0];
+        const int keeper = launcher_listens_ ? launcher_ : is_here(first) ? first.pid : 0;
+        return keeper > 0 && is_stopped(keeper);
+    }
+    [[nodiscard]] bool is_here(const Peer& peer) const {
+        return peer.host == peers_[static_cast<std::size_t>(rank_)].host;
+    }
+
+    /// What a rank finds out by itself where the hub is silent. Ranks that hear of a fault end soon after, by a status or by abort(), so that a
+    /// rank that another signal has killed is at the root, or one that is stopped; then the hub, where this rank waits for it alone.
+    /// Of the others the one counts whose connection has ended, and then one whose process has.
+    [[nodiscard]] Fault seen_on_this_host(Fault own, bool awaits_hub) const {
+        if (own.code != ErrorCode::timeout && own.code != ErrorCode::peer_lost) return own;
+        int killed = -1, stopped = -1, ended = -1;
+        for (const int rank : others()) {
+            const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+            if (!is_here(peer) || has_left(rank)) continue;
+            const ProcessFate fate = fate_of(peer.pid);
+            int& first = fate == ProcessFate::killed ? killed : fate == ProcessFate::stopped ? stopped : ended;
+            if (fate != ProcessFate::runs && fate != ProcessFate::ended_well && first < 0) first = rank;
+        }
+        const bool late = own.code == ErrorCode::timeout;
+        const bool hub_stopped = hub_is_stopped();
+        const int lost = killed >= 0 ? killed : late && stopped < 0 && !(awaits_hub && hub_stopped) ? ended : -1;
+        if (lost >= 0) {
+            own.code = ErrorCode::peer_lost;
+            own.rank = own.peer = lost;
+            own.message = concat({"rank ", lost, " (pid ", peers_[static_cast<std::size_t>(lost)].pid,
+                                  ") ended without a goodbye: it was killed, crashed or exited early"});
+        } else if (stopped >= 0) {
+            own.code = ErrorCode::timeout;
+            own.peer = stopped;
+            own.message += concat({"; ", describe(stopped, {.standing = Standing::stopped})});
+        } else if (late) {
+            own.peer = launcher_listens_ ? -1 : 0;
+            own.message += concat({"; ", launcher_listens_ ? "the launcher" : "rank 0", ", where the ranks meet, ",
+                                   hub_stopped ? "is stopped (by a signal or a debugger)" : "does not answer"});
+        }
+        return own;
     }
 
     void fail_locally(const Fault& fault) {
@@ -299,6 +350,7 @@ private:
     int rank_;
     std::vector<Peer> peers_;
     bool launcher_listens_;
+    int launcher_;          ///< its process; 0: unknown
     FileDescriptor socket_; ///< the thread's own
     Blob in_;               ///< the thread's own
     Wakeup wakeup_;
