@@ -14,5 +14,5 @@
 #include "unisono/model/unit_pass.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
-#include "unisono/trainer/units/exchange.hpp"
+#include "unisono/trainer/units/store.hpp"
 #include "unisono/unisono.hpp"

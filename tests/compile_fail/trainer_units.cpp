@@ -3,7 +3,7 @@
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/exchange.hpp"
+#include "unisono/trainer/units/store.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/local_steps.hpp"
 

@@ -30,7 +30,7 @@
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/exchange.hpp"
+#include "unisono/trainer/units/store.hpp"
 #include "unisono/update/diloco.hpp"
 #include "unisono/update/gossip.hpp"
 #include "unisono/update/local_steps.hpp"

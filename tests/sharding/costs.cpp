@@ -11,7 +11,7 @@
 #include "unisono/simulate.hpp"
 #include "unisono/trainer/master_weights.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/exchange.hpp"
+#include "unisono/trainer/units/store.hpp"
 #include "unisono/transport/in_process.hpp"
 
 #include <boost/test/unit_test.hpp>

@@ -7,7 +7,7 @@
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
 #include "unisono/trainer/trainer.hpp"
-#include "unisono/trainer/units/exchange.hpp"
+#include "unisono/trainer/units/store.hpp"
 
 #include <boost/test/unit_test.hpp>
 

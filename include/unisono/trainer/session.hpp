@@ -60,7 +60,7 @@ struct ExchangeContext {
 };
 
 template <class Context, class Low = typename Context::Element>
-class UnitExchange; // trainer/units/exchange.hpp, which unisono/sharded.hpp includes
+class UnitStore; // trainer/units/store.hpp, which unisono/sharded.hpp includes
 
 /// Who owns what: servers, where the update has some.
 template <class Update, class Given>
@@ -75,12 +75,12 @@ struct ShardingOf<Update, Given> {
 
 /// What its passes are given; of models in units that may be narrower than what is trained.
 template <class Context, class Model>
-struct UnitExchangeOf {
-    using type = UnitExchange<Context>;
+struct UnitStoreOf {
+    using type = UnitStore<Context>;
 };
 template <class Context, unit_model Model>
-struct UnitExchangeOf<Context, Model> {
-    using type = UnitExchange<Context, pass_element_t<Model>>;
+struct UnitStoreOf<Context, Model> {
+    using type = UnitStore<Context, pass_element_t<Model>>;
 };
 
 /// `Policies` has the types and values of all families (trainer.hpp makes it).
@@ -100,8 +100,8 @@ public:
                         typename Policies::Scaling, typename Policies::Optimizer, typename Policies::Weighing,
                         typename Policies::Summation>;
 
-    using Exchanges = std::conditional_t<shards_gradients<typename Policies::Sharding>,
-                                         typename UnitExchangeOf<Context, Model>::type, Exchange<Context>>;
+    using Exchanges = Exchange<std::conditional_t<shards_gradients<typename Policies::Sharding>,
+                                                  typename UnitStoreOf<Context, Model>::type, WholeStore<Context>>>;
     static_assert(
         requires(const Update& update, Exchanges& training) {
             { update.start(training) } -> update_run;

@@ -76,9 +76,9 @@ ShardingCosts measure_sharding(typename Context::World& world, Model& model, con
         std::array<Context, 2> contexts = {policies, policies};
         contexts[0].sharding.costs = {.replicated = 1, .sharded = 2};
         contexts[1].sharding.costs = {.replicated = 2, .sharded = 1};
-        Exchange<Context> replicated(world, stand_in, contexts[0], buckets);
-        Exchange<Context> sharded(world, stand_in, contexts[1], buckets);
-        const auto update = [&](Exchange<Context>& exchange) {
+        Exchange<WholeStore<Context>> replicated(world, stand_in, contexts[0], buckets);
+        Exchange<WholeStore<Context>> sharded(world, stand_in, contexts[1], buckets);
+        const auto update = [&](Exchange<WholeStore<Context>>& exchange) {
             exchange.begin();
             exchange.expect_one();
             exchange.add(stand_in, 0, 1, {}, true);

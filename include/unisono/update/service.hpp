@@ -51,7 +51,7 @@ public:
         for (int rank = workers_; rank < world_->size(); ++rank) links_.push_back(Link{.server = rank});
         std::size_t at = 0;
         for (Link& link : links_) {
-            for (const auto& extent : training.extents())
+            for (const auto& extent : training.extents().all())
                 if (extent.owner == link.server) link.slices.push_back(extent.slice);
             insertion_sort<Slice>(link.slices, [](const Slice& a, const Slice& b) { return a.first < b.first; });
             link.first = at;
@@ -99,7 +99,7 @@ public:
             say(PushKind::meets);
             for (Link& link : links_) link.sent.wait(world_->timeout());
         }
-        for (const auto& extent : training.extents())
+        for (const auto& extent : training.extents().all())
             training.flat().visit_by_parameter(extent.slice, [&](std::size_t, const auto& one) {
                 broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
             });

@@ -178,7 +178,8 @@ private:
         return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
     }
 
-    void drain(const Slice& slice) {
+    /// Not inlined: an update of one micro-batch does without it, and is small.
+    [[gnu::noinline]] void drain(const Slice& slice) {
         Sum* const to = array();
         const auto take = [&](std::size_t p, const Stretch<T>& one) {
             if (in_array_) sums_.template take<true>(p, to + one.flat, one.gradients, one.count, multiplier_);

@@ -8,7 +8,7 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
-#include "unisono/trainer/units/store.hpp"
+#include "unisono/trainer/units/memory.hpp"
 
 #include <algorithm>
 #include <array>

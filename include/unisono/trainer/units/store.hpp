@@ -1,220 +1,287 @@
 #pragma once
 
 /// \file
-/// Where the parameters of a model in units are: whole on every rank, or in the owners' slices and gathered when they are used. Where
-/// the model computes in fewer bits (`Low`) than are trained, owners hold their slices in full, and what is gathered, or whole on every
-/// rank, is rounded.
+/// The store of a model in units, whose gradients (and parameters, maybe) are spread over the ranks.
+///
+/// Sums are formed during the pass, so all ranks go through each pass together: a rank that has no micro-batch (a short last
+/// window, uneven replicas) goes through the units by itself and adds zeros. Before each pass the ranks say in one all_reduce of
+/// 4 bytes whether they have a micro-batch, and whether it is their last. Buckets play no part: a unit travels by itself.
+/// Where the model computes in fewer bits (`Low`) than are trained, its gradient of a unit is added to floats as soon as it is complete.
 
-#include "unisono/collective/exchange.hpp"
-#include "unisono/collective/rooted.hpp"
-#include "unisono/core/list.hpp"
-#include "unisono/core/memory.hpp"
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/layout/bucket_facts.hpp"
-#include "unisono/layout/layout.hpp"
 #include "unisono/model/unit_pass.hpp"
-#include "unisono/trainer/exchange/extents.hpp"
-#include "unisono/trainer/flat_model.hpp"
-#include "unisono/trainer/place.hpp"
+#include "unisono/trainer/exchange/base.hpp"
+#include "unisono/trainer/exchange/sums.hpp"
+#include "unisono/trainer/units/gradients.hpp"
+#include "unisono/trainer/units/memory.hpp"
+#include "unisono/trainer/units/walk.hpp"
 
 #include <algorithm>
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <span>
-#include <string_view>
-#include <vector>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Units in flat order, and what of each this rank owns. What it owns of all lies one after the other, in flat order.
-class UnitSlices {
+template <class ContextType, class Low>
+class UnitStore : public ExchangeBase<ContextType>, private UnitKeeper<Low> {
+    using Base = ExchangeBase<ContextType>;
+
 public:
-    template <class T, class Model, class Sharding>
-    UnitSlices(T, Model& model, const Sharding& sharding, int rank, int world) : extents_(rank, world) {
-        List<ParameterShape> shapes;
-        for (const auto& one : model.units()) {
-            const auto count = static_cast<std::size_t>(one);
-            if (count == 0) refuse_input({"unit ", shapes.size(), " has no elements; expected at least one"});
-            shapes.push_back(shape_of(std::span<T>(static_cast<T*>(nullptr), count)));
-            largest_ = std::max(largest_, count);
-        }
-        if (shapes.empty()) refuse_input("the model has no units; expected at least one");
-        layout_ = Layout(shapes, {.first_bytes = 1, .bytes = 1}); // a unit travels by itself
-        own_at_.push_back(0);
-        for (std::size_t u = 0; u < shapes.size(); ++u) {
-            const Slice unit{layout_.start_of(u), shapes[u].count};
-            const Owners owners = sharding.owners(BucketFacts{u, unit.count, sizeof(T), world});
-            extents_.add(unit, owners);
-            if (extents_.slice_counts(u).size() != static_cast<std::size_t>(world))
-                refuse_input({Sharding::name, ": not every rank owns a slice of unit ", u, " of ", unit.count,
-                              " elements, or not in the order of ranks; expected that of a model in units"});
-            const Slice slice = owners.slice(rank);
-            own_.push_back({unit.first + slice.first, slice.count});
-            own_at_.push_back(own_at_.back() + slice.count);
-        }
-        extents_.close();
-    }
+    using typename Base::Context;
+    using typename Base::Place;
+    using typename Base::T;
+    using typename Base::World;
+    static constexpr bool shards_parameters = requires { requires Context::Sharding::shards_parameters; };
 
-    [[nodiscard]] const Layout& layout() const { return layout_; }
-    [[nodiscard]] std::size_t units() const { return own_.size(); }
-    [[nodiscard]] std::size_t largest() const { return largest_; } ///< elements of the largest unit
-    [[nodiscard]] Slice unit(std::size_t u) const { return {layout_.start_of(u), layout_.shapes()[u].count}; }
-    /// What this rank owns of a unit, in flat order.
-    [[nodiscard]] const Slice& own(std::size_t u) const { return own_[u]; }
-    /// Where that lies in the unit.
-    [[nodiscard]] std::size_t own_in_unit(std::size_t u) const {
-        return own_[u].count == 0 ? 0 : own_[u].first - layout_.start_of(u);
-    }
-    /// Where it lies among all that this rank owns.
-    [[nodiscard]] std::size_t own_at(std::size_t u) const { return own_at_[u]; }
-    [[nodiscard]] std::size_t own_count() const { return own_at_.back(); }
-    /// All ranks' elements of a unit.
-    [[nodiscard]] std::span<const std::size_t> counts(std::size_t u) const { return extents_.slice_counts(u); }
-    [[nodiscard]] const Extents& extents() const { return extents_; }
-
-private:
-    Layout layout_;
-    Extents extents_;
-    std::size_t largest_ = 0;
-    List<Slice> own_;
-    List<std::size_t> own_at_; ///< and the end
-};
-
-/// `Sharded`: this rank holds its slices; the units in use lie in two rooms by turns, of which one is filled while the other is used.
-template <class World, class T, class Low, class Place, bool Sharded>
-class UnitStore {
-public:
-    using Element = T;
-
-    UnitStore(World& world, const Place& place, const UnitSlices& slices)
-        : world_(&world), place_(&place), slices_(&slices),
-          held_(place.template allocate<Low>(!Sharded ? slices.layout().count()
-                                             : mixed  ? 0
-                                                      : slices.own_count())) {
-        if constexpr (Sharded)
-            for (Held& room : rooms_) room = place.template allocate<Low>(slices.largest());
-        if constexpr (mixed) masters_ = place.template allocate_own<T>(slices.own_count());
-        publications_.resize(Sharded ? 0 : most_publications);
-    }
-    UnitStore(const UnitStore&) = delete;
-    UnitStore& operator=(const UnitStore&) = delete;
-
-    /// The model writes its first values; those of rank 0 become everyone's. Collective.
+    /// Once, and collective: the first values are those of rank 0.
     template <class Model>
     void initialise(Model& model) {
-        const auto& on = place_->arithmetic();
-        auto full = place_->template allocate_own<T>(mixed ? slices_->largest() : 0);
-        for (std::size_t u = 0; u < slices_->units(); ++u) {
-            std::span<T> unit;
-            if constexpr (mixed) unit = {full.data(), slices_->unit(u).count};
-            else unit = Sharded ? room(0, u) : whole(u);
-            place_->clear(unit.data(), unit.size());
-            model.initialise(u, place_->view(unit.data(), unit.size()));
-            place_->order();
-            if (world_->size() > 1) broadcast(*world_, place_->view(unit.data(), unit.size()), 0);
-            if constexpr (Sharded || mixed)
-                if (slices_->own(u).count != 0)
-                    on.copy(own(u), std::span<const T>(unit).subspan(slices_->own_in_unit(u), slices_->own(u).count));
-            if constexpr (mixed && !Sharded) on.accumulate_first(whole(u), std::span<const T>(unit), 1.0);
-        }
+        memory_.initialise(model);
     }
 
-    // --- as FlatModel ------------------------------------------------------------------------------------------------
+    /// All ranks have had as many passes; before they talk of anything else.
+    void end_round() { close_rounds(); }
 
-    [[nodiscard]] const Layout& layout() const { return slices_->layout(); }
-    [[nodiscard]] std::size_t count() const { return slices_->layout().count(); }
-    /// Calls visit(stretch) for what this rank holds of a slice of the flat order.
+    /// Forward alone: visit(pass). Any number a rank, and then `end_forward` on every rank.
+    template <class GivenPass, class Visit>
+    void forward(Visit&& visit) {
+        closed_ = false;
+        if constexpr (shards_parameters) enter_round(one_of_more);
+        GivenPass pass({}, *this);
+        walk_.begin(false);
+        visit(pass);
+        end_pass();
+    }
+    void end_forward() {
+        if constexpr (shards_parameters)
+            while (world_->size() > 1 && enter_round(nothing_here) != nothing_here) idle_pass(false);
+        closed_ = false;
+        walk_.forget();
+    }
+
+    [[nodiscard]] const auto& flat() const { return memory_; }
+    [[nodiscard]] const Extents& extents() const { return slices_.extents(); }
+    [[nodiscard]] auto& sums_of_gradients() { return gradients_.sums(); }
+    [[nodiscard]] const auto& sums_of_gradients() const { return gradients_.sums(); }
+    static constexpr void expect_one() {}
+
+    // --- the verbs of an update that move numbers --------------------------------------------------------------------
+
+    void start() { close_rounds(); }
+    void finish() { gradients_.finish(); }
+
+    /// Calls visit(flat, std::span<T>), or DeviceSpan, for the parameters that this rank holds, to be written.
     template <class Visit>
-    void visit(const Slice& slice, Visit&& visit) const {
-        T* held = nullptr;
-        if constexpr (mixed) held = const_cast<T*>(masters_.data());
-        else held = const_cast<T*>(held_.data());
-        if constexpr (!Sharded && !mixed) {
-            if (slice.count != 0) visit(Stretch<T>{slice.first, slice.count, held + slice.first, nullptr});
-        } else if (slice.count != 0) {
-            for (std::size_t u = layout().element_at(slice.first).parameter; u < slices_->units(); ++u) {
-                const Slice& own = slices_->own(u);
-                const std::size_t begin = std::max(own.first, slice.first);
-                const std::size_t end = std::min(own.end(), slice.end());
-                if (layout().start_of(u) >= slice.end()) return;
-                if (begin < end)
-                    visit(Stretch<T>{begin, end - begin, held + slices_->own_at(u) + (begin - own.first), nullptr});
-            }
+    void rewrite_parameters(Visit&& visit) {
+        memory_.visit({0, memory_.count()},
+                      [&](const Stretch<T>& one) { visit(one.flat, place_.view(one.parameters, one.count)); });
+        if constexpr (mixed) memory_.publish();
+        walk_.forget();
+    }
+    [[nodiscard]] std::size_t parameter_bytes() const { return memory_.bytes(); }
+    [[nodiscard]] std::size_t gradient_bytes() const { return gradients_.bytes(); }
+    /// Of the units in use.
+    [[nodiscard]] std::size_t image_bytes() const {
+        return memory_.room_bytes() + gradients_.room_bytes() + low_gradient_.size() * sizeof(Low);
+    }
+
+protected:
+    using Base::alone_, Base::pass_, Base::place_, Base::policies_, Base::run_, Base::world_;
+
+    template <class Model, class Unused>
+    UnitStore(World& world, Model& model, const Context& policies, const Unused&)
+        : Base(world, model, policies), slices_(T{}, model, policies_.sharding, world.rank(), world.size()),
+          memory_(world, place_, slices_), gradients_(started(world)), walk_(slices_.units()) {
+        if constexpr (Base::on_grid)
+            numbers_ = place_.template allocate_own<T>(std::min(Place::template chunk<T>, slices_.largest()));
+        if constexpr (mixed) low_gradient_ = place_.template allocate_own<Low>(slices_.largest());
+    }
+    ~UnitStore() = default;
+
+    void begin_update() {
+        gradients_.begin();
+        closed_ = alone_;
+        opened_ = false;
+        pass_ = nullptr;
+        walk_.forget();
+    }
+
+    // --- one micro-batch ---------------------------------------------------------------------------------------------
+
+    void before_pass(bool last) { enter_round(last ? last_one : one_of_more); }
+    template <class Model>
+    unit_pass_t<Model> make_pass(const PassFacts& facts, bool) {
+        weighed_ = false;
+        walk_.begin(true);
+        return unit_pass_t<Model>(facts, *this);
+    }
+    void after_pass() { end_pass(); }
+    void keep(double, bool) { pass_ = nullptr; }
+
+    // --- the update --------------------------------------------------------------------------------------------------
+
+    static constexpr double left_over() { return 1; }
+    template <class Visit>
+    void each_gradient(Visit&& visit) {
+        for (std::size_t u = 0; u < slices_.units(); ++u)
+            each_chunk(u, [&](std::size_t, std::size_t n, T* gradients) { visit(gradients, n); });
+    }
+    [[nodiscard]] std::size_t most_gradients() const { return slices_.units(); }
+    template <class Visit>
+    void each_owned(Visit&& visit) {
+        for (std::size_t u = 0; u < slices_.units(); ++u) {
+            T* const parameters = memory_.own(u).data();
+            each_chunk(u, [&](std::size_t at, std::size_t n, T* gradients) {
+                visit(slices_.own_at(u) + at, n, parameters + at, gradients);
+            });
         }
+        walk_.forget();
     }
-
-    /// What this rank owns of a unit.
-    [[nodiscard]] std::span<T> own(std::size_t u) {
-        const std::size_t at = Sharded || mixed ? slices_->own_at(u) : slices_->own(u).first;
-        T* held = nullptr;
-        if constexpr (mixed) held = masters_.data();
-        else held = held_.data();
-        return {held + (slices_->own(u).count == 0 ? 0 : at), slices_->own(u).count};
+    void publish_owned() { memory_.publish(); }
+    void forget() {
+        close_rounds();
+        gradients_.finish();
     }
-
-    // --- gathering before use ----------------------------------------------------------------------------------------
-
-    /// Begins to gather a unit, the `turn`-th of a pass. Nothing to do for units that are whole.
-    void start(std::size_t turn, std::size_t u) {
-        if constexpr (Sharded) gathering_ = gather(u, room(turn, u));
-    }
-    void wait() { gathering_.wait(); }
-    [[nodiscard]] std::span<const Low> values(std::size_t turn, std::size_t u) {
-        return Sharded ? room(turn, u) : whole(u);
-    }
-
-    /// Owners have updated their slices: where ranks hold whole units, they come to all.
-    void publish() {
-        if constexpr (!Sharded) {
-            if (!mixed && world_->size() == 1) return;
-            for (std::size_t u = 0; u < slices_->units(); ++u) {
-                Operation& next = publications_[u % most_publications];
-                next.wait();
-                next = gather(u, whole(u));
-            }
-            for (Operation& one : publications_) one.wait();
-        }
-    }
-
-    /// Of what this rank holds for good.
-    [[nodiscard]] std::size_t bytes() const { return held_.size() * sizeof(Low) + masters_.size() * sizeof(T); }
-    [[nodiscard]] std::size_t room_bytes() const { return (rooms_[0].size() + rooms_[1].size()) * sizeof(Low); }
 
 private:
-    static constexpr std::size_t most_publications = 4; ///< in flight
     static constexpr bool mixed = !std::same_as<T, Low>;
-
-    Operation gather(std::size_t u, std::span<Low> all) {
-        const std::span<const Low> mine = given(u, all);
-        place_->order();
-        return start_all_gather(*world_, place_->view(mine.data(), mine.size()), place_->view(all.data(), all.size()),
-                                slices_->counts(u));
+    template <class C>
+    struct SumsOf {
+        using type = typename Context::Summation::template Sums<T, Place>;
+    };
+    template <class C>
+        requires(C::compresses)
+    struct SumsOf<C> {
+        using type = CastSums<T, Place, C>;
+    };
+    using Sums = typename SumsOf<typename Context::Compression>::type;
+    UnitGradients<World, T, Place, Sums> started(World& world) const {
+        if constexpr (Base::compresses)
+            return {world, place_, slices_, policies_.summation, policies_.compression, world.size()};
+        else return {world, place_, slices_, policies_.summation};
     }
-    /// What this rank gives of a unit that is gathered to `all`: what it owns; rounded, in its place there.
-    std::span<const Low> given(std::size_t u, [[maybe_unused]] std::span<Low> all) {
+
+    // --- as UnitKeeper: what the pass asks for -----------------------------------------------------------------------
+
+    std::span<const Low> acquire(std::size_t unit) override {
+        go_to(walk_.step_of_parameters(unit));
+        walk_.hold();
+        return memory_.values(walk_.turn(), unit);
+    }
+    void release() noexcept override { walk_.release(); }
+
+    std::span<Low> gradient(std::size_t unit) override {
+        go_to(walk_.step_of_gradient(unit));
         if constexpr (mixed) {
-            const std::span<Low> place = all.subspan(slices_->own_in_unit(u), slices_->own(u).count);
-            if (!place.empty()) place_->arithmetic().accumulate_first(place, std::span<const T>(own(u)), 1.0);
-            return place;
-        } else {
-            return own(u);
+            const std::span<Low> room(low_gradient_.data(), slices_.unit(unit).count);
+            if (!std::exchange(opened_, true)) place_.clear(room.data(), room.size());
+            return room;
+        } else return std::exchange(opened_, true) ? gradients_.opened(unit) : gradients_.open(unit);
+    }
+    void complete(std::size_t unit) override {
+        go_to(walk_.step_of_gradient(unit));
+        complete_this();
+    }
+
+    /// Goes through the steps of the pass: a unit's parameters are there when its step begins, and the next one's on their way.
+    void go_to(std::size_t step) {
+        while (walk_.before(step)) {
+            complete_this();
+            walk_.advance();
+            if constexpr (shards_parameters) {
+                if (!walk_.gathers()) continue;
+                if (walk_.at_first() && !walk_.has_first()) memory_.start(walk_.turn(), walk_.unit());
+                memory_.wait();
+                if (walk_.gathers_again()) memory_.start(walk_.turn() + 1, walk_.next_unit());
+            }
         }
     }
-    std::span<Low> whole(std::size_t u) { return {held_.data() + slices_->unit(u).first, slices_->unit(u).count}; }
-    std::span<Low> room(std::size_t turn, std::size_t u) { return {rooms_[turn % 2].data(), slices_->unit(u).count}; }
 
-    using Held = typename Place::template Array<Low>;
+    /// The gradient of the unit in whose step we are; zeros where nobody asked for it.
+    void complete_this() {
+        if (!walk_.complete_gradient()) return;
+        const std::size_t unit = walk_.unit();
+        const std::span<T> values = opened_ && !mixed ? gradients_.opened(unit) : gradients_.open(unit);
+        if constexpr (mixed)
+            if (opened_)
+                place_.arithmetic().accumulate(values, std::span<const Low>(low_gradient_.data(), values.size()), 1.0);
+        opened_ = false;
+        double multiplier = 1;
+        if (pass_ != nullptr) {
+            multiplier = this->weigh().multiplier;
+            if (std::exchange(weighed_, true) && multiplier != multiplier_)
+                refuse_input({"unit ", unit,
+                              ": tokens were counted after the first gradient was complete; expected "
+                              "all before it"});
+            multiplier_ = multiplier;
+            if constexpr (Base::inspects) {
+                const auto note = [&](std::size_t) { this->note_offender(unit); };
+                place_.inspect(policies_.guard, values.data(), values.size(), slices_.unit(unit).first, note);
+            }
+        }
+        gradients_.start(unit, run_, multiplier, pass_ != nullptr);
+    }
 
-    World* world_;
-    const Place* place_;
-    const UnitSlices* slices_;
-    Held held_;                                    ///< what the model is given, or of that what this rank owns
-    typename Place::template OwnArray<T> masters_; ///< what this rank owns of what is trained, where that is wider
-    std::array<Held, 2> rooms_;
-    Operation gathering_;
-    std::vector<Operation> publications_;
+    void end_pass() {
+        go_to(walk_.last_step());
+        complete_this();
+        walk_.end();
+    }
+    /// What a rank without a micro-batch does meanwhile.
+    void idle_pass(bool trains) {
+        pass_ = nullptr;
+        walk_.begin(trains);
+        end_pass();
+    }
+
+    // --- rounds: one pass on each rank -------------------------------------------------------------------------------
+
+    enum Here : std::int32_t { nothing_here, last_one, one_of_more };
+
+    /// What all ranks say, at most.
+    Here enter_round(Here mine) {
+        if (world_->size() == 1) return mine;
+        if (closed_ && mine != nothing_here)
+            refuse_input("a micro-batch was added after the last one of this update was announced");
+        std::array<std::int32_t, 1> most = {mine};
+        all_reduce(*world_, most, Max{});
+        closed_ = most[0] == last_one;
+        return static_cast<Here>(most[0]);
+    }
+    void close_rounds() {
+        while (!closed_ && world_->size() > 1) {
+            if (enter_round(nothing_here) == nothing_here) return;
+            idle_pass(true);
+        }
+    }
+
+    /// visit(first, count, gradient) for what this rank owns of a unit; on the host in pieces that stay in the first cache.
+    template <class Visit>
+    void each_chunk(std::size_t u, Visit&& visit) {
+        const std::size_t count = slices_.own(u).count;
+        for (std::size_t at = 0, n = 0; at < count; at += n) {
+            n = std::min(Place::template chunk<T>, count - at);
+            visit(at, n, const_cast<T*>(gradients_.numbers(u, at, numbers_.data(), n)));
+        }
+    }
+    UnitSlices slices_;
+    UnitMemory<World, T, Low, Place, shards_parameters> memory_;
+    UnitGradients<World, T, Place, Sums> gradients_;
+    UnitWalk walk_;
+    typename Place::template OwnArray<T> numbers_;        ///< of a chunk, where sums are none
+    typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if that is not what is trained
+
+    bool closed_ = false; ///< no rank has another micro-batch of this update
+    bool opened_ = false; ///< the model has asked for the gradient of the step's unit
+    bool weighed_ = false;
+    double multiplier_ = 1; ///< of this pass, once its first gradient was complete
 };
 
 } // namespace detail

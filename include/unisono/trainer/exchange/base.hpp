@@ -1,0 +1,83 @@
+#pragma once
+
+/// \file
+/// What an exchange has in common with the store of its model: the ranks, the policies, and the micro-batch that is under way.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/guard/guard.hpp"
+#include "unisono/model/pass.hpp"
+#include "unisono/model/weighing.hpp"
+#include "unisono/trainer/exchange/offence.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What a weighing policy says, checked.
+template <class Weighing>
+Share checked_share(const Weighing& policy, const MicroBatchFacts& micro) {
+    const Share share = policy.share(micro);
+    if (!(share.multiplier >= 0) || !(share.divisor >= 0) || !std::isfinite(share.multiplier) ||
+        !std::isfinite(share.divisor))
+        refuse_input({"weighing ", Weighing::name, ": a micro-batch of ", micro.samples, " samples and ", micro.tokens,
+                      " tokens got multiplier ", share.multiplier, " and divisor ", share.divisor,
+                      "; expected finite numbers of at least 0"});
+    return share;
+}
+
+/// `ContextType` bundles the types World, Element, Place, Reducer, Compression, Sharding, Guard, Clipping, Scaling, Optimizer,
+/// Weighing, Summation (session.hpp).
+template <class ContextType>
+class ExchangeBase {
+public:
+    using Context = ContextType;
+    using World = typename Context::World;
+    using T = typename Context::Element;
+    using Element = T;
+    using Place = typename Context::Place;
+    using ReducerRun = decltype(std::declval<const Context&>().reducer.start(std::declval<World&>()));
+    static constexpr bool compresses = Context::Compression::compresses;
+
+    ExchangeBase(const ExchangeBase&) = delete;
+    ExchangeBase& operator=(const ExchangeBase&) = delete;
+
+    [[nodiscard]] World& world() const { return *world_; }
+    [[nodiscard]] const Place& place() const { return place_; }
+    [[nodiscard]] const Context& policies() const { return policies_; }
+    [[nodiscard]] ReducerRun& run() { return run_; }
+    [[nodiscard]] const Offence& offence() const { return offence_; }
+
+protected:
+    static constexpr bool on_grid = Context::Summation::reproducible;
+    /// A grid finds NaN and infinity by itself; a guard that looks for more sees each micro-batch's gradient.
+    static constexpr bool inspects =
+        Context::Guard::inspects && !(on_grid && requires { requires Context::Guard::only_finite; });
+
+    template <class Model>
+    ExchangeBase(World& world, Model& model, const Context& policies)
+        : world_(&world), policies_(policies), place_(world, model), run_(policies_.reducer.start(world)) {}
+    ~ExchangeBase() = default;
+
+    /// The share of the micro-batch under way, by the tokens that were counted so far.
+    Share weigh() {
+        micro_->tokens = pass_->tokens();
+        return checked_share(policies_.weighing, *micro_);
+    }
+    void note_offender(std::size_t parameter) { offence_.note({world_->rank(), parameter, false}); }
+
+    World* world_;
+    Context policies_;
+    Place place_;
+    ReducerRun run_;
+    bool alone_ = false; ///< the update is of this rank's own gradients, which nobody else hears of
+    Offence offence_;
+    MicroBatchFacts* micro_ = nullptr;
+    Pass* pass_ = nullptr; ///< of this rank's micro-batch, while the model works on it
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,265 @@
+#pragma once
+
+/// \file
+/// The store of a model whose memory is whole on every rank. Its gradient travels in buckets, which leave as soon as the backward pass has
+/// filled them; their sums come to all ranks or to owners of slices, who publish what they have updated.
+
+#include "unisono/layout/bucket_facts.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/device/wire.hpp"
+#include "unisono/trainer/exchange/base.hpp"
+#include "unisono/trainer/exchange/bucket_sums.hpp"
+#include "unisono/trainer/exchange/extents.hpp"
+#include "unisono/trainer/exchange/gradient_sum.hpp"
+#include "unisono/trainer/exchange/publication.hpp"
+#include "unisono/trainer/exchange/readiness.hpp"
+#include "unisono/trainer/flat_model.hpp"
+#include "unisono/trainer/parameter_matrices.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// `ContextType::owned`: slices have owners, maybe.
+template <class ContextType>
+class WholeStore : public ExchangeBase<ContextType> {
+    using Base = ExchangeBase<ContextType>;
+
+public:
+    using typename Base::Context;
+    using typename Base::Place;
+    using typename Base::ReducerRun;
+    using typename Base::T;
+    using typename Base::World;
+
+    [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
+    [[nodiscard]] const Extents& extents() const { return extents_; }
+    /// Begins to sum elements in memory of `place().allocate` over all ranks.
+    [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
+        place_.order();
+        return run_.sum(*world_, place_.view(values, count));
+    }
+    [[nodiscard]] auto& wire() { return wire_; }
+    [[nodiscard]] auto& gradients() { return gradient_; }
+    [[nodiscard]] auto& sums_of_gradients() { return gradient_.sums(); }
+    [[nodiscard]] const auto& sums_of_gradients() const { return gradient_.sums(); }
+    /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
+    [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
+
+    /// For sums on a grid: each rank hosts at most one micro-batch of this update, as all ranks know.
+    void expect_one() {
+        if constexpr (straight)
+            gradient_.expect_one(policies_.weighing.share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
+    }
+
+    // --- the verbs of an update that move numbers --------------------------------------------------------------------
+
+    /// Begins to sum the buckets that the backward pass has not begun already, in bucket order; does not wait.
+    void start() {
+        for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
+    }
+    /// Waits until the sums have arrived at their owners.
+    void finish() {
+        for (Operation& operation : operations_) operation.wait();
+        operations_.clear();
+        if constexpr (Base::compresses) wire_.finish();
+    }
+
+protected:
+    using Base::alone_, Base::place_, Base::policies_, Base::run_, Base::world_;
+
+    template <class Model>
+    WholeStore(World& world, Model& model, const Context& policies, const Buckets& buckets)
+        : Base(world, model, policies), flat_(model, buckets), gradient_(world, flat_, place_, policies_.summation),
+          kind_(gradient_kind_of<Model>), publication_(world, flat_, place_),
+          wire_(start_wire<T>(place_, policies_.compression, world, flat_.buckets(),
+                              parameter_matrices(model, flat_.layout()))),
+          extents_(world.rank(), world.size()), readiness_(flat_.layout()) {
+        for (std::size_t b = 0; b < bucket_count(); ++b) {
+            const Slice bucket = flat_.bucket(b);
+            const BucketFacts facts{b, bucket.count, sizeof(T), world.size()};
+            if constexpr (Context::Reducer::gives_owners) extents_.add(bucket, policies_.reducer.owners(facts));
+            else extents_.add(bucket, policies_.sharding.owners(facts));
+        }
+        extents_.close();
+        operations_.reserve(extents_.all().size());
+    }
+    ~WholeStore() = default;
+
+    void begin_update() {
+        next_bucket_ = 0;
+        gradient_.begin(alone_);
+    }
+
+    // --- one micro-batch ---------------------------------------------------------------------------------------------
+
+    void before_pass(bool) { gradient_.before_pass(); }
+    template <class>
+    Pass make_pass(const PassFacts& facts, bool last) {
+        const bool overlap = last && !alone_;
+        if (overlap) readiness_.expect();
+        return Pass(facts, overlap ? &WholeStore::on_ready : nullptr, this);
+    }
+    static constexpr void after_pass() {}
+    /// The model's memory holds the gradient of a micro-batch, which counts so much.
+    void keep(double multiplier, bool last) {
+        if (!gradient_.held()) gradient_.hold(multiplier);
+        if (last) return;
+        if constexpr (inspects_parts) flat_.visit({0, flat_.count()}, [&](const Stretch<T>& one) { inspect(one); });
+        gradient_.drain();
+    }
+
+    // --- the update --------------------------------------------------------------------------------------------------
+
+    [[nodiscard]] double left_over() const { return gradient_.left_over(); }
+    /// visit(values, n): the sum of the gradients, each element on one rank if slices have owners, else on all. Sums on a grid become
+    /// numbers on the way, so that they are read once more and no oftener.
+    template <class Visit>
+    void each_gradient(Visit&& visit) {
+        for (const OwnedExtent& extent : extents_.all()) {
+            if (!extents_.is_mine(extent)) continue;
+            const bool counts = extents_.counts_here(extent);
+            flat_.visit_by_parameter(extent.slice, [&](std::size_t, const Stretch<T>& one) {
+                T* const gradients = gradient_.at(one);
+                for (std::size_t at = 0, n = 0; at < one.count; at += n) {
+                    n = std::min(Place::template chunk<T>, one.count - at);
+                    gradient_.prepare(one.flat + at, gradients + at, n);
+                    if (counts) visit(gradients + at, n);
+                }
+            });
+        }
+    }
+    /// A bound of the calls of `visit` on a device.
+    [[nodiscard]] std::size_t most_gradients() const { return flat_.layout().parameters() + extents_.all().size(); }
+
+    /// visit(state, n, parameters, gradients) for what this rank updates: `state` counts owned elements. In chunks that stay in the first
+    /// cache until they are published and their gradients have been zeroed.
+    template <class Visit>
+    void each_owned(Visit&& visit) {
+        const bool in_place = gradient_.in_place();
+        if constexpr (Context::owned) {
+            if (extents_.cut()) publication_.begin(gradient_.numbers_in_use());
+        }
+        const bool zero_all = in_place && extents_.cut(); // others' slices hold what nobody needs
+        std::size_t state = 0;
+        for (const Slice& slice : extents_.owned()) {
+            flat_.visit(slice, [&](const Stretch<T>& stretch) {
+                T* const gradients = gradient_.at(stretch);
+                Place::in_chunks(stretch.parameters, stretch.count, [&](std::size_t at, std::size_t n) {
+                    if constexpr (!Context::Clipping::measures_norm)
+                        gradient_.prepare(stretch.flat + at, gradients + at, n);
+                    visit(state + at, n, stretch.parameters + at, gradients + at);
+                    if constexpr (Context::owned) publication_.note(stretch.flat + at, stretch.parameters + at, n);
+                    if (in_place && !zero_all) place_.arithmetic().zero(std::span<T>(gradients + at, n));
+                });
+                state += stretch.count;
+            });
+        }
+        if (zero_all) flat_.zero_gradients(place_.arithmetic());
+        gradient_.clean();
+    }
+    void publish_owned() {
+        if constexpr (Context::owned) {
+            if (!extents_.cut()) return;
+            publication_.start(run_, extents_.all(), operations_);
+            finish();
+            publication_.finish(extents_.all());
+        }
+    }
+    void forget() {
+        gradient_.soil();
+        if constexpr (Base::compresses) {
+            if (next_bucket_ != 0 && !alone_) wire_.forget();
+        }
+    }
+
+private:
+    // Overlap with the backward pass: a bucket starts when all its parameters are ready and all earlier buckets have started.
+
+    static void on_ready(void* self, std::size_t parameter) { static_cast<WholeStore*>(self)->ready(parameter); }
+
+    void ready(std::size_t parameter) {
+        if (parameter != Pass::no_parameter) note_ready(parameter);
+        if (next_bucket_ != 0) world_->progress(); // what is under way needs this rank, too: to pass on, to add
+    }
+
+    void note_ready(std::size_t parameter) {
+        const std::size_t bucket = readiness_.note(parameter);
+        if (next_bucket_ != bucket || !readiness_.complete(bucket)) return;
+        if (!gradient_.held()) gradient_.hold(this->weigh().multiplier);
+        while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
+    }
+
+    /// Makes a bucket's gradient ready to travel, looks at it, and begins to sum it.
+    void start_bucket(std::size_t b) {
+        const Slice bucket = flat_.bucket(b);
+        if constexpr (inspects_parts) {
+            if (gradient_.held()) flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
+        }
+        T* const values = gradient_.settle(bucket, b + 1 == bucket_count());
+        if constexpr (Base::inspects && !Base::on_grid) {
+            if (values != nullptr) inspect({bucket.first, bucket.count, nullptr, values + bucket.first});
+            else flat_.visit(bucket, [&](const Stretch<T>& one) { inspect(one); });
+        }
+        if (alone_) return;
+        if constexpr (Base::compresses) {
+            if constexpr (Context::owned) {
+                BucketReduction<true, ReducerRun> to_owners{run_, extents_, b, bucket.first, operations_};
+                wire_.begin(b, values + bucket.first, to_owners);
+            } else {
+                wire_.begin(b, values + bucket.first, run_);
+            }
+        } else if constexpr (!Base::on_grid) {
+            start_sums(b, values);
+        } else if (values == nullptr) {
+            start_sums(b, gradient_.array());
+        } else if constexpr (straight) {
+            for (const OwnedExtent& extent : extents_.of_bucket(b))
+                operations_.push_back(gradient_.sum_straight(values, extent.slice, extent.owner));
+        }
+    }
+
+    template <class E> // numbers, or images
+    void start_sums(std::size_t b, E* values) {
+        place_.order();
+        const Slice bucket = flat_.bucket(b);
+        start_bucket_sums<Context::owned>(run_, *world_, extents_, b, bucket.first,
+                                          place_.view(values + bucket.first, bucket.count), operations_);
+    }
+
+    void inspect(const Stretch<T>& stretch) {
+        place_.inspect(policies_.guard, stretch.gradients, stretch.count, stretch.flat, [&](std::size_t found) {
+            this->note_offender(flat_.layout().element_at(stretch.flat + found).parameter);
+        });
+    }
+
+    using Wire =
+        decltype(start_wire<T>(std::declval<const Place&>(), std::declval<const typename Context::Compression&>(),
+                               std::declval<World&>(), std::span<const Slice>(), std::span<const ParameterMatrix>()));
+    [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
+
+    /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
+    static constexpr bool straight = Base::on_grid && World::transport_type::maps_peers && !Place::on_device &&
+                                     !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
+                                     requires { requires ReducerRun::combines_at_once; };
+    static constexpr bool inspects_parts = Base::on_grid && Base::inspects;
+
+    FlatModel<T> flat_;
+    GradientSum<World, T, Place, typename Context::Summation::template Sums<T, Place>> gradient_;
+    GradientKind kind_;
+    Publication<World, T, Place> publication_;
+    Wire wire_;
+    Extents extents_;
+    std::vector<Operation> operations_;
+    std::size_t next_bucket_ = 0;
+    Readiness readiness_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
