@@ -2,7 +2,7 @@
 """Faults from outside: ranks are killed and stopped, their launcher is stopped, they leave while one is stopped, and they have a full
 /dev/shm, a full disk or few descriptors. Over SharedMemory and Tcp, started by hand or by unisono-run.
 
-    outside.py --rank build/tests/faulty_rank --run build/tools/unisono-run [--trials 2000] [--parallel 2] [--seed 1] [--kinds kill,stop]
+    outside.py --rank build/dev/tests/faulty_rank --run build/dev/unisono-run [--trials 2000] [--parallel 2] [--seed 1] [--kinds "kill;stop"]
 
 Of each trial: no call of a survivor takes longer than its deadline plus a second (--slack), every survivor names the right rank, no
 process is left, and nothing in /dev/shm. The last lines are a table of the kinds. Exit status: 1 where a trial is not as it should be.
@@ -177,6 +177,13 @@ class Job:
                 raise Wrong(f"rank {rank} heard {heard[rank]}")
         self.check_calls()
 
+    def is_held_up(self, message):
+        """A rank that has left a world before the others waits in the next one for rank 0, whom the fault keeps in the one before, or has
+        ended there. It can know no more than that."""
+        held_up = "rank 0, which never came" in message
+        self.options.held_up += held_up
+        return held_up
+
     def check_left(self, but=()):
         left = {int(rank) for rank, _ in LEFT.findall(self.text())}
         if left | set(but) != set(range(RANKS)):
@@ -195,6 +202,27 @@ def kill(job, options, chance, victim):
     os.kill(job.pids[victim], signal.SIGKILL)
     job.end(patience(options))
     job.check_survivors([victim], lambda code, peer, message: code == "peer_lost" and peer == victim)
+
+
+def kill_between(job, options, chance, victim):
+    """A rank is killed while worlds come and go: as it works, leaves, or comes in again."""
+    job.ranks_are_up()
+    time.sleep(chance.uniform(0, 0.2))
+    os.kill(job.pids[victim], signal.SIGKILL)
+    job.end(patience(options))
+    job.check_survivors([victim], lambda code, peer, message: peer == victim or job.is_held_up(message))
+
+
+def kill_at_start(job, options, chance, victim):
+    """A rank is killed before its world stands, or while it does its work."""
+    processes = [each.pid for each in job.processes]
+    if job.start == "run":
+        await_that(lambda: len(children_of(job.launcher)) == RANKS, "all processes")
+        processes = sorted(children_of(job.launcher))  # as they are started
+    time.sleep(chance.uniform(0, 0.04))
+    os.kill(processes[victim], signal.SIGKILL)
+    job.end(patience(options))
+    job.check_survivors([victim], lambda code, peer, message: peer == victim)
 
 
 def stop(job, options, chance, victim):
@@ -247,7 +275,7 @@ def leave(job, options, chance, victim):
     job.survivors_end([victim], patience(options))
     os.kill(job.pids[victim], signal.SIGKILL)
     job.end(patience(options))
-    job.check_survivors([victim], lambda code, peer, message: peer == victim)
+    job.check_survivors([victim], lambda code, peer, message: peer == victim or job.is_held_up(message))
 
 
 def leave_at_last(job, options, chance, victim):
@@ -297,6 +325,8 @@ def descriptors(job, options, chance, victim):
 # name: how it is made, ways of starting, the ranks' mode
 KINDS = {
     "kill": (kill, ("hand", "run"), "loop"),
+    "kill, worlds": (kill_between, ("hand",), "worlds"),
+    "kill at start": (kill_at_start, ("hand", "run"), "loop"),
     "stop": (stop, ("hand", "run"), "loop"),
     "launcher": (launcher, ("run",), "loop"),
     "launcher, all_gather": (launcher, ("run",), "gather"),
@@ -339,11 +369,11 @@ def main():
     parser.add_argument("--deadline", type=int, default=2000, help="of the ranks' calls, in ms")
     parser.add_argument("--slack", type=int, default=1000, help="ms beyond the deadline")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--kinds", help="names, separated by commas")
+    parser.add_argument("--kinds", help="names, separated by semicolons")
     options = parser.parse_args()
-    options.longest = []
+    options.longest, options.held_up = [], 0
     options.may_mount = may_mount()
-    kinds = options.kinds.split(",") if options.kinds else list(KINDS)
+    kinds = options.kinds.split(";") if options.kinds else list(KINDS)
     cases = [(kind, transport, start) for transport, kind in itertools.product(("tcp", "memory"), kinds)
              for start in KINDS[kind][1]]
     options.trials = options.trials or len(cases)
@@ -376,7 +406,8 @@ def main():
     for (kind, transport, start), counts in sorted(results.items()):
         print(f"{kind:21} {transport:9} {start:5} {counts['right']:6} {counts['wrong']:6} {counts['skipped']:7}")
     print(f"{options.trials} trials in {time.monotonic() - began:.0f} s, {len(complaints)} not as they should be; the longest call took "
-          f"{max(options.longest, default=0)} ms, with a deadline of {options.deadline} ms")
+          f"{max(options.longest, default=0)} ms, with a deadline of {options.deadline} ms; {options.held_up} survivors were in the next world, "
+          f"and named rank 0, which the fault held up in the one before")
     return 1 if complaints else 0
 
 

@@ -7,6 +7,7 @@
 #include "unisono/launch/hub_state.hpp"
 #include "unisono/launch/quiet_thread.hpp"
 #include "unisono/launch/socket.hpp"
+#include "unisono/launch/strangers.hpp"
 #include "unisono/launch/waiting_notice.hpp"
 
 #include <atomic>
@@ -31,8 +32,8 @@ struct HubNotice {
 class Hub {
 public:
     Hub(Listener listener, const HubOptions& options, HubNotice notice = {})
-        : listener_(std::move(listener)), state_(options), notice_(std::move(notice)),
-          thread_(quiet_thread([this] { run(); })) {}
+        : listener_(std::move(listener)), state_(options), strangers_(options.most_strangers),
+          notice_(std::move(notice)), thread_(quiet_thread([this] { run(); })) {}
     Hub(const Hub&) = delete;
     Hub& operator=(const Hub&) = delete;
     ~Hub() { stop(0); }
@@ -111,8 +112,10 @@ private:
                 if (events != 0) receive(connection, process);
             }
             if (polled[1].revents != 0) {
-                deaf_turns = accept_all() ? 0 : deaf_turns + 1;
-                if (deaf_turns != 0) deaf_until = steady_now() + 100'000'000;
+                const Accepted accepted = accept_all();
+                deaf_turns = accepted == Accepted::no_descriptor ? deaf_turns + 1 : 0;
+                if (accepted != Accepted::all)
+                    deaf_until = steady_now() + (accepted == Accepted::crowded ? 20'000'000 : 100'000'000);
                 if (deaf_turns == 20 && !state_.complete()) state_.report(no_descriptor_left());
             }
             for (const int rank : std::vector<int>(state_.unanswered()))
@@ -136,6 +139,8 @@ private:
     /// A rank that a signal has stopped says no goodbye. Unless the job has failed, a second passes first: it may have been stopped for
     /// a moment only.
     bool only_stopped_are_left(nanoseconds now) {
+        if (!state_.ranks_that_are(HubState::Presence::absent).empty())
+            return false; // they may come, and hear why it failed
         for (const int rank : state_.ranks_that_are(HubState::Presence::present)) {
             if (stopped(rank)) continue;
             stopped_since_ = never;
@@ -164,18 +169,33 @@ private:
                             notice_.where, " (", notice_times_.so_far(now), ")"}));
     }
 
-    /// False if the system has no descriptor left: then the listening socket rests for a while.
-    bool accept_all() {
+    enum class Accepted : std::uint8_t { all, crowded, no_descriptor };
+    /// `crowded`: there are as many strangers as may be, all new. `no_descriptor`: the system has none left. Then the listening socket
+    /// rests for a while.
+    Accepted accept_all() {
         for (int taken = 0; taken < 64; ++taken) { // in one turn, so that a flood does not hold up the ranks
-            const int fd = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-            if (fd < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+            if (strangers_.full()) {
+                const std::optional<std::uint32_t> gives_way = strangers_.first_to_go(steady_now());
+                if (!gives_way) return Accepted::crowded;
+                state_.closed(*gives_way);
+                act();
+            }
+            sockaddr_storage from{};
+            socklen_t length = sizeof from;
+            const int fd = ::accept4(listener_.socket.get(), reinterpret_cast<sockaddr*>(&from), &length,
+                                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd < 0)
+                return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
+                           ? Accepted::no_descriptor
+                           : Accepted::all;
             set_up_connection(fd);
             const std::uint32_t id = next_id_++;
             peers_[id].socket = FileDescriptor(fd);
+            strangers_.add(id, source_of(from), steady_now());
             state_.opened(id, steady_now());
             act();
         }
-        return true;
+        return Accepted::all;
     }
 
     static Fault no_descriptor_left() {
@@ -197,7 +217,10 @@ private:
                 const bool known = state_.rank_of(id) >= 0;
                 state_.received(id, std::span(buffer, static_cast<std::size_t>(got)), steady_now());
                 if (state_.rank_of(id) < 0) break;
-                if (!known) watch(id, found->second);
+                if (!known) {
+                    strangers_.remove(id);
+                    watch(id, found->second);
+                }
                 continue;
             }
             if (got < 0 && errno == EINTR) continue;
@@ -249,6 +272,7 @@ private:
         std::byte rest[4096];
         for (int reads = 0; reads < 16 && ::recv(peer.socket.get(), rest, sizeof rest, 0) > 0; ++reads) {
         }
+        strangers_.remove(id);
         peers_.erase(found);
     }
 
@@ -274,6 +298,7 @@ private:
 
     Listener listener_;
     HubState state_;
+    Strangers strangers_;
     HubNotice notice_;
     NoticeTimes notice_times_;
     Wakeup wakeup_;

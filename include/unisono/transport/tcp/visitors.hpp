@@ -7,33 +7,17 @@
 /// A visitor that has just come is never sent away in favour of another: it may be a rank about to speak. While all are that new, further
 /// ones wait in the system's queue. After `grace`, the oldest of the source that has the most gives way.
 
+#include "unisono/launch/strangers.hpp"
 #include "unisono/transport/tcp/greeting.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <netinet/in.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// Where a connection comes from: an IPv4 address, or the network half of an IPv6 address, of which one host may have any number.
-inline std::uint64_t source_of(const sockaddr_storage& address) {
-    std::uint64_t source = 0;
-    if (address.ss_family == AF_INET) {
-        const auto& from = reinterpret_cast<const sockaddr_in&>(address);
-        std::memcpy(&source, &from.sin_addr, sizeof from.sin_addr);
-    } else if (address.ss_family == AF_INET6) {
-        const auto& from = reinterpret_cast<const sockaddr_in6&>(address);
-        std::memcpy(&source, &from.sin6_addr, sizeof source);
-    }
-    return source;
-}
 
 class TcpVisitors {
 public:
@@ -70,12 +54,7 @@ public:
     }
 
 private:
-    /// A quarter of the descriptors that the process may have.
-    [[nodiscard]] static std::size_t room() {
-        rlimit limit{};
-        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return most;
-        return std::clamp<std::size_t>(static_cast<std::size_t>(limit.rlim_cur) / 4, 1, most);
-    }
+    [[nodiscard]] static std::size_t room() { return room_for_strangers(most); }
     /// The oldest of the source that has the most. There is one.
     [[nodiscard]] std::size_t first_to_go() const {
         std::uint64_t sources[64] = {}; // by a hash: two in one place share a budget
