@@ -46,7 +46,8 @@ def programs(compiler):
     print(f"the umbrella: {len(own)} headers, {sum(len(path.read_text().splitlines()) for path in own):,} lines, over {len(names)} standard and system headers")
     include = "#include <{}>\nint main() {{}}\n".format
     yield "standard", "".join(f"#include <{name}>\n" for name in names) + "int main() {}\n"
-    yield "umbrella", include("unisono/unisono.hpp")
+    umbrella = include("unisono/unisono.hpp")
+    yield "umbrella", umbrella
     yield "all_reduce on 2 threads", """#include <unisono/unisono.hpp>
 #include <vector>
 int main() {
@@ -57,6 +58,8 @@ int main() {
 }
 """
     yield "Trainer (README)", trainer()
+    yield "umbrella, compiled mode", "#define UNISONO_COMPILED\n" + umbrella
+    yield "Trainer, compiled mode", "#define UNISONO_COMPILED\n" + trainer()
     yield "+ clipping", trainer(", un::ClipByNorm{.max_norm = 1.0}")
     yield "+ sums on a grid", trainer(", un::Reproducible{}", "reproducible")
     yield "+ sharded state", trainer(", un::StateSharding{}")

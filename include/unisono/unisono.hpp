@@ -18,6 +18,7 @@
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/collective/collective.hpp"
+#include "unisono/compiled/templates.hpp"
 #include "unisono/core/config.hpp"
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"

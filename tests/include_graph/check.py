@@ -40,6 +40,7 @@ MAY_INCLUDE = {
     "checkpoint": ["core", "layout", "collective", "model", "sampler:concept", "trainer", "update:concept"],
     "observe": ["core"],
     "trainer": ANY_BUT_TESTING,
+    "compiled": ANY_BUT_TESTING,
     "testing": ["*", "testing"],
     "": ANY_BUT_TESTING,  # unisono.hpp and its like beside the rooms
 }

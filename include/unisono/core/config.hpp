@@ -24,6 +24,29 @@
     }                         \
     }
 
+/// The compiled mode: with UNISONO_COMPILED, which the CMake target unisono::compiled defines, a program takes from that target's library
+/// what does not depend on the program: the templates listed in unisono/compiled/, and what stands between `#if UNISONO_DEFINES` and its end.
+/// Without it, the default, every file compiles what it uses. The source is the same. A program that has files of both modes ends when
+/// it starts, with a sentence that says so.
+#if defined(UNISONO_BUILDS_LIBRARY)
+#define UNISONO_DEFINES 1
+#define UNISONO_DEFINITION
+#define UNISONO_COMPILED_TEMPLATE template
+#elif defined(UNISONO_COMPILED)
+#define UNISONO_DEFINES 0
+#define UNISONO_COMPILED_TEMPLATE extern template
+extern "C" {
+extern const char unisono_library_of_the_compiled_mode; ///< undefined? Link to unisono::compiled
+}
+namespace {
+[[gnu::used]] const char* const unisono_needs_its_library = &unisono_library_of_the_compiled_mode;
+}
+#else
+#define UNISONO_DEFINES 1
+#define UNISONO_DEFINITION inline
+extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library = 1; ///< what the library looks for
+#endif
+
 /// A programmer's error inside the library: says what and where, then aborts (debug builds only).
 #if defined(NDEBUG) && !defined(UNISONO_ASSERTIONS)
 #define UNISONO_ASSERT(condition, message) static_cast<void>(0)

@@ -11,6 +11,7 @@
 #include "unisono/core/memory.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/group/engine.hpp"
+#include "unisono/group/engine_definitions.hpp"
 #include "unisono/group/operation.hpp"
 #include "unisono/schedule/ring.hpp"
 
@@ -64,64 +65,16 @@ public:
     /// or `no_colour`. Cost: one all_gather of 12 bytes a rank. Errors: refused, on the ranks of a new group, where the
     /// transport has room for no more groups; it has again when others have ended on all of their ranks. (MPI 4.0, section
     /// 7.4.2)
-    [[nodiscard]] Group split(int colour, int key) {
-        if (size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
-        if (colour < 0 && colour != no_colour) {
-            refuse_input({"a colour must be at least 0, or no_colour; rank ", rank(), " gave ", colour});
-        }
-        struct Choice {
-            int colour;
-            int key;
-            int board; ///< that this rank's transport has to give
-        };
-        const Choice mine{colour, key, offer_board()};
-        std::vector<Choice> all(static_cast<std::size_t>(size()));
-        gather_words(&mine, all.data(), sizeof(Choice));
-        detail::List<int> members;
-        for (int peer = 0; peer < size(); ++peer) {
-            if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
-        }
-        std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
-            return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
-        });
-        const auto me = std::find(members.begin(), members.end(), rank());
-        const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
-        std::uint64_t id = mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
-        const int ranks = static_cast<int>(members.size());
-        if constexpr (gives_boards) {
-            const auto giver = std::find_if(members.begin(), members.end(), [&](int member) {
-                return all[static_cast<std::size_t>(member)].board != none_left;
-            });
-            if (ranks != 0 && giver == members.end())
-                throw error(ErrorCode::refused, "split: the world has room for no more groups");
-            if (ranks != 0) id = take_board(id, all[static_cast<std::size_t>(*giver)].board, *giver == rank(), ranks);
-        }
-        for (int& member : members) member = world_rank(member);
-        Group made(engine_);
-        made.set_context(id, new_rank, ranks, std::move(members));
-        made.context_->timeout = context_->timeout;
-        if constexpr (enqueuing_transport<Transport>) open_on_device(id, colour, new_rank);
-        return made;
-    }
+    [[nodiscard]] Group split(int colour, int key);
 
     /// Ends all communication of the world: every rank's pending and later calls throw this fault (or an earlier one).
-    void abort(const Fault& fault) {
-        const auto entry = engine_->enter();
-        engine_->endpoint().abort(fault);
-    }
+    void abort(const Fault& fault);
 
     /// Throws the world's first fault if there is one, also one that only the job's control plane knows of yet. Cheap.
-    void check() {
-        const auto entry = engine_->enter();
-        if constexpr (requires { engine_->endpoint().look(); }) engine_->endpoint().look();
-        engine_->throw_if_faulty();
-    }
+    void check();
 
     /// Moves what can move, for programs that compute between starting and waiting.
-    void progress() {
-        engine_->progress();
-        check();
-    }
+    void progress();
 
     /// `count` zeros, in memory that the transport moves without copying it first: use it for what is communicated often. It
     /// outlives the group if need be. Errors: bad_input (too many bytes), refused (no memory).
@@ -189,44 +142,22 @@ public:
 
     /// Runs an operation to its end.
     void run(detail::OperationRequest& request) { finish(engine_->start(*context_, request)); }
-    void finish(std::uint32_t index) {
-        engine_->wait(index, context_->timeout);
-        engine_->release(index);
-    }
+    void finish(std::uint32_t index);
     [[nodiscard]] Operation handle(std::uint32_t index) { return Operation(*engine_, index, context_->timeout); }
 
 private:
     explicit Group(std::shared_ptr<detail::Engine<Transport>> engine) : engine_(std::move(engine)) {}
 
-    void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
-        const auto entry = engine_->enter();
-        context_ = new_context(id);
-        context_->rank = rank;
-        context_->ranks = ranks;
-        context_->members = std::move(members);
-        context_->done_ahead.reserve(16); // so that a step does not allocate when operations first end out of order
-        if (context_->size() == 0) return;
-        Transport& endpoint = engine_->endpoint();
-        if constexpr (knows_hosts<Transport>) {
-            detail::List<int> hosts;
-            for (int peer = 0; peer < ranks; ++peer) hosts.push_back(endpoint.host_of(world_rank(peer)));
-            context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
-        }
-        if constexpr (requires { endpoint.announcements(id, 1); }) {
-            context_->announcements = endpoint.announcements(id, context_->size());
-        }
-        if constexpr (Transport::maps_peers) {
-            context_->board = endpoint.mapped_board(id, context_->size());
-            for (int peer = 0; peer < ranks; ++peer) context_->shifts.push_back(endpoint.shift(world_rank(peer)));
-        }
-    }
+    void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members);
 
     /// The new group's part of the device's library; all ranks of this group take part.
-    void open_on_device(std::uint64_t id, int colour, int key) {
-        const auto entry = engine_->enter();
-        Transport& endpoint = engine_->endpoint();
-        endpoint.open_group(context_->id, id, colour, key);
-        wait_for_devices("split", "the new group's communicator", [&] { return endpoint.group_is_open(); });
+    void open_on_device([[maybe_unused]] std::uint64_t id, [[maybe_unused]] int colour, [[maybe_unused]] int key) {
+        if constexpr (enqueuing_transport<Transport>) {
+            const auto entry = engine_->enter();
+            Transport& endpoint = engine_->endpoint();
+            endpoint.open_group(context_->id, id, colour, key);
+            wait_for_devices("split", "the new group's communicator", [&] { return endpoint.group_is_open(); });
+        }
     }
 
     static constexpr std::uint64_t world_id = 1;
@@ -238,10 +169,14 @@ private:
         if constexpr (gives_boards) return engine_->endpoint().offer_board();
         else return none_left;
     }
-    [[nodiscard]] std::uint64_t take_board(std::uint64_t id, int board, bool mine, int ranks) {
+    [[nodiscard]] std::uint64_t take_board(std::uint64_t id, [[maybe_unused]] int board, [[maybe_unused]] bool mine,
+                                           [[maybe_unused]] int ranks) {
         const auto entry = engine_->enter();
-        if (mine) engine_->endpoint().give_board(ranks);
-        return engine_->endpoint().with_board(id, board);
+        if constexpr (gives_boards) {
+            if (mine) engine_->endpoint().give_board(ranks);
+            id = engine_->endpoint().with_board(id, board);
+        }
+        return id;
     }
     /// Where boards are given, it gives this rank's part of one back in the end.
     [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id) {
@@ -265,17 +200,7 @@ private:
     }
 
     /// A plain all_gather of `bytes` a rank, for `split`.
-    void gather_words(const void* mine, void* all, std::size_t bytes) {
-        detail::OperationRequest request;
-        request.plan = &plan(schedule::RingAllGather{shape()});
-        request.input = static_cast<const std::byte*>(mine);
-        request.output = static_cast<std::byte*>(all);
-        request.partition = detail::Partition::uniform(bytes);
-        request.element = ElementType::uint8;
-        request.count = bytes;
-        request.caller = Caller::split;
-        run(request);
-    }
+    void gather_words(const void* mine, void* all, std::size_t bytes);
 
     static std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { // splitmix64's finaliser
         std::uint64_t z = seed + 0x9e3779b97f4a7c15u * (value + 1);
@@ -287,5 +212,108 @@ private:
     std::shared_ptr<detail::Engine<Transport>> engine_;
     std::shared_ptr<detail::GroupContext> context_;
 };
+
+template <transport Transport>
+Group<Transport> Group<Transport>::split(int colour, int key) {
+    if (size() == 0) refuse_input("this rank is in no group: it gave no_colour to split");
+    if (colour < 0 && colour != no_colour) {
+        refuse_input({"a colour must be at least 0, or no_colour; rank ", rank(), " gave ", colour});
+    }
+    struct Choice {
+        int colour;
+        int key;
+        int board; ///< that this rank's transport has to give
+    };
+    const Choice mine{colour, key, offer_board()};
+    std::vector<Choice> all(static_cast<std::size_t>(size()));
+    gather_words(&mine, all.data(), sizeof(Choice));
+    detail::List<int> members;
+    for (int peer = 0; peer < size(); ++peer) {
+        if (colour != no_colour && all[static_cast<std::size_t>(peer)].colour == colour) members.push_back(peer);
+    }
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+        return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
+    });
+    const auto me = std::find(members.begin(), members.end(), rank());
+    const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
+    std::uint64_t id = mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
+    const int ranks = static_cast<int>(members.size());
+    if constexpr (gives_boards) {
+        const auto giver = std::find_if(members.begin(), members.end(), [&](int member) {
+            return all[static_cast<std::size_t>(member)].board != none_left;
+        });
+        if (ranks != 0 && giver == members.end())
+            throw error(ErrorCode::refused, "split: the world has room for no more groups");
+        if (ranks != 0) id = take_board(id, all[static_cast<std::size_t>(*giver)].board, *giver == rank(), ranks);
+    }
+    for (int& member : members) member = world_rank(member);
+    Group made(engine_);
+    made.set_context(id, new_rank, ranks, std::move(members));
+    made.context_->timeout = context_->timeout;
+    if constexpr (enqueuing_transport<Transport>) open_on_device(id, colour, new_rank);
+    return made;
+}
+
+template <transport Transport>
+void Group<Transport>::abort(const Fault& fault) {
+    const auto entry = engine_->enter();
+    engine_->endpoint().abort(fault);
+}
+
+template <transport Transport>
+void Group<Transport>::check() {
+    const auto entry = engine_->enter();
+    if constexpr (requires { engine_->endpoint().look(); }) engine_->endpoint().look();
+    engine_->throw_if_faulty();
+}
+
+template <transport Transport>
+void Group<Transport>::progress() {
+    engine_->progress();
+    check();
+}
+
+template <transport Transport>
+void Group<Transport>::finish(std::uint32_t index) {
+    engine_->wait(index, context_->timeout);
+    engine_->release(index);
+}
+
+template <transport Transport>
+void Group<Transport>::set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members) {
+    const auto entry = engine_->enter();
+    context_ = new_context(id);
+    context_->rank = rank;
+    context_->ranks = ranks;
+    context_->members = std::move(members);
+    context_->done_ahead.reserve(16); // so that a step does not allocate when operations first end out of order
+    if (context_->size() == 0) return;
+    Transport& endpoint = engine_->endpoint();
+    if constexpr (knows_hosts<Transport>) {
+        detail::List<int> hosts;
+        for (int peer = 0; peer < ranks; ++peer) hosts.push_back(endpoint.host_of(world_rank(peer)));
+        context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
+    }
+    if constexpr (requires { endpoint.announcements(id, 1); }) {
+        context_->announcements = endpoint.announcements(id, context_->size());
+    }
+    if constexpr (Transport::maps_peers) {
+        context_->board = endpoint.mapped_board(id, context_->size());
+        for (int peer = 0; peer < ranks; ++peer) context_->shifts.push_back(endpoint.shift(world_rank(peer)));
+    }
+}
+
+template <transport Transport>
+void Group<Transport>::gather_words(const void* mine, void* all, std::size_t bytes) {
+    detail::OperationRequest request;
+    request.plan = &plan(schedule::RingAllGather{shape()});
+    request.input = static_cast<const std::byte*>(mine);
+    request.output = static_cast<std::byte*>(all);
+    request.partition = detail::Partition::uniform(bytes);
+    request.element = ElementType::uint8;
+    request.count = bytes;
+    request.caller = Caller::split;
+    run(request);
+}
 
 UNISONO_NAMESPACE_END

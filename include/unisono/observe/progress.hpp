@@ -123,41 +123,13 @@ public:
     [[nodiscard]] ProgressStyle style() const { return style_; }
 
     /// Before the first update; a resumed training begins in mid-epoch, which the estimate of the time left heeds.
-    void begin(const ProgressPoint& point) {
-        if (style_ == ProgressStyle::off) return;
-        started_ = shown_ = epoch_started_ = output_.now();
-        first_share_ = share(point);
-        epoch_first_ = shown_samples_ = point.samples;
-        speed_ = 0;
-    }
+    void begin(const ProgressPoint& point);
 
     /// After an update.
-    void update(const ProgressPoint& point) {
-        if (style_ == ProgressStyle::off) return;
-        const bool bar = style_ == ProgressStyle::bar;
-        const double every = bar ? policy_.redraw_seconds : policy_.line_seconds;
-        if (!bar && every == 0) return;
-        const nanoseconds now = output_.now();
-        if (drawn_or_lines() && static_cast<double>(now - shown_) < every * 1e9) return;
-        measure(point, now);
-        if (bar) draw(bar_text(point, now));
-        else output_.write(concat({running_text(point, now), "\n"}));
-    }
+    void update(const ProgressPoint& point);
 
     /// After an epoch's last update: one line, which stays.
-    void epoch_end(const ProgressPoint& point) {
-        if (style_ == ProgressStyle::off) return;
-        const nanoseconds now = output_.now();
-        const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
-        const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
-        std::string line = concat({head(point), ": ", count_text(done), " samples in ", fixed_text(seconds, 1), " s"});
-        if (seconds > 0) line += concat({", ", speed_text(static_cast<double>(done) / seconds)});
-        line += loss_text(point);
-        output_.write(concat({(drawn_ ? concat({"\r\x1b[K", line}) : line), "\n"}));
-        drawn_ = false;
-        epoch_started_ = shown_ = now;
-        epoch_first_ = shown_samples_ = 0;
-    }
+    void epoch_end(const ProgressPoint& point);
 
 private:
     [[nodiscard]] bool drawn_or_lines() const { return drawn_ || style_ == ProgressStyle::lines; }
@@ -169,11 +141,7 @@ private:
         if (point.loss != point.loss) return {};
         return ", loss " + detail::number_text(point.loss, std::chars_format::general, 4);
     }
-    static std::string speed_text(double samples_a_second) {
-        if (!(samples_a_second < 1e15)) return "? samples/s";
-        if (samples_a_second < 100) return concat({fixed_text(samples_a_second, 1), " samples/s"});
-        return concat({count_text(static_cast<std::size_t>(samples_a_second)), " samples/s"});
-    }
+    static std::string speed_text(double samples_a_second);
 
     /// The part of this epoch that is done; of an epoch of unknown size, none.
     static double epoch_share(const ProgressPoint& point) {
@@ -207,33 +175,13 @@ private:
         return concat({std::string(3 - std::min<std::size_t>(3, percent.size()), ' '), percent, "%"});
     }
 
-    [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const {
-        return concat({head(point), ": ", percent_text(point), ", ", speed_text(speed_), loss_text(point),
-                       left_text(point, now)});
-    }
+    [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const;
 
     /// Fits the line: the bar takes 10 to 40 columns of what the words leave, and goes first where there is too little;
     /// then the words are cut at the end.
-    [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now) {
-        int columns = policy_.columns != 0 ? policy_.columns : output_.columns();
-        if (columns <= 0) columns = 80;
-        const auto room = static_cast<std::size_t>(columns - 1); // terminals wrap once the last column is written
-        std::string text = running_text(point, now);
-        if (point.samples_total != 0 && text.size() + 13 <= room) {
-            const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
-            const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
-            std::string bar = concat({" [", std::string(full, '='), std::string(width - full, ' '), "]"});
-            if (full < width) bar[2 + full] = '>';
-            text.insert(head(point).size() + 1, bar); // after the colon
-        }
-        if (text.size() > room) text.resize(room);
-        return text;
-    }
+    [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now);
 
-    void draw(const std::string& text) {
-        output_.write(concat({"\r", text, "\x1b[K"}));
-        drawn_ = true;
-    }
+    void draw(const std::string& text);
 
     Progress policy_;
     Output output_;
@@ -244,6 +192,79 @@ private:
     double speed_ = 0; ///< samples a second
     std::uint64_t epoch_first_ = 0, shown_samples_ = 0;
 };
+
+template <progress_output Output>
+void ProgressReporter<Output>::begin(const ProgressPoint& point) {
+    if (style_ == ProgressStyle::off) return;
+    started_ = shown_ = epoch_started_ = output_.now();
+    first_share_ = share(point);
+    epoch_first_ = shown_samples_ = point.samples;
+    speed_ = 0;
+}
+
+template <progress_output Output>
+void ProgressReporter<Output>::update(const ProgressPoint& point) {
+    if (style_ == ProgressStyle::off) return;
+    const bool bar = style_ == ProgressStyle::bar;
+    const double every = bar ? policy_.redraw_seconds : policy_.line_seconds;
+    if (!bar && every == 0) return;
+    const nanoseconds now = output_.now();
+    if (drawn_or_lines() && static_cast<double>(now - shown_) < every * 1e9) return;
+    measure(point, now);
+    if (bar) draw(bar_text(point, now));
+    else output_.write(concat({running_text(point, now), "\n"}));
+}
+
+template <progress_output Output>
+void ProgressReporter<Output>::epoch_end(const ProgressPoint& point) {
+    if (style_ == ProgressStyle::off) return;
+    const nanoseconds now = output_.now();
+    const double seconds = static_cast<double>(now - epoch_started_) * 1e-9;
+    const std::uint64_t done = point.samples - std::min(point.samples, epoch_first_);
+    std::string line = concat({head(point), ": ", count_text(done), " samples in ", fixed_text(seconds, 1), " s"});
+    if (seconds > 0) line += concat({", ", speed_text(static_cast<double>(done) / seconds)});
+    line += loss_text(point);
+    output_.write(concat({(drawn_ ? concat({"\r\x1b[K", line}) : line), "\n"}));
+    drawn_ = false;
+    epoch_started_ = shown_ = now;
+    epoch_first_ = shown_samples_ = 0;
+}
+
+template <progress_output Output>
+std::string ProgressReporter<Output>::speed_text(double samples_a_second) {
+    if (!(samples_a_second < 1e15)) return "? samples/s";
+    if (samples_a_second < 100) return concat({fixed_text(samples_a_second, 1), " samples/s"});
+    return concat({count_text(static_cast<std::size_t>(samples_a_second)), " samples/s"});
+}
+
+template <progress_output Output>
+std::string ProgressReporter<Output>::running_text(const ProgressPoint& point, nanoseconds now) const {
+    return concat(
+        {head(point), ": ", percent_text(point), ", ", speed_text(speed_), loss_text(point), left_text(point, now)});
+}
+
+template <progress_output Output>
+std::string ProgressReporter<Output>::bar_text(const ProgressPoint& point, nanoseconds now) {
+    int columns = policy_.columns != 0 ? policy_.columns : output_.columns();
+    if (columns <= 0) columns = 80;
+    const auto room = static_cast<std::size_t>(columns - 1); // terminals wrap once the last column is written
+    std::string text = running_text(point, now);
+    if (point.samples_total != 0 && text.size() + 13 <= room) {
+        const std::size_t width = std::min<std::size_t>(40, room - text.size() - 3);
+        const auto full = static_cast<std::size_t>(epoch_share(point) * static_cast<double>(width));
+        std::string bar = concat({" [", std::string(full, '='), std::string(width - full, ' '), "]"});
+        if (full < width) bar[2 + full] = '>';
+        text.insert(head(point).size() + 1, bar); // after the colon
+    }
+    if (text.size() > room) text.resize(room);
+    return text;
+}
+
+template <progress_output Output>
+void ProgressReporter<Output>::draw(const std::string& text) {
+    output_.write(concat({"\r", text, "\x1b[K"}));
+    drawn_ = true;
+}
 
 static_assert(policy_of<Progress, Family::observer>);
 

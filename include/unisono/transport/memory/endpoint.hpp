@@ -261,8 +261,11 @@ private:
     }
 
     std::byte* copied(const std::byte* data, std::size_t bytes) {
-        std::byte* const copy = world_->allocate(rank_, bytes);
-        std::memcpy(copy, data, bytes);
+        std::byte* copy = nullptr;
+        if constexpr (World::stages) {
+            copy = world_->allocate(rank_, bytes);
+            std::memcpy(copy, data, bytes);
+        }
         return copy;
     }
 

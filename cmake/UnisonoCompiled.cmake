@@ -1,0 +1,6 @@
+# unisono::compiled: the same headers, and a library of what a program need not compile itself. It is built where a target links to it.
+add_library(unisono_compiled EXCLUDE_FROM_ALL src/unisono.cpp)
+add_library(unisono::compiled ALIAS unisono_compiled)
+target_link_libraries(unisono_compiled PUBLIC unisono)
+target_compile_definitions(unisono_compiled INTERFACE UNISONO_COMPILED)
+set_target_properties(unisono_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON OUTPUT_NAME unisono CXX_EXTENSIONS OFF)

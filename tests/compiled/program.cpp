@@ -1,0 +1,103 @@
+// A program that is compiled in both modes: its output has the bits of collectives and trainings, and an error's message.
+#include <unisono/trainer/hashes.hpp>
+#include <unisono/trainer/reproducible.hpp>
+#include <unisono/unisono.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+struct Linear {
+    std::vector<float> weights = std::vector<float>(8), gradient = std::vector<float>(8);
+    std::span<float> parameters() { return weights; }
+    std::span<float> gradients() { return gradient; }
+    template <class Batch>
+    double operator()(const Batch& batch, un::Pass&) {
+        double loss = 0;
+        const auto rows = static_cast<float>(batch.rows());
+        for (std::size_t row = 0; row < batch.rows(); ++row) {
+            const auto x = batch.row(row);
+            float error = -1;
+            for (std::size_t i = 0; i < 8; ++i) error += weights[i] * x[i];
+            loss += 0.5 * static_cast<double>(error * error / rows);
+            for (std::size_t i = 0; i < 8; ++i) gradient[i] += error * x[i] / rows;
+        }
+        return loss;
+    }
+};
+
+template <class T, class Op>
+void reduce(auto& world, const char* name, Op op, bool prints) {
+    std::vector<T> data(1037);
+    for (std::size_t i = 0; i < data.size(); ++i)
+        data[i] = static_cast<T>(1.0f + 0.37f * static_cast<float>(i % 11) + static_cast<float>(world.rank()));
+    un::all_reduce(world, data, op);
+    std::uint64_t hash = 14695981039346656037u;
+    for (const std::byte each : std::as_bytes(std::span(data)))
+        hash = (hash ^ std::to_integer<std::uint64_t>(each)) * 1099511628211u;
+    if (prints) std::printf("%s %s\n", name, un::hash_text(hash).c_str());
+}
+
+template <class... Policies>
+void train(auto& world, const un::RowData<float>& data, const char* name, const Policies&... policies) {
+    Linear model;
+    un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 3}, policies...};
+    static_cast<void>(trainer.fit(data, {.epochs = 2, .batch_size = 4}));
+    const un::StateHash hash = un::state_hash(trainer);
+    if (world.rank() == 0)
+        std::printf("%s %s %s\n", name, un::hash_text(hash.parameters).c_str(), un::hash_text(hash.optimizer).c_str());
+}
+
+template <class Transport>
+void all(int ranks) {
+    const std::vector<float> values = un::torch_rand(0, 64 * 8);
+    const un::RowData data(values, 8);
+    un::run<Transport>(ranks, [&](auto& world) {
+        const bool first = world.rank() == 0;
+        reduce<float>(world, "sum of floats", un::Sum{}, first);
+        reduce<double>(world, "product of doubles", un::Product{}, first);
+        reduce<un::bfloat16>(world, "sum of bfloat16", un::Sum{}, first);
+        reduce<std::int32_t>(world, "max of int32", un::Max{}, first);
+        reduce<float>(
+            world, "an operation of the program", [](float a, float b) { return a + 2 * b - a * b / 64; }, first);
+        auto half = world.split(world.rank() % 2, 0);
+        reduce<float>(half, "in a subgroup", un::Min{}, first);
+        train(world, data, "ring", un::RingReducer{}, un::Sgd{.learning_rate = 0.1});
+        train(world, data, "tree, accumulated", un::TreeReducer{}, un::Accumulate{.steps = 2},
+              un::AdamW{.learning_rate = 0.01});
+        train(world, data, "on a grid", un::Reproducible{}, un::Sgd{.learning_rate = 0.1, .momentum = 0.9});
+        std::fflush(stdout);
+    });
+    try {
+        un::run<Transport>(ranks, [&](auto& world) {
+            std::vector<float> data_of_rank(world.rank() == 0 ? 3u : 5u);
+            un::all_reduce(world, data_of_rank);
+        });
+    } catch (const un::error& error) {
+        const std::string text = error.what();
+        std::printf("error %d %s\n", static_cast<int>(error.why().code), text.substr(0, text.find(": rank")).c_str());
+    }
+}
+
+} // namespace
+
+int main() {
+    std::printf("mode: %s\n",
+#ifdef UNISONO_COMPILED
+                "compiled"
+#else
+                "headers"
+#endif
+    );
+    std::fflush(stdout);
+    all<un::InProcess>(3);
+    std::fflush(stdout);
+    all<un::SharedMemory>(2);
+}
