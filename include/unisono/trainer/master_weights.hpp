@@ -13,6 +13,7 @@
 /// (device/master_weights.hpp).
 
 #include "unisono/arithmetic/accumulate.hpp"
+#include "unisono/core/device_span.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/model/unit_pass.hpp"
@@ -21,10 +22,58 @@
 #include <cstddef>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// What MasterWeights has on the host and on a device: the spans of the model's own parameters and gradients, and those of the floats beside them,
+/// which lie in memory of the same kind. `Wrapper` derives from it.
+template <class Wrapper, class M>
+class MasterWeightsBase : public ImageOfModel<Wrapper, M> {
+public:
+    using Low = parameter_element_t<M>;
+    static_assert(sizeof(Low) == 2,
+                  "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
+                  "bfloat16 or float16. Why: others are trained as they are.");
+
+protected:
+    using Floats = std::conditional_t<model_on_device<M>, DeviceSpan<float>, std::span<float>>;
+
+    /// \throws error bad_input: spans that do not match
+    explicit MasterWeightsBase(M& model) : ImageOfModel<Wrapper, M>(model) {
+        for_each_span(model.parameters(), [&](auto one) {
+            low_.push_back({one.data(), one.size()});
+            count_ += one.size();
+        });
+        for_each_span(model.gradients(), [&](auto one) { low_gradients_.push_back({one.data(), one.size()}); });
+        if (low_.size() != low_gradients_.size())
+            refuse_input({"MasterWeights: the model has ", low_.size(), " parameters and ", low_gradients_.size(),
+                          " gradients; expected as many"});
+        for (std::size_t p = 0; p < low_.size(); ++p)
+            if (low_[p].size() != low_gradients_[p].size())
+                refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", low_[p].size(),
+                              " elements and its gradient ", low_gradients_[p].size(), "; expected as many"});
+        this->expect(low_.size());
+    }
+    /// The floats of all parameters follow one another from these on.
+    void lay_out(float* weights, float* gradients) {
+        for (const std::span<Low> one : low_) {
+            weight_spans_.push_back({weights, one.size()});
+            gradient_spans_.push_back({gradients, one.size()});
+            weights += one.size();
+            gradients += one.size();
+        }
+    }
+
+    std::size_t count_ = 0; ///< elements of all parameters
+    std::vector<std::span<Low>> low_, low_gradients_;
+    std::vector<Floats> weight_spans_, gradient_spans_;
+};
+
+} // namespace detail
 
 template <class M>
 class MasterWeights {
@@ -51,40 +100,17 @@ MasterWeights(M&) -> MasterWeights<M>;
 /// (compression/cast.hpp), of 16 bits.
 template <model M>
     requires(!model_on_device<M>)
-class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
+class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
+    using Base = detail::MasterWeightsBase<MasterWeights<M>, M>;
     using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
     friend Frame; // take, zero
 public:
-    using Low = parameter_element_t<M>;
-    static_assert(sizeof(Low) == 2,
-                  "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
-                  "bfloat16 or float16. Why: others are trained as they are.");
-
-    explicit MasterWeights(M& model) : detail::ImageOfModel<MasterWeights<M>, M>(model) {
-        std::size_t count = 0;
-        detail::for_each_span(model.parameters(), [&](std::span<Low> one) {
-            low_.push_back(one);
-            count += one.size();
-        });
-        detail::for_each_span(model.gradients(), [&](std::span<Low> one) { low_gradients_.push_back(one); });
-        if (low_.size() != low_gradients_.size())
-            refuse_input({"MasterWeights: the model has ", low_.size(), " parameters and ", low_gradients_.size(),
-                          " gradients; expected as many"});
-        weights_.resize(count);
-        gradients_.resize(count);
-        std::size_t at = 0;
+    explicit MasterWeights(M& model) : Base(model), weights_(count_), gradients_(count_) {
+        this->lay_out(weights_.data(), gradients_.data());
         for (std::size_t p = 0; p < low_.size(); ++p) {
-            const std::size_t n = low_[p].size();
-            if (n != low_gradients_[p].size())
-                refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", n, " elements and its gradient ",
-                              low_gradients_[p].size(), "; expected as many"});
-            weight_spans_.push_back({weights_.data() + at, n});
-            gradient_spans_.push_back({gradients_.data() + at, n});
             accumulate_first(weight_spans_[p], low_[p]);
             zero(p);
-            at += n;
         }
-        this->expect(low_.size());
     }
 
     [[nodiscard]] std::span<const std::span<float>> parameters() {
@@ -105,13 +131,12 @@ private:
         zero(p);
     }
     void zero(std::size_t p) {
-        const std::span<Low>& one = low_gradients_[p];
+        const auto& one = low_gradients_[p];
         if (!one.empty()) std::memset(static_cast<void*>(one.data()), 0, one.size_bytes()); // the number zero
     }
 
-    std::vector<std::span<Low>> low_, low_gradients_;
+    using Base::count_, Base::low_, Base::low_gradients_, Base::weight_spans_, Base::gradient_spans_;
     std::vector<float> weights_, gradients_;
-    std::vector<std::span<float>> weight_spans_, gradient_spans_;
 };
 
 /// A model in units of bfloat16 or float16 (its `Element`), trained in float: the same bits as `MasterWeights(ResidentUnits(world, model))`

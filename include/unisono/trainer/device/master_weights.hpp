@@ -54,10 +54,11 @@ MasterWeights(World&, M&) -> MasterWeights<M>;
 /// The bits of MasterWeights on the host. Memory of the device: 8 bytes an element beside the model's 4. The model and the group must live
 /// longer, and the model's memory stay where it is. \throws error bad_input: spans that do not match; refused: no memory
 template <model_on_device M>
-class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
+class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
     static_assert(detail::enqueues<M>,
                   "unisono::MasterWeights: found a model on a device without stream(). Required: the stream on which "
                   "it enqueues. Why: its gradients are added, and its weights rounded, behind that.");
+    using Base = detail::MasterWeightsBase<MasterWeights<M>, M>;
     using Frame = detail::ImageOfModel<MasterWeights<M>, M>;
     friend Frame; // take, zero
     using Stream = std::remove_cvref_t<decltype(std::declval<M&>().stream())>;
@@ -67,50 +68,25 @@ class MasterWeights<M> : public detail::ImageOfModel<MasterWeights<M>, M> {
                   "with it.");
 
 public:
-    using Low = parameter_element_t<M>;
-    static_assert(sizeof(Low) == 2,
-                  "unisono::MasterWeights: found a model whose parameters are float or double. Required: "
-                  "bfloat16 or float16. Why: others are trained as they are.");
+    using typename Base::Low;
     using Image = detail::WeightImage<Low>; ///< for the trainer's place
 
     template <streaming_transport Transport>
     MasterWeights(Group<Transport>& world, M& model)
-        : Frame(model), on_(model.stream()), endpoint_(&world.endpoint()),
-          settle_([](void* endpoint, Stream stream) { static_cast<Transport*>(endpoint)->settle(stream); }) {
-        std::size_t count = 0;
-        detail::for_each_span(model.parameters(), [&](DeviceSpan<Low> one) {
-            low_.push_back({one.data(), one.size()});
-            count += one.size();
-        });
-        detail::for_each_span(model.gradients(), [&](DeviceSpan<Low> one) {
-            low_gradients_.push_back({one.data(), one.size()});
-        });
-        if (low_.size() != low_gradients_.size())
-            refuse_input({"MasterWeights: the model has ", low_.size(), " parameters and ", low_gradients_.size(),
-                          " gradients; expected as many"});
-        for (std::size_t p = 0; p < low_.size(); ++p)
-            if (low_[p].size() != low_gradients_[p].size())
-                refuse_input({"MasterWeights: ", parameter_label(model, p), " has ", low_[p].size(),
-                              " elements and its gradient ", low_gradients_[p].size(), "; expected as many"});
-        weights_ = allocate_on_device<float>(world, count);
-        gradients_ = allocate_on_device<float>(world, count);
-        image_ = Image(weights_.data());
-        std::size_t at = 0;
-        for (const std::span<Low> one : low_) {
-            weight_spans_.push_back({weights_.data() + at, one.size()});
-            gradient_spans_.push_back({gradients_.data() + at, one.size()});
-            image_.add(one.data(), one.size());
-            at += one.size();
-        }
-        image_.visit(weights_.data(), count, [&](std::size_t first, std::size_t n, Low* low) {
+        : Base(model), on_(model.stream()), endpoint_(&world.endpoint()),
+          settle_([](void* endpoint, Stream stream) { static_cast<Transport*>(endpoint)->settle(stream); }),
+          weights_(allocate_on_device<float>(world, count_)), gradients_(allocate_on_device<float>(world, count_)),
+          image_(weights_.data()) {
+        this->lay_out(weights_.data(), gradients_.data());
+        for (const std::span<Low> one : low_) image_.add(one.data(), one.size());
+        image_.visit(weights_.data(), count_, [&](std::size_t first, std::size_t n, Low* low) {
             on_.accumulate_first(std::span<float>(weights_.data() + first, n), std::span<const Low>(low, n), 1.0);
         });
-        if (count != 0) on_.zero(std::span<float>(gradients_.data(), count));
+        if (count_ != 0) on_.zero(std::span<float>(gradients_.data(), count_));
         for (std::size_t p = 0; p < low_.size(); ++p) zero(p);
-        this->expect(low_.size());
     }
     template <class Nothing = void>
-    explicit MasterWeights(M& model) : Frame(model), on_(model.stream()) {
+    explicit MasterWeights(M& model) : Base(model), on_(model.stream()) {
         static_assert(!std::is_void_v<Nothing>,
                       "unisono::MasterWeights: found a model on a device, and no group. Required: "
                       "MasterWeights(world, model). Why: its transport gives memory of the device.");
@@ -142,12 +118,11 @@ private:
         if (!low_[p].empty()) on_.fill(low_gradients_[p], Low{});
     }
 
+    using Base::count_, Base::low_, Base::low_gradients_, Base::weight_spans_, Base::gradient_spans_;
     StreamArithmetic<Stream> on_;
     void* endpoint_ = nullptr;
     void (*settle_)(void* endpoint, Stream stream) = nullptr;
-    std::vector<std::span<Low>> low_, low_gradients_; ///< the device's
     DeviceMemory<float> weights_, gradients_;
-    std::vector<DeviceSpan<float>> weight_spans_, gradient_spans_;
     Image image_;
 };
 

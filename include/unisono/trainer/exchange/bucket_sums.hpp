@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The sums of one bucket over the ranks: to all of them, or of each slice to its owner.
+/// The sums of one bucket, or one unit, over the ranks: to all of them, or of each slice to its owner.
 
 #include "unisono/group/operation.hpp"
 #include "unisono/reducer/reducer.hpp"

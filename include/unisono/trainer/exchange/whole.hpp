@@ -4,7 +4,11 @@
 /// The store of a model whose memory is whole on every rank. Its gradient travels in buckets, which leave as soon as the backward pass has
 /// filled them; their sums come to all ranks or to owners of slices, who publish what they have updated.
 
+#include "unisono/core/error.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/core/text.hpp"
 #include "unisono/layout/bucket_facts.hpp"
+#include "unisono/layout/layout.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/reducer/reducer.hpp"
 #include "unisono/trainer/device/wire.hpp"
@@ -13,18 +17,51 @@
 #include "unisono/trainer/exchange/extents.hpp"
 #include "unisono/trainer/exchange/gradient_sum.hpp"
 #include "unisono/trainer/exchange/publication.hpp"
-#include "unisono/trainer/exchange/readiness.hpp"
 #include "unisono/trainer/flat_model.hpp"
 #include "unisono/trainer/parameter_matrices.hpp"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Which buckets are complete, as the backward pass says that its parameters' gradients are ready.
+class Readiness {
+public:
+    explicit Readiness(const Layout& layout) : layout_(&layout) {
+        waiting_.resize(layout.buckets().size());
+        ready_in_.resize(layout.parameters());
+    }
+
+    /// A new pass: nothing is ready yet.
+    void expect() {
+        ++pass_;
+        for (std::size_t b = 0; b < waiting_.size(); ++b) waiting_[b] = layout_->buckets()[b].piece_count;
+    }
+    /// Returns the parameter's bucket; Layout::none for one without elements. \throws error bad_input: no such parameter, or twice
+    std::size_t note(std::size_t parameter) {
+        if (parameter >= layout_->parameters())
+            refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(), " parameters"}));
+        const std::size_t bucket = layout_->bucket_of(parameter);
+        if (bucket == Layout::none) return bucket;
+        if (std::exchange(ready_in_[parameter], pass_) == pass_)
+            refuse_input({"pass.ready(", parameter, ") was called twice in one micro-batch"});
+        --waiting_[bucket];
+        return bucket;
+    }
+    [[nodiscard]] bool complete(std::size_t bucket) const { return waiting_[bucket] == 0; }
+
+private:
+    const Layout* layout_;
+    List<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
+    List<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
+    std::uint64_t pass_ = 0;
+};
 
 /// `ContextType::owned`: slices have owners, maybe.
 template <class ContextType>

@@ -6,7 +6,7 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
-#include "unisono/reducer/reducer.hpp"
+#include "unisono/trainer/exchange/bucket_sums.hpp"
 #include "unisono/trainer/exchange/sums.hpp"
 #include "unisono/trainer/units/memory.hpp"
 
@@ -78,17 +78,8 @@ public:
         else if constexpr (!Sums::in_place) place_->clear(sums.data(), sums.size());
         if (world_->size() == 1) return;
         place_->order();
-        if constexpr (sums_slices<Run, World>) {
-            if (sums_slices_at_once<World>(run)) {
-                travel.operations.push_back(
-                    run.sum_slices(*world_, place_->view(sums.data(), sums.size()), slices_->counts(u)));
-                return;
-            }
-        }
-        for (const OwnedExtent& extent : slices_->extents().of_bucket(u))
-            travel.operations.push_back(run.sum_to(
-                *world_, place_->view(sums.data() + (extent.slice.first - slices_->unit(u).first), extent.slice.count),
-                extent.owner));
+        start_bucket_sums<true>(run, *world_, slices_->extents(), u, slices_->unit(u).first,
+                                place_->view(sums.data(), sums.size()), travel.operations);
     }
 
     /// All sums have arrived.
