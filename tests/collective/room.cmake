@@ -1,1 +1,1 @@
-unite_sources("all_reduce short" "others reproducible_sum campaign")
+unite_sources("all_reduce short" "others reproducible_sum campaign untyped")

@@ -1,6 +1,8 @@
 // Ranks that are processes, on hosts that they pretend to be of: they find out who shares memory, leave, die, stop, and are told wrong.
 #include "support.hpp"
 
+#include <unisono/launch/fork_run.hpp>
+
 #include <chrono>
 #include <csignal>
 #include <sys/resource.h>
@@ -141,6 +143,15 @@ BOOST_AUTO_TEST_CASE(who_has_no_interface_or_no_memory_tells_all) {
         },
         [](HostsGroup&, const std::vector<int>&) {});
     expect(*told, 3, -1, un::ErrorCode::refused, {"rank 2: shared memory: no memory file"});
+}
+
+BOOST_AUTO_TEST_CASE(one_host_or_several) {
+    un::fork_run(3, [](un::ControlPlane& plane) {
+        const auto deadline = un::deadline_after(un::steady_now(), 30s);
+        require(un::share_one_host(plane, deadline), "found several hosts, expected one");
+        require(!un::share_one_host(plane, deadline, {"a", "b", "a"}), "found one host, expected two");
+        require(un::share_one_host(plane, deadline, {"a", "a", "a"}), "found several hosts of one name");
+    });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

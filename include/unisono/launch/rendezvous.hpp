@@ -279,6 +279,45 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
     }
 }
 
+/// Errors: bad_input for an identity or options that cannot be.
+inline void check_rendezvous(const Identity& me, const RendezvousOptions& options) {
+    if (me.world < 1 || me.world > most_ranks || me.rank < 0 || me.rank >= me.world) {
+        static_cast<void>(unisono::identity_of(me.rank, me.world)); // says what is wrong
+    }
+    if (options.timeout.count() <= 0) refuse_input("RendezvousOptions::timeout must be positive");
+    if (options.linger.count() < 0) refuse_input("RendezvousOptions::linger must not be negative");
+    if (options.notice_after.count() < 0) refuse_input("RendezvousOptions::notice_after must not be negative");
+}
+
+/// Goes in by `enter(why)` and waits for the others. `hub` is this process's own, if it keeps one; `point` says whether a launcher has it.
+template <class Enter>
+ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseconds deadline, std::unique_ptr<Hub> hub,
+                  const MeetingPoint& point, Enter enter) {
+    try {
+        std::string why;
+        std::optional<Entrance> entrance = enter(why);
+        if (!entrance) {
+            throw error(
+                Fault{.code = ErrorCode::timeout,
+                      .rank = me.rank,
+                      .peer = point.launcher_listens ? -1 : 0,
+                      .operation = "rendezvous",
+                      .sequence = 0,
+                      .message =
+                          concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms for ",
+                                  point.launcher_listens ? "the launcher" : "rank 0, which never came", " at ", why})});
+        }
+        std::vector<Peer> peers = await_all(*entrance, me, options, deadline, point);
+        return {std::make_unique<Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
+                                        std::move(entrance->unread), point.launcher_listens, point.launcher),
+                std::move(hub), options.linger};
+    } catch (const error& failed) {
+        // The others hear why, also those that come a little later.
+        if (hub) hub->stop(failed.code() == ErrorCode::timeout ? 500'000'000 : 2'000'000'000);
+        throw;
+    }
+}
+
 } // namespace detail
 
 /// Meets the other ranks of the job and returns the control plane that connects them; a world of one meets nobody.
@@ -288,12 +327,7 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
 /// bad_input where ranks disagree about the world or two claim the same rank; peer_lost where one died meanwhile. On this
 /// rank alone: refused where rank 0 cannot listen or the file is not this user's, timeout where nobody listens.
 inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, const RendezvousOptions& options = {}) {
-    if (me.world < 1 || me.world > detail::most_ranks || me.rank < 0 || me.rank >= me.world) {
-        static_cast<void>(identity_of(me.rank, me.world)); // says what is wrong
-    }
-    if (options.timeout.count() <= 0) refuse_input("RendezvousOptions::timeout must be positive");
-    if (options.linger.count() < 0) refuse_input("RendezvousOptions::linger must not be negative");
-    if (options.notice_after.count() < 0) refuse_input("RendezvousOptions::notice_after must not be negative");
+    detail::check_rendezvous(me, options);
     if (me.world == 1) return {};
 
     const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
@@ -302,7 +336,7 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
     const bool listens = me.rank == 0 && !point.launcher_listens;
     const std::chrono::nanoseconds notice_after = detail::notice_after(Environment::of_process(), options.notice_after);
     if (listens) own = detail::receive_ranks(me, point, claimant, notice_after);
-    try {
+    return detail::meet(me, options, deadline, std::move(own.hub), point, [&](std::string& why) {
         std::optional<detail::Entrance> entrance;
         detail::Search search(me, own.reached, claimant);
         if (listens) {
@@ -318,26 +352,9 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
                 notice_after);
             entrance = search.until(deadline, &notice);
         }
-        if (!entrance) {
-            throw error(
-                Fault{.code = ErrorCode::timeout,
-                      .rank = me.rank,
-                      .peer = point.launcher_listens ? -1 : 0,
-                      .operation = "rendezvous",
-                      .sequence = 0,
-                      .message = concat({"rank ", me.rank, " waited ", options.timeout.count() / 1'000'000, " ms for ",
-                                         point.launcher_listens ? "the launcher" : "rank 0, which never came", " at ",
-                                         search.where(), ": ", search.why()})});
-        }
-        std::vector<detail::Peer> peers = detail::await_all(*entrance, me, options, deadline, point);
-        return {std::make_unique<detail::Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
-                                                std::move(entrance->unread), point.launcher_listens, point.launcher),
-                std::move(own.hub), options.linger};
-    } catch (const error& failed) {
-        // The others hear why, also those that come a little later.
-        if (own.hub) own.hub->stop(failed.code() == ErrorCode::timeout ? 500'000'000 : 2'000'000'000);
-        throw;
-    }
+        why = concat({search.where(), ": ", search.why()});
+        return entrance;
+    });
 }
 
 /// `rendezvous` as the environment says.

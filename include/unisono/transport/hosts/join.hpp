@@ -153,18 +153,36 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
 
 } // namespace detail
 
-template <network_between_hosts Network>
+namespace detail {
+
+/// The hosts of ranks that were given these names, see `names_of_hosts`. Collective. Errors: as `find_hosts`.
 template <control_plane Control>
-Hosts<Network> Hosts<Network>::join(Control control, nanoseconds deadline, const Options& options) {
+HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::vector<std::string>& given) {
     std::string own_name;
     std::string failed;
     try {
-        const auto names = options.names(Environment::of_process(), control.size());
+        const auto names = names_of_hosts(given, Environment::of_process(), control.size());
         if (!names.empty()) own_name = names[static_cast<std::size_t>(control.rank())];
     } catch (const error& refused) { // all must hear of it
         failed = refused.why().message;
     }
-    detail::HostPlaces places = detail::find_hosts(control, deadline, own_name, failed);
+    return find_hosts(control, deadline, own_name, failed);
+}
+
+} // namespace detail
+
+/// Whether all ranks can share memory, so that `SharedMemory` can join them: for programs that choose their transport when they run.
+/// `names` or UNISONO_HOSTS separate ranks, as for `Hosts`. Collective over the job. Cost: two all_gathers of the control plane. Errors, the same on
+/// all ranks: refused, with the rank; the job's first fault.
+template <control_plane Control>
+[[nodiscard]] bool share_one_host(Control& control, nanoseconds deadline, const std::vector<std::string>& names = {}) {
+    return detail::find_named_hosts(control, deadline, names).hosts() == 1;
+}
+
+template <network_between_hosts Network>
+template <control_plane Control>
+Hosts<Network> Hosts<Network>::join(Control control, nanoseconds deadline, const Options& options) {
+    detail::HostPlaces places = detail::find_named_hosts(control, deadline, options.hosts);
     const auto world = detail::join_host(control, deadline, places, options.arena_bytes);
     const int local_rank = places.local_rank(control.rank());
     Network network = Network::join(std::move(control), deadline, options.network);

@@ -30,6 +30,15 @@ inline std::vector<std::string> parse_host_names(std::string_view text, int rank
     return names;
 }
 
+/// A name per rank: those given, or else what UNISONO_HOSTS says; none where neither says anything. Errors: bad_input.
+inline std::vector<std::string> names_of_hosts(const std::vector<std::string>& given, const Environment& environment,
+                                               int ranks) {
+    if (!given.empty() && given.size() != static_cast<std::size_t>(ranks))
+        refuse_input({"HostsOptions::hosts has ", given.size(), " names for ", ranks, " ranks"});
+    const std::string* const said = environment.find("UNISONO_HOSTS");
+    return !given.empty() || said == nullptr ? given : parse_host_names(*said, ranks);
+}
+
 } // namespace detail
 
 /// Of `Hosts<Network>`: what its network may be told, and more.
@@ -46,10 +55,7 @@ struct HostsOptions {
 
     /// Errors: bad_input.
     [[nodiscard]] std::vector<std::string> names(const Environment& environment, int ranks) const {
-        if (!hosts.empty() && hosts.size() != static_cast<std::size_t>(ranks))
-            refuse_input({"HostsOptions::hosts has ", hosts.size(), " names for ", ranks, " ranks"});
-        const std::string* const said = environment.find("UNISONO_HOSTS");
-        return !hosts.empty() || said == nullptr ? hosts : detail::parse_host_names(*said, ranks);
+        return detail::names_of_hosts(hosts, environment, ranks);
     }
 };
 

@@ -1,0 +1,265 @@
+#pragma once
+
+/// \file
+/// Collectives on elements whose type is known when the program runs, for bindings to other languages and frameworks. Not in
+/// collective.hpp: include it where it is used. All are nonblocking and in the native schedule; shapes, aliasing, errors and
+/// determinism are those of the typed ones.
+///
+///     const un::Elements numbers = {un::ElementType::float32, 4};
+///     un::Operation sum = un::untyped::all_reduce(world, numbers, in, out, count, un::untyped::reduction(un::ReductionKind::sum, numbers.type));
+///     sum.wait();
+
+#include "unisono/collective/request.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// The type of elements: one of the library's, or `opaque` with a size.
+struct Elements {
+    ElementType type = ElementType::opaque;
+    std::uint32_t bytes = 1; ///< of one element
+
+    friend bool operator==(const Elements&, const Elements&) = default;
+};
+
+namespace untyped {
+
+/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. Associative and commutative.
+struct ByteOperation {
+    void (*combine)(const std::byte* in, std::byte* sum, std::size_t count) = nullptr;
+    std::uint32_t element_bytes = 1;
+};
+
+} // namespace untyped
+
+namespace detail {
+
+inline constexpr std::size_t combine_room = 4096;
+
+/// Folds by blocks that stay in the first cache, since a target may be one of the sources.
+inline void combine_bytes(const void* state, const std::byte* const* sources, std::size_t source_count,
+                          std::byte* const* targets, std::size_t target_count, std::size_t count) {
+    const auto& operation = *static_cast<const untyped::ByteOperation*>(state);
+    alignas(64) std::byte sum[combine_room];
+    const std::size_t most = combine_room / operation.element_bytes;
+    for (std::size_t at = 0; at < count; at += most) {
+        const std::size_t n = std::min(most, count - at);
+        const std::size_t offset = at * operation.element_bytes;
+        std::memcpy(sum, sources[0] + offset, n * operation.element_bytes);
+        for (std::size_t s = 1; s < source_count; ++s) operation.combine(sources[s] + offset, sum, n);
+        for (std::size_t t = 0; t < target_count; ++t)
+            std::memcpy(targets[t] + offset, sum, n * operation.element_bytes);
+    }
+}
+
+template <class Op>
+Reduction built_in_reduction(ElementType type) {
+    constexpr Op op;
+    switch (type) {
+    case ElementType::float32: return make_reduction<Op, float>(op);
+    case ElementType::float64: return make_reduction<Op, double>(op);
+    case ElementType::bfloat16: return make_reduction<Op, bfloat16>(op);
+    case ElementType::float16: return make_reduction<Op, float16>(op);
+    case ElementType::int32: return make_reduction<Op, std::int32_t>(op);
+    case ElementType::int64: return make_reduction<Op, std::int64_t>(op);
+    case ElementType::uint8: return make_reduction<Op, unsigned char>(op);
+    case ElementType::opaque: break;
+    }
+    refuse_input("untyped::reduction: opaque elements need an operation of the caller's own");
+}
+
+inline OperationRequest untyped_request(const Elements& elements, const void* in, void* out) {
+    OperationRequest request;
+    request.input = static_cast<const std::byte*>(in);
+    request.output = static_cast<std::byte*>(out);
+    request.element = elements.type;
+    request.element_bytes = elements.bytes;
+    return request;
+}
+
+/// `request` for a block per rank: `mine` elements each, or as `counts` say.
+template <transport Transport>
+std::size_t cut_blocks(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t mine,
+                       std::span<const std::size_t> counts) {
+    std::size_t all = mine * static_cast<std::size_t>(group.size());
+    if (counts.empty()) {
+        request.partition = Partition::uniform(mine);
+        request.count = mine;
+    } else {
+        all = total(group, what, counts);
+        check_count(group, what, "the own block", mine, counts[static_cast<std::size_t>(group.rank())]);
+        request.input_counts = counts;
+        request.output_counts = counts;
+        request.count = hash_of(counts);
+    }
+    request.total_bytes = all * request.element_bytes;
+    return all;
+}
+
+template <Collective What, transport Transport>
+Operation start_untyped(Group<Transport>& group, OperationRequest& request, int root = 0) {
+    return group.handle(start<What>(group, request, root, NativeSchedule{}));
+}
+
+} // namespace detail
+
+namespace untyped {
+
+/// sum, product, min or max of one of the library's types. Errors: bad_input for other kinds and for opaque elements.
+inline Reduction reduction(ReductionKind kind, ElementType type) {
+    switch (kind) {
+    case ReductionKind::sum: return detail::built_in_reduction<Sum>(type);
+    case ReductionKind::product: return detail::built_in_reduction<Product>(type);
+    case ReductionKind::min: return detail::built_in_reduction<Min>(type);
+    case ReductionKind::max: return detail::built_in_reduction<Max>(type);
+    default: refuse_input({"untyped::reduction: found ", name_of(kind), ", expected sum, product, min or max"});
+    }
+}
+
+/// An operation of the caller's. It must stay until the collective has started. Errors: bad_input for elements of no bytes, or of more
+/// than 4096.
+inline Reduction reduction(const ByteOperation& operation, ElementType type = ElementType::opaque) {
+    if (operation.element_bytes == 0 || operation.element_bytes > detail::combine_room)
+        refuse_input({"untyped::reduction: found elements of ", operation.element_bytes, " bytes, expected 1 to ",
+                      detail::combine_room});
+    return {.kind = ReductionKind::user, .type = type, .combine = &detail::combine_bytes, .state = &operation};
+}
+
+namespace parts {
+inline void set(detail::OperationRequest& request, const Reduction& reduction) {
+    request.reduction = reduction;
+    if (reduction.state != nullptr) request.state_bytes = static_cast<std::uint16_t>(sizeof(ByteOperation));
+}
+} // namespace parts
+
+/// As `start_all_reduce`; `in` may be `out`.
+template <transport Transport>
+[[nodiscard]] Operation all_reduce(Group<Transport>& group, const Elements& elements, const void* in, void* out,
+                                   std::size_t count, const Reduction& reduction) {
+    detail::check_member(group);
+    auto request = detail::untyped_request(elements, in, out);
+    request.partition = detail::Partition::vector(count);
+    request.count = count;
+    request.total_bytes = count * elements.bytes;
+    parts::set(request, reduction);
+    return detail::start_untyped<Collective::all_reduce>(group, request);
+}
+
+/// As `start_broadcast`.
+template <transport Transport>
+[[nodiscard]] Operation broadcast(Group<Transport>& group, const Elements& elements, void* data, std::size_t count,
+                                  int root) {
+    detail::check_root(group, root, "broadcast's root");
+    auto request = detail::untyped_request(elements, data, data);
+    request.partition = detail::Partition::vector(count);
+    request.count = count;
+    request.total_bytes = count * elements.bytes;
+    return detail::start_untyped<Collective::broadcast>(group, request, root);
+}
+
+/// As `start_reduce`; `out` matters at the root.
+template <transport Transport>
+[[nodiscard]] Operation reduce(Group<Transport>& group, const Elements& elements, const void* in, void* out,
+                               std::size_t count, const Reduction& reduction, int root) {
+    detail::check_root(group, root, "reduce's root");
+    auto request = detail::untyped_request(elements, in, out);
+    request.partition = detail::Partition::vector(count);
+    request.count = count;
+    request.total_bytes = count * elements.bytes;
+    parts::set(request, reduction);
+    return detail::start_untyped<Collective::reduce>(group, request, root);
+}
+
+/// As `start_all_gather`: `mine` elements of every rank, or `counts`.
+template <transport Transport>
+[[nodiscard]] Operation all_gather(Group<Transport>& group, const Elements& elements, const void* in, std::size_t mine,
+                                   void* out, std::span<const std::size_t> counts = {}) {
+    detail::check_member(group);
+    auto request = detail::untyped_request(elements, in, out);
+    detail::cut_blocks(group, Collective::all_gather, request, mine, counts);
+    return detail::start_untyped<Collective::all_gather>(group, request);
+}
+
+/// As `start_reduce_scatter`: `mine` elements for every rank, or `counts`.
+template <transport Transport>
+[[nodiscard]] Operation reduce_scatter(Group<Transport>& group, const Elements& elements, const void* in, void* out,
+                                       std::size_t mine, const Reduction& reduction,
+                                       std::span<const std::size_t> counts = {}) {
+    detail::check_member(group);
+    auto request = detail::untyped_request(elements, in, out);
+    parts::set(request, reduction);
+    detail::cut_blocks(group, Collective::reduce_scatter, request, mine, counts);
+    return detail::start_untyped<Collective::reduce_scatter>(group, request);
+}
+
+/// As `start_gather`; `out` matters at the root.
+template <transport Transport>
+[[nodiscard]] Operation gather(Group<Transport>& group, const Elements& elements, const void* in, std::size_t mine,
+                               void* out, int root, std::span<const std::size_t> counts = {}) {
+    detail::check_root(group, root, "gather's root");
+    auto request = detail::untyped_request(elements, in, out);
+    detail::cut_blocks(group, Collective::gather, request, mine, counts);
+    return detail::start_untyped<Collective::gather>(group, request, root);
+}
+
+/// As `start_scatter`; `in` matters at the root.
+template <transport Transport>
+[[nodiscard]] Operation scatter(Group<Transport>& group, const Elements& elements, const void* in, void* out,
+                                std::size_t mine, int root, std::span<const std::size_t> counts = {}) {
+    detail::check_root(group, root, "scatter's root");
+    auto request = detail::untyped_request(elements, in, out);
+    detail::cut_blocks(group, Collective::scatter, request, mine, counts);
+    return detail::start_untyped<Collective::scatter>(group, request, root);
+}
+
+/// As `start_all_to_all` with counts: `send_counts[j]` elements go to rank j, `receive_counts[i]` come from rank i.
+template <transport Transport>
+[[nodiscard]] Operation all_to_all(Group<Transport>& group, const Elements& elements, const void* in, void* out,
+                                   std::span<const std::size_t> send_counts,
+                                   std::span<const std::size_t> receive_counts) {
+    detail::check_member(group);
+    auto request = detail::untyped_request(elements, in, out);
+    const std::size_t sent = detail::total(group, Collective::all_to_all, send_counts);
+    static_cast<void>(detail::total(group, Collective::all_to_all, receive_counts));
+    request.input_counts = send_counts;
+    request.output_counts = receive_counts;
+    request.count = 0; // ranks have different lists; each message's size is compared
+    request.total_bytes = sent * elements.bytes;
+    return detail::start_untyped<Collective::all_to_all>(group, request);
+}
+
+namespace parts {
+template <transport Transport>
+Operation message(Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
+                  std::size_t count, int peer, int tag) {
+    detail::check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
+    if (peer == group.rank()) refuse_input({"rank ", peer, " sends to, or receives from, itself"});
+    if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
+    auto request = detail::untyped_request(elements, in, out);
+    request.count = count;
+    return group.handle(
+        group.engine().start_point_to_point(group.context(), kind, peer, static_cast<std::uint32_t>(tag), request));
+}
+} // namespace parts
+
+/// As `start_send`.
+template <transport Transport>
+[[nodiscard]] Operation send(Group<Transport>& group, const Elements& elements, const void* data, std::size_t count,
+                             int peer, int tag) {
+    return parts::message(group, schedule::StepKind::send, elements, data, nullptr, count, peer, tag);
+}
+
+/// As `start_receive`.
+template <transport Transport>
+[[nodiscard]] Operation receive(Group<Transport>& group, const Elements& elements, void* data, std::size_t count,
+                                int peer, int tag) {
+    return parts::message(group, schedule::StepKind::receive, elements, nullptr, data, count, peer, tag);
+}
+
+} // namespace untyped
+UNISONO_NAMESPACE_END

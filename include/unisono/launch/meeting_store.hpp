@@ -1,0 +1,196 @@
+#pragma once
+
+/// \file
+/// Processes that share a key-value store meet by it: rank 0 leaves its addresses under a key, and the other ranks read them. For
+/// programs whose framework has a store of its own, such as PyTorch's.
+
+#include "unisono/launch/rendezvous.hpp"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <array>
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A store that all ranks of a job see. `set` replaces the value of a key. `get` waits until the key has a value, and throws at the
+/// deadline, which is on the clock of `steady_now()`.
+template <class Store>
+concept key_value_store =
+    requires(Store& store, const std::string& key, const std::string& value, nanoseconds deadline) {
+        store.set(key, value);
+        { store.get(key, deadline) } -> std::convertible_to<std::string>;
+    };
+
+namespace detail {
+
+/// What rank 0 leaves in the store: `unisono-1 <token> <port> <network space> <host>,<host>,...`, or `failed <why>`.
+struct StoreCard {
+    static constexpr std::string_view mark = "unisono-1 ";
+    static constexpr std::string_view failed = "failed ";
+
+    JobToken token = {};
+    std::uint16_t port = 0;
+    std::uint64_t network = 0; ///< see `network_space`
+    std::vector<std::string> hosts = {};
+
+    [[nodiscard]] std::string text() const {
+        std::string made = concat({mark, token.text(), " ", port, " ", network, " "});
+        for (std::size_t i = 0; i < hosts.size(); ++i) made += (i == 0 ? "" : ",") + hosts[i];
+        return made;
+    }
+
+    /// Errors: refused, with what rank 0 left.
+    static StoreCard parse(const std::string& key, std::string_view text) {
+        if (text.starts_with(failed)) throw error(ErrorCode::refused, std::string(text.substr(failed.size())));
+        const auto refuse = [&]() {
+            throw error(
+                ErrorCode::refused,
+                concat({"the store's key ", quoted(key), " has ", text.size(),
+                        " bytes that are no address of rank 0 (do all ranks use one version of the library?)"}));
+        };
+        if (!text.starts_with(mark)) refuse();
+        std::array<std::string_view, 4> words;
+        std::string_view rest = text.substr(mark.size());
+        for (std::string_view& word : words) {
+            word = rest.substr(0, rest.find(' '));
+            rest.remove_prefix(std::min(rest.size(), word.size() + 1));
+        }
+        int port = 0;
+        if (!parse_count(words[1], 65535, port) || words[3].empty()) refuse();
+        StoreCard card{.token = JobToken::parse(words[0]),
+                       .port = static_cast<std::uint16_t>(port),
+                       .network = read_number<std::uint64_t>(words[2], "the network of rank 0"),
+                       .hosts = {}};
+        while (!words[3].empty()) {
+            const std::string_view host = words[3].substr(0, words[3].find(','));
+            card.hosts.emplace_back(host);
+            words[3].remove_prefix(std::min(words[3].size(), host.size() + 1));
+        }
+        return card;
+    }
+};
+
+/// Under which addresses other hosts may reach this one: those of its interfaces that are up, IPv4 before IPv6. Neither the
+/// loopback nor link-local addresses, which need the name of an interface.
+inline std::vector<std::string> own_addresses() {
+    std::vector<std::string> found;
+    ifaddrs* all = nullptr;
+    if (::getifaddrs(&all) != 0) return found;
+    for (const int family : {AF_INET, AF_INET6}) {
+        for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+            if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != family) continue;
+            if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+            char text[INET6_ADDRSTRLEN] = {};
+            if (family == AF_INET) {
+                sockaddr_in address;
+                std::memcpy(&address, each->ifa_addr, sizeof address);
+                ::inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+            } else {
+                sockaddr_in6 address;
+                std::memcpy(&address, each->ifa_addr, sizeof address);
+                if (IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) continue;
+                ::inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
+            }
+            found.emplace_back(text);
+        }
+    }
+    ::freeifaddrs(all);
+    return found;
+}
+
+/// Rank 0's part: listens, and leaves its addresses in the store. Errors: refused, which the other ranks read in the store.
+template <key_value_store Store>
+Reception receive_by_store(const Identity& me, Store& store, const std::string& key, std::chrono::nanoseconds notice) {
+    Reception made{.hub = nullptr, .file = {}, .reached = {}};
+    try {
+        StoreCard card{.token = JobToken::random(), .port = 0, .network = network_space(), .hosts = own_addresses()};
+        const Environment environment = Environment::of_process();
+        if (const std::string* const name = environment.find("UNISONO_HOST")) card.hosts = {*name};
+        if (card.hosts.empty()) card.hosts = {"127.0.0.1"};
+        Listener listener = listen_at(false, 0);
+        card.port = listener.port;
+        made.reached.host = "127.0.0.1";
+        made.reached.port = card.port;
+        made.reached.token = card.token;
+        made.hub =
+            std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = card.token},
+                                  HubNotice{.after = notice,
+                                            .waits = concat({"rank 0 of ", me.world, " is waiting for"}),
+                                            .where = concat({" at port ", card.port, ", by the store's key ", key})});
+        store.set(key, card.text());
+    } catch (const error& refused) {
+        store.set(key, concat({StoreCard::failed, "rank 0: ", refused.why().message}));
+        throw;
+    }
+    return made;
+}
+
+/// The other ranks' part. The key may still have the value of an earlier job, so that it is read again where nobody answers.
+template <key_value_store Store>
+std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const std::string& key, std::uint64_t claimant,
+                                       nanoseconds deadline, std::chrono::nanoseconds notice_after, std::string& why) {
+    SearchNotice notice(
+        concat({"rank ", me.rank, " of ", me.world, " is waiting for rank 0, by the store's key ", key}), notice_after);
+    nanoseconds pause = 5'000'000;
+    do {
+        const StoreCard card = StoreCard::parse(key, store.get(key, deadline));
+        std::vector<std::string> hosts = card.hosts;
+        if (card.network == network_space()) hosts.insert(hosts.begin(), "127.0.0.1");
+        for (const std::string& host : hosts) {
+            MeetingPoint point;
+            point.host = host;
+            point.port = card.port;
+            point.token = card.token;
+            Search search(me, point, claimant);
+            if (auto entrance = search.once(std::min(deadline, steady_now() + 3'000'000'000))) return entrance;
+            why = concat({search.where(), ": ", search.why()});
+            notice.note(why);
+        }
+        const nanoseconds left = deadline - steady_now();
+        if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(pause, left)));
+        pause = std::min<nanoseconds>(pause * 2, 200'000'000);
+    } while (steady_now() < deadline);
+    return std::nullopt;
+}
+
+} // namespace detail
+
+/// Meets the other ranks of the job by a key-value store, and returns the control plane that connects them. Rank 0 listens at a port that
+/// the system chooses, on all interfaces; the environment's UNISONO_HOST says under which name or address the other ranks reach it, and
+/// otherwise they try its interfaces in turn. A token that rank 0 draws and the store passes on keeps strangers out. Collective over
+/// the job; two jobs use two keys.
+///
+/// Errors: as `rendezvous` by a meeting point; and what the store throws. Where rank 0 cannot listen, every rank gets `refused`.
+template <key_value_store Store>
+ControlPlane rendezvous(const Identity& me, Store& store, const std::string& key,
+                        const RendezvousOptions& options = {}) {
+    detail::check_rendezvous(me, options);
+    if (me.world == 1) return {};
+    const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
+    const std::uint64_t claimant = detail::draw_claimant();
+    const std::chrono::nanoseconds notice_after = detail::notice_after(Environment::of_process(), options.notice_after);
+    detail::Reception own{.hub = nullptr, .file = {}, .reached = {}};
+    if (me.rank == 0) own = detail::receive_by_store(me, store, key, notice_after);
+    return detail::meet(me, options, deadline, std::move(own.hub), MeetingPoint{}, [&](std::string& why) {
+        if (me.rank != 0) return detail::enter_by_store(me, store, key, claimant, deadline, notice_after, why);
+        detail::Search search(me, own.reached, claimant);
+        std::optional<detail::Entrance> entrance = search.until(deadline);
+        why = concat({search.where(), ": ", search.why()});
+        return entrance;
+    });
+}
+
+UNISONO_NAMESPACE_END

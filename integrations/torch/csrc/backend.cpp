@@ -1,0 +1,693 @@
+#include "backend.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace unisono_torch {
+
+using c10d::OpType;
+
+/// A call on its way to become a `Work`.
+struct Backend::Call {
+    OpType type;
+    const char* name;
+    Tensors outputs = {};
+    std::vector<Work::Stage> stages = {};
+    std::vector<std::function<void()>> after = {};
+    bool point_to_point = false;
+
+    /// The memory of `tensor` if it is contiguous, else a copy.
+    [[nodiscard]] static Tensor flat(const Tensor& tensor) {
+        return tensor.is_contiguous() ? tensor : tensor.contiguous();
+    }
+    /// Memory to be written in the place of `tensor`, with its values or without; afterwards they are copied into it.
+    [[nodiscard]] Tensor writable(const Tensor& tensor, bool values) {
+        if (tensor.is_contiguous()) return tensor;
+        Tensor copy = values ? tensor.contiguous() : at::empty(tensor.sizes(), tensor.options().requires_grad(false));
+        after.push_back([tensor, copy] { Tensor(tensor).copy_(copy); });
+        return copy;
+    }
+};
+
+namespace {
+
+std::size_t count_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+std::size_t place(int64_t rank) { return static_cast<std::size_t>(rank); }
+
+/// All tensors behind one another.
+at::Tensor join_flat(const std::vector<at::Tensor>& tensors) {
+    const at::NoGradGuard guard;
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& tensor : tensors) flat.push_back(tensor.detach().reshape({-1}));
+    return at::cat(flat);
+}
+
+at::Tensor room_for(const std::vector<at::Tensor>& tensors) {
+    int64_t all = 0;
+    for (const at::Tensor& tensor : tensors) all += tensor.numel();
+    return at::empty({all}, tensors.front().options().requires_grad(false));
+}
+
+/// The other way round.
+void cut_flat(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
+    int64_t at = 0;
+    for (const at::Tensor& tensor : tensors) {
+        at::Tensor(tensor).copy_(flat.narrow(0, at, tensor.numel()).view(tensor.sizes()));
+        at += tensor.numel();
+    }
+}
+
+/// Whether they lie behind one another in memory already: the parts of one tensor.
+std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
+    const auto* next = static_cast<const char*>(tensors.front().const_data_ptr());
+    int64_t all = 0;
+    for (const at::Tensor& tensor : tensors) {
+        if (!tensor.is_contiguous() || tensor.const_data_ptr() != next ||
+            !tensor.storage().is_alias_of(tensors.front().storage()))
+            return std::nullopt;
+        next += tensor.nbytes();
+        all += tensor.numel();
+    }
+    return tensors.front().detach().as_strided({all}, {1});
+}
+
+/// What a sum on a grid keeps between its stages.
+struct GridSum {
+    un::Elements elements;
+    std::size_t count = 0;    ///< of elements of an addend
+    std::int64_t addends = 1; ///< of a rank
+    std::array<std::int64_t, 2> mine = {};
+    std::vector<std::int64_t> all = {};
+    un::Grid grid = {};
+    bool finite = true;
+    bool direct = false; ///< the numbers were summed in place, without images
+    un::detail::GridStretch stretch = {};
+    at::Tensor image = {}; ///< of the addends
+    at::Tensor sum = {};   ///< of the images
+
+    /// The first stage: what all ranks' addends need.
+    [[nodiscard]] un::Operation agree(World& world) {
+        all.resize(2 * place(world.size()));
+        return world.all_gather({un::ElementType::int64, 8}, mine.data(), 2, all.data(), {});
+    }
+    void decide(int size) {
+        std::int64_t most = un::Grid::nothing;
+        for (std::size_t rank = 0; rank < place(size); ++rank) {
+            if (all[2 * rank + 1] != addends)
+                un::refuse_input({"a reproducible sum: rank ", rank, " gave ", all[2 * rank + 1],
+                                  " addends, this rank ", addends, "; expected equal numbers"});
+            most = std::max(most, all[2 * rank]);
+        }
+        finite = most != un::Grid::not_finite;
+        if (finite) grid = grid_above(elements.type, static_cast<std::int32_t>(most), addends * size);
+        stretch = {count, grid.exponent};
+    }
+};
+
+} // namespace
+
+Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings)
+    : c10d::Backend(rank, size), store_(std::move(store)),
+      options_(c10::make_intrusive<Options>("unisono", settings.timeout)), reproducible_(settings.reproducible) {
+    options_->group_name = settings.name;
+    options_->global_ranks_in_group = settings.global_ranks;
+    const std::string who = c10::str("unisono, rank ", rank, " of ", size,
+                                     settings.name.empty() ? "" : c10::str(" of process group ", settings.name));
+    StoreFunctions functions;
+    functions.put = [this](const std::string& key, const std::string& value) {
+        store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+    };
+    functions.fetch = [this](const std::string& key, un::nanoseconds deadline) {
+        const auto left = std::max<un::nanoseconds>(deadline - un::steady_now(), 1'000'000);
+        store_->wait({key}, std::chrono::milliseconds((left + 999'999) / 1'000'000));
+        const std::vector<uint8_t> value = store_->get(key);
+        return std::string(value.begin(), value.end());
+    };
+    try {
+        driver_ = std::make_shared<Driver>(
+            make_world(rank, size, std::move(functions), settings.timeout, settings.transport, settings.hosts), who);
+    } catch (const un::error& failed) {
+        throw_as_torch(who, failed);
+    }
+    transport_ = std::string(driver_->world().transport());
+    init();
+}
+
+Backend::~Backend() {
+    if (driver_ != nullptr) driver_->shut_down();
+}
+
+void Backend::check(const char* what, const Tensor& tensor) const {
+    TORCH_CHECK_VALUE(tensor.device().is_cpu(), driver_->who(), ": ", what, ": found a tensor on ", tensor.device(),
+                      ", expected one on cpu");
+    TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, driver_->who(), ": ", what, ": found a ", tensor.layout(),
+                      " tensor, expected a dense one");
+}
+
+const at::Tensor& Backend::only(const char* what, const Tensors& tensors) const {
+    TORCH_CHECK_VALUE(tensors.size() == 1, driver_->who(), ": ", what, ": found ", tensors.size(),
+                      " tensors, expected one");
+    check(what, tensors.front());
+    return tensors.front();
+}
+
+void Backend::check_root(const char* what, int64_t root) const {
+    TORCH_CHECK_VALUE(root >= 0 && root < size_, driver_->who(), ": ", what, ": invalid root rank: ", root,
+                      ", expected 0 to ", size_ - 1);
+}
+
+Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds timeout, bool asynchronous) {
+    auto work = c10::make_intrusive<Work>(rank_, call.type, call.name, call.name, std::move(call.outputs));
+    work->stages = std::move(call.stages);
+    if (!call.after.empty()) {
+        work->after = [steps = std::move(call.after)] {
+            const at::NoGradGuard guard;
+            for (const auto& step : steps) step();
+        };
+    }
+    work->point_to_point = call.point_to_point;
+    if (!call.point_to_point) work->sequence = ++sequence_;
+    work->timeout = timeout == c10d::kUnsetTimeout || timeout == kNoTimeout ? options_->timeout : timeout;
+    driver_->submit(work, !asynchronous);
+    return work;
+}
+
+// --- reductions -------------------------------------------------------------------------------------------------------
+
+/// in and out are flat and as long as one another; `root` -1: all ranks get the result.
+Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor out, int64_t root,
+                                          const c10d::ReduceOp& operation, std::chrono::milliseconds timeout,
+                                          bool asynchronous) {
+    const Combination how = combination_of(operation, in.scalar_type());
+    const std::size_t count = count_of(in);
+    std::vector<std::function<void()>> first;
+    if (on_grid(how) && count > 0) {
+        auto state = std::make_shared<GridSum>();
+        state->elements = how.elements;
+        state->count = count;
+        state->mine = {needed_exponent(how.elements.type, in.const_data_ptr(), count), 1};
+        call.stages.push_back([state](World& world) { return state->agree(world); });
+        call.stages.push_back([state, in, out, root, how](World& world) {
+            state->decide(world.size());
+            const bool to_all = root < 0;
+            if (!state->finite) {
+                return to_all ? world.all_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(),
+                                                 state->count, how.reduction())
+                              : world.reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), state->count,
+                                             how.reduction(), static_cast<int>(root));
+            }
+            if (to_all && in.const_data_ptr() == out.const_data_ptr()) {
+                if (auto sum =
+                        world.sum_on_grid(how.elements.type, out.mutable_data_ptr(), state->count, state->stretch)) {
+                    state->direct = true;
+                    return std::move(*sum);
+                }
+            }
+            state->image = at::empty({static_cast<int64_t>(state->count)}, at::kLong);
+            put_on_grid(how.elements.type, false, state->image.mutable_data_ptr<int64_t>(), in.const_data_ptr(),
+                        state->count, state->grid);
+            const un::Elements integers = {un::ElementType::int64, 8};
+            const un::Reduction sum = un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64);
+            void* const image = state->image.mutable_data_ptr();
+            return to_all ? world.all_reduce(integers, image, image, state->count, sum)
+                          : world.reduce(integers, image, image, state->count, sum, static_cast<int>(root));
+        });
+        const bool mine = root < 0 || root == rank_;
+        first.push_back([state, out, mine] {
+            if (!state->finite || state->direct || !mine) return;
+            take_from_grid(state->elements.type, out.mutable_data_ptr(), state->image.const_data_ptr<int64_t>(),
+                           state->count, state->grid);
+        });
+    } else {
+        call.stages.push_back([in, out, root, how, count](World& world) {
+            return root < 0 ? world.all_reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), count,
+                                               how.reduction())
+                            : world.reduce(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), count,
+                                           how.reduction(), static_cast<int>(root));
+        });
+    }
+    if (how.mean && (root < 0 || root == rank_)) first.push_back([out, size = size_]() mutable { out.div_(size); });
+    call.after.insert(call.after.begin(), first.begin(), first.end());
+    return launch(std::move(call), timeout, asynchronous);
+}
+
+Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+    const Tensor& data = only("all_reduce", tensors);
+    Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
+    const Tensor flat = call.writable(data, true);
+    return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+    TORCH_CHECK_VALUE(!tensors.empty(), driver_->who(), ": all_reduce_coalesced: requires non-empty tensor list");
+    for (const Tensor& tensor : tensors) {
+        check("all_reduce_coalesced", tensor);
+        TORCH_CHECK_VALUE(tensor.scalar_type() == tensors.front().scalar_type(), driver_->who(),
+                          ": all_reduce_coalesced: tensors must all have the same type, found ",
+                          tensors.front().scalar_type(), " and ", tensor.scalar_type());
+    }
+    Call call{.type = OpType::ALLREDUCE_COALESCED, .name = "unisono:all_reduce_coalesced", .outputs = tensors};
+    const Tensor flat = join_flat(tensors);
+    call.after.push_back([flat, tensors] { cut_flat(flat, tensors); });
+    return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+    const Tensor& data = only("reduce", tensors);
+    check_root("reduce", options.rootRank);
+    Call call{.type = OpType::REDUCE, .name = "unisono:reduce", .outputs = tensors};
+    const Tensor flat = rank_ == options.rootRank ? call.writable(data, true) : Call::flat(data);
+    return reduce_flat(std::move(call), flat, flat, options.rootRank, options.reduceOp, options.timeout,
+                       options.asyncOp);
+}
+
+/// `in` has a block of `out`'s size for every rank.
+Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor out, const c10d::ReduceOp& operation,
+                                           std::chrono::milliseconds timeout, bool asynchronous) {
+    const Combination how = combination_of(operation, in.scalar_type());
+    const std::size_t mine = count_of(out);
+    TORCH_CHECK_VALUE(in.numel() == out.numel() * size_, driver_->who(), ": reduce_scatter: the input has ", in.numel(),
+                      " elements, expected ", out.numel(), " for each of ", size_, " ranks");
+    TORCH_CHECK_VALUE(in.scalar_type() == out.scalar_type(), driver_->who(), ": reduce_scatter: the input is of ",
+                      in.scalar_type(), ", the output of ", out.scalar_type());
+    std::vector<std::function<void()>> first;
+    if (on_grid(how) && mine > 0) {
+        auto state = std::make_shared<GridSum>();
+        state->elements = how.elements;
+        state->count = count_of(in);
+        state->mine = {needed_exponent(how.elements.type, in.const_data_ptr(), state->count), 1};
+        call.stages.push_back([state](World& world) { return state->agree(world); });
+        call.stages.push_back([state, in, out, how, mine](World& world) {
+            state->decide(world.size());
+            if (!state->finite)
+                return world.reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
+                                            how.reduction(), {});
+            state->image = at::empty({in.numel()}, at::kLong);
+            state->sum = at::empty({static_cast<int64_t>(mine)}, at::kLong);
+            put_on_grid(how.elements.type, false, state->image.mutable_data_ptr<int64_t>(), in.const_data_ptr(),
+                        state->count, state->grid);
+            return world.reduce_scatter({un::ElementType::int64, 8}, state->image.const_data_ptr(),
+                                        state->sum.mutable_data_ptr(), mine,
+                                        un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64), {});
+        });
+        first.push_back([state, out, mine] {
+            if (state->finite)
+                take_from_grid(state->elements.type, out.mutable_data_ptr(), state->sum.const_data_ptr<int64_t>(), mine,
+                               state->grid);
+        });
+    } else {
+        call.stages.push_back([in, out, how, mine](World& world) {
+            return world.reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
+                                        how.reduction(), {});
+        });
+    }
+    if (how.mean) first.push_back([out, size = size_]() mutable { out.div_(size); });
+    call.after.insert(call.after.begin(), first.begin(), first.end());
+    return launch(std::move(call), timeout, asynchronous);
+}
+
+Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                             const c10d::ReduceScatterOptions& options) {
+    const Tensor& output = only("reduce_scatter", outputs);
+    TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == place(size_), driver_->who(),
+                      ": reduce_scatter: expected one list with a tensor for each of ", size_, " ranks");
+    for (const Tensor& input : inputs[0]) {
+        check("reduce_scatter", input);
+        TORCH_CHECK_VALUE(input.numel() == output.numel(), driver_->who(), ": reduce_scatter: an input has ",
+                          input.numel(), " elements, the output ", output.numel());
+    }
+    Call call{.type = OpType::REDUCE_SCATTER, .name = "unisono:reduce_scatter", .outputs = outputs};
+    const std::optional<Tensor> one = as_one(inputs[0]);
+    const Tensor in = one ? *one : join_flat(inputs[0]);
+    const Tensor out = call.writable(output, false);
+    return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::_reduce_scatter_base(Tensor& output, Tensor& input,
+                                                   const c10d::ReduceScatterOptions& options) {
+    check("reduce_scatter_tensor", output);
+    check("reduce_scatter_tensor", input);
+    Call call{.type = OpType::_REDUCE_SCATTER_BASE, .name = "unisono:reduce_scatter_tensor", .outputs = {output}};
+    const Tensor out = call.writable(output, false);
+    return scatter_flat(std::move(call), Call::flat(input), out, options.reduceOp, options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                              const c10d::ReduceScatterOptions& options) {
+    TORCH_CHECK_VALUE(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
+                      ": reduce_scatter_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
+    WorkPointer last;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (last != nullptr) last->wait();
+        last = _reduce_scatter_base(outputs[i], inputs[i], options);
+    }
+    return last;
+}
+
+// --- moves ------------------------------------------------------------------------------------------------------------
+
+Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+    const Tensor& data = only("broadcast", tensors);
+    check_root("broadcast", options.rootRank);
+    Call call{.type = OpType::BROADCAST, .name = "unisono:broadcast", .outputs = tensors};
+    const Tensor flat = rank_ == options.rootRank ? Call::flat(data) : call.writable(data, false);
+    call.stages.push_back([flat, root = static_cast<int>(options.rootRank)](World& world) {
+        return world.broadcast(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), root);
+    });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
+/// `out` has a block of `in`'s size for every rank.
+Backend::WorkPointer Backend::gather_flat(Call&& call, const Tensor& in, Tensor out, std::chrono::milliseconds timeout,
+                                          bool asynchronous) {
+    TORCH_CHECK_VALUE(out.numel() == in.numel() * size_, driver_->who(), ": all_gather: the output has ", out.numel(),
+                      " elements, expected ", in.numel(), " for each of ", size_, " ranks");
+    TORCH_CHECK_VALUE(in.scalar_type() == out.scalar_type(), driver_->who(), ": all_gather: the input is of ",
+                      in.scalar_type(), ", the output of ", out.scalar_type());
+    call.stages.push_back([in, out](World& world) {
+        return world.all_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
+                                out.mutable_data_ptr(), {});
+    });
+    return launch(std::move(call), timeout, asynchronous);
+}
+
+Backend::WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                        const c10d::AllgatherOptions& options) {
+    const Tensor& input = only("all_gather", inputs);
+    TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == place(size_), driver_->who(),
+                      ": all_gather: expected one list with a tensor for each of ", size_, " ranks");
+    for (const Tensor& output : outputs[0]) {
+        check("all_gather", output);
+        TORCH_CHECK_VALUE(output.numel() == input.numel() && output.scalar_type() == input.scalar_type(),
+                          driver_->who(), ": all_gather: an output has ", output.numel(), " elements of ",
+                          output.scalar_type(), ", the input ", input.numel(), " of ", input.scalar_type());
+    }
+    Call call{.type = OpType::ALLGATHER, .name = "unisono:all_gather", .outputs = outputs[0]};
+    Tensor out;
+    if (const std::optional<Tensor> one = as_one(outputs[0])) {
+        out = *one;
+    } else {
+        out = room_for(outputs[0]);
+        call.after.push_back([out, parts = outputs[0]] { cut_flat(out, parts); });
+    }
+    return gather_flat(std::move(call), Call::flat(input), out, options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) {
+    check("all_gather_into_tensor", output);
+    check("all_gather_into_tensor", input);
+    Call call{.type = OpType::_ALLGATHER_BASE, .name = "unisono:all_gather_into_tensor", .outputs = {output}};
+    const Tensor out = call.writable(output, false);
+    return gather_flat(std::move(call), Call::flat(input), out, options.timeout, options.asyncOp);
+}
+
+/// outputs[rank][i] = that rank's inputs[i].
+Backend::WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                  const c10d::AllgatherOptions& options) {
+    TORCH_CHECK_VALUE(outputs.size() == place(size_), driver_->who(), ": all_gather_coalesced: found ", outputs.size(),
+                      " lists of outputs, expected one for each of ", size_, " ranks");
+    TORCH_CHECK_VALUE(!inputs.empty(), driver_->who(), ": all_gather_coalesced: requires non-empty tensor list");
+    Tensors all;
+    for (const Tensor& input : inputs) check("all_gather_coalesced", input);
+    for (const Tensors& list : outputs) {
+        TORCH_CHECK_VALUE(list.size() == inputs.size(), driver_->who(), ": all_gather_coalesced: found ", list.size(),
+                          " outputs in a list, expected ", inputs.size());
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            check("all_gather_coalesced", list[i]);
+            TORCH_CHECK_VALUE(list[i].numel() == inputs[i].numel() && list[i].scalar_type() == inputs[i].scalar_type(),
+                              driver_->who(), ": all_gather_coalesced: output ", i, " differs from its input");
+            TORCH_CHECK_VALUE(inputs[i].scalar_type() == inputs[0].scalar_type(), driver_->who(),
+                              ": all_gather_coalesced: tensors must all have the same type");
+            all.push_back(list[i]);
+        }
+    }
+    Call call{.type = OpType::ALLGATHER_COALESCED, .name = "unisono:all_gather_coalesced", .outputs = all};
+    const Tensor out = room_for(all);
+    call.after.push_back([out, all] { cut_flat(out, all); });
+    return gather_flat(std::move(call), join_flat(inputs), out, options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                              const c10d::AllgatherOptions& options) {
+    TORCH_CHECK_VALUE(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
+                      ": all_gather_into_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(),
+                      " outputs");
+    WorkPointer last;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        if (last != nullptr) last->wait();
+        last = _allgather_base(outputs[i], inputs[i], options);
+    }
+    return last;
+}
+
+Backend::WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                     const c10d::GatherOptions& options) {
+    const Tensor& input = only("gather", inputs);
+    check_root("gather", options.rootRank);
+    Call call{.type = OpType::GATHER, .name = "unisono:gather"};
+    Tensor out;
+    if (rank_ == options.rootRank) {
+        TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == place(size_), driver_->who(),
+                          ": gather: expected one list with a tensor for each of ", size_, " ranks");
+        for (const Tensor& output : outputs[0]) {
+            check("gather", output);
+            TORCH_CHECK_VALUE(output.numel() == input.numel() && output.scalar_type() == input.scalar_type(),
+                              driver_->who(), ": gather: an output differs from the input in size or type");
+        }
+        call.outputs = outputs[0];
+        out = room_for(outputs[0]);
+        call.after.push_back([out, parts = outputs[0]] { cut_flat(out, parts); });
+    } else {
+        TORCH_CHECK_VALUE(outputs.empty(), driver_->who(), ": gather: requires empty output on non-root");
+    }
+    call.stages.push_back([in = Call::flat(input), out, root = static_cast<int>(options.rootRank)](World& world) {
+        return world.gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
+                            out.defined() ? out.mutable_data_ptr() : nullptr, root);
+    });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                      const c10d::ScatterOptions& options) {
+    const Tensor& output = only("scatter", outputs);
+    check_root("scatter", options.rootRank);
+    Call call{.type = OpType::SCATTER, .name = "unisono:scatter", .outputs = outputs};
+    Tensor in;
+    if (rank_ == options.rootRank) {
+        TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == place(size_), driver_->who(),
+                          ": scatter: expected one list with a tensor for each of ", size_, " ranks");
+        for (const Tensor& input : inputs[0]) {
+            check("scatter", input);
+            TORCH_CHECK_VALUE(input.numel() == output.numel() && input.scalar_type() == output.scalar_type(),
+                              driver_->who(), ": scatter: an input differs from the output in size or type");
+        }
+        in = join_flat(inputs[0]);
+    } else {
+        TORCH_CHECK_VALUE(inputs.empty(), driver_->who(), ": scatter: requires empty input on non-root");
+    }
+    const Tensor out = call.writable(output, false);
+    call.stages.push_back([in, out, root = static_cast<int>(options.rootRank)](World& world) {
+        return world.scatter(elements_of(out.scalar_type()), in.defined() ? in.const_data_ptr() : nullptr,
+                             out.mutable_data_ptr(), count_of(out), root);
+    });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::vector<int64_t>& output_splits,
+                                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
+    check("all_to_all_single", output);
+    check("all_to_all_single", input);
+    TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(), driver_->who(),
+                      ": all_to_all_single: the input is of ", input.scalar_type(), ", the output of ",
+                      output.scalar_type());
+    const auto counts = [&](const Tensor& tensor, const std::vector<int64_t>& splits, const char* which) {
+        const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+        const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
+        std::vector<std::size_t> found;
+        if (splits.empty()) {
+            TORCH_CHECK_VALUE(rows % size_ == 0, driver_->who(), ": all_to_all_single: the ", which, " has ", rows,
+                              " rows, which do not divide equally across group size ", size_);
+            found.assign(place(size_), place(rows / size_ * row));
+            return found;
+        }
+        TORCH_CHECK_VALUE(splits.size() == place(size_), driver_->who(),
+                          ": all_to_all_single: Number of tensor splits not equal to group size");
+        int64_t sum = 0;
+        for (const int64_t split : splits) {
+            TORCH_CHECK_VALUE(split >= 0, driver_->who(), ": all_to_all_single: found a split of ", split);
+            sum += split;
+            found.push_back(place(split * row));
+        }
+        TORCH_CHECK_VALUE(sum == rows, driver_->who(),
+                          ": all_to_all_single: Split sizes doesn't match total dim 0 size: the ", which, " has ", rows,
+                          " rows, its splits ", sum);
+        return found;
+    };
+    const std::vector<std::size_t> sends = counts(input, input_splits, "input");
+    const std::vector<std::size_t> receives = counts(output, output_splits, "output");
+    Call call{.type = OpType::ALLTOALL_BASE, .name = "unisono:all_to_all_single", .outputs = {output}};
+    const Tensor out = call.writable(output, false);
+    call.stages.push_back([in = Call::flat(input), out, sends, receives](World& world) {
+        return world.all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
+                                receives);
+    });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+    TORCH_CHECK_VALUE(inputs.size() == place(size_) && outputs.size() == place(size_), driver_->who(),
+                      ": all_to_all: expected a tensor for each of ", size_, " ranks, found ", inputs.size(),
+                      " inputs and ", outputs.size(), " outputs");
+    std::vector<std::size_t> sends;
+    std::vector<std::size_t> receives;
+    for (const Tensor& tensor : inputs) {
+        check("all_to_all", tensor);
+        TORCH_CHECK_VALUE(tensor.scalar_type() == inputs[0].scalar_type(), driver_->who(),
+                          ": all_to_all: tensors must all have the same type");
+        sends.push_back(count_of(tensor));
+    }
+    for (const Tensor& tensor : outputs) {
+        check("all_to_all", tensor);
+        TORCH_CHECK_VALUE(tensor.scalar_type() == inputs[0].scalar_type(), driver_->who(),
+                          ": all_to_all: tensors must all have the same type");
+        receives.push_back(count_of(tensor));
+    }
+    Call call{.type = OpType::ALLTOALL, .name = "unisono:all_to_all", .outputs = outputs};
+    const Tensor out = room_for(outputs);
+    call.after.push_back([out, outputs] { cut_flat(out, outputs); });
+    call.stages.push_back([in = join_flat(inputs), out, sends, receives](World& world) {
+        return world.all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
+                                receives);
+    });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
+Backend::WorkPointer Backend::send(Tensors& tensors, int peer, int tag) {
+    const Tensor flat = Call::flat(only("send", tensors));
+    Call call{.type = OpType::SEND, .name = "unisono:send", .outputs = tensors, .point_to_point = true};
+    call.stages.push_back([flat, peer, tag](World& world) {
+        return world.send(elements_of(flat.scalar_type()), flat.const_data_ptr(), count_of(flat), peer, tag);
+    });
+    return launch(std::move(call), options_->timeout, true);
+}
+
+Backend::WorkPointer Backend::recv(Tensors& tensors, int peer, int tag) {
+    const Tensor& data = only("recv", tensors);
+    Call call{.type = OpType::RECV, .name = "unisono:recv", .outputs = tensors, .point_to_point = true};
+    const Tensor flat = call.writable(data, false);
+    call.stages.push_back([flat, peer, tag](World& world) {
+        return world.receive(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), peer, tag);
+    });
+    return launch(std::move(call), options_->timeout, true);
+}
+
+// --- barriers ---------------------------------------------------------------------------------------------------------
+
+Backend::WorkPointer Backend::barrier(const c10d::BarrierOptions& options) {
+    Call call{.type = OpType::BARRIER, .name = "unisono:barrier"};
+    call.stages.push_back([](World& world) { return world.barrier(); });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
+/// By the store, so that the group is as usable as before where ranks are missing, and rank 0 can name all of them.
+void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+    using std::chrono::milliseconds;
+    const milliseconds timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+    const un::nanoseconds deadline = un::deadline_after(un::steady_now(), timeout);
+    const std::string prefix = c10::str("monitored_barrier/", ++monitored_, "/");
+    const auto left = [&] {
+        return milliseconds(std::max<un::nanoseconds>(1, (deadline - un::steady_now()) / 1'000'000));
+    };
+    const auto text = [](const std::string& said) { return std::vector<uint8_t>(said.begin(), said.end()); };
+    if (rank_ != 0) {
+        store_->set(c10::str(prefix, rank_), text("here"));
+        std::string verdict;
+        try {
+            store_->wait({prefix + "verdict"},
+                         left() + milliseconds(1000)); // rank 0 needs the whole time to name the others
+            const std::vector<uint8_t> said = store_->get(prefix + "verdict");
+            verdict.assign(said.begin(), said.end());
+        } catch (const std::exception&) {
+            verdict = c10::str("rank 0 failed to pass monitoredBarrier in ", timeout.count(), " ms");
+        }
+        if (verdict != "all") C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + verdict);
+        return;
+    }
+    std::vector<int> missing;
+    for (int peer = 1; peer < size_; ++peer) {
+        try {
+            store_->wait({c10::str(prefix, peer)}, left());
+        } catch (const std::exception&) {
+            missing.push_back(peer);
+            if (!wait_all_ranks) break;
+        }
+    }
+    std::string verdict = "all";
+    if (!missing.empty()) {
+        verdict = missing.size() == 1 ? "Rank " : "Ranks ";
+        for (std::size_t i = 0; i < missing.size(); ++i) verdict += c10::str(i == 0 ? "" : ", ", missing[i]);
+        verdict += c10::str(" failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    }
+    store_->set(prefix + "verdict", text(verdict));
+    if (!missing.empty()) C10_THROW_ERROR(DistBackendError, driver_->who() + ": " + verdict);
+}
+
+// --- exact sums -------------------------------------------------------------------------------------------------------
+
+Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, double factor) {
+    TORCH_CHECK_VALUE(!addends.empty(), driver_->who(), ": sum_exactly: expected at least one addend");
+    check("sum_exactly", out);
+    const un::Elements elements = elements_of(out.scalar_type());
+    TORCH_CHECK_VALUE(has_grid(elements.type), driver_->who(), ": sum_exactly: found ", out.scalar_type(),
+                      ", expected a floating type");
+    auto state = std::make_shared<GridSum>();
+    state->elements = elements;
+    state->count = count_of(out);
+    state->addends = static_cast<std::int64_t>(addends.size());
+    std::int32_t needed = un::Grid::nothing;
+    Tensors flat;
+    for (const Tensor& addend : addends) {
+        check("sum_exactly", addend);
+        TORCH_CHECK_VALUE(addend.numel() == out.numel() && addend.scalar_type() == out.scalar_type(), driver_->who(),
+                          ": sum_exactly: an addend differs from the output in size or type");
+        flat.push_back(Call::flat(addend));
+        needed = std::max(needed, needed_exponent(elements.type, flat.back().const_data_ptr(), state->count));
+    }
+    state->mine = {needed, state->addends};
+    Call call{.type = OpType::ALLREDUCE, .name = "unisono:sum_exactly", .outputs = {out}};
+    const Tensor result = call.writable(out, false);
+    call.stages.push_back([state](World& world) { return state->agree(world); });
+    call.stages.push_back([state, flat, result, elements](World& world) {
+        state->decide(world.size());
+        if (!state->finite) { // NaN and infinity reach all ranks as in any sum
+            const at::NoGradGuard guard;
+            Tensor sum = flat[0].clone();
+            for (std::size_t i = 1; i < flat.size(); ++i) sum.add_(flat[i]);
+            Tensor(result).copy_(sum.view(result.sizes()));
+            return world.all_reduce(elements, result.const_data_ptr(), result.mutable_data_ptr(), state->count,
+                                    un::untyped::reduction(un::ReductionKind::sum, elements.type));
+        }
+        state->image = at::empty({static_cast<int64_t>(state->count)}, at::kLong);
+        auto* const image = state->image.mutable_data_ptr<int64_t>();
+        for (std::size_t i = 0; i < flat.size(); ++i)
+            put_on_grid(elements.type, i != 0, image, flat[i].const_data_ptr(), state->count, state->grid);
+        return world.all_reduce({un::ElementType::int64, 8}, image, image, state->count,
+                                un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64));
+    });
+    call.after.insert(call.after.begin(), [state, result, factor] {
+        if (state->finite)
+            take_from_grid(state->elements.type, result.mutable_data_ptr(), state->image.const_data_ptr<int64_t>(),
+                           state->count, state->grid);
+        if (factor != 1.0) Tensor(result).mul_(factor);
+    });
+    return launch(std::move(call), options_->timeout, true);
+}
+
+} // namespace unisono_torch

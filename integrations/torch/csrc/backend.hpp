@@ -1,0 +1,107 @@
+#pragma once
+
+/// \file
+/// The process group `unisono`: c10d's interface over a `World`. Every call returns at once; see driver.hpp for who moves it.
+
+#include "driver.hpp"
+#include "elements.hpp"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace unisono_torch {
+
+/// What a process group is made with.
+struct Settings {
+    std::chrono::milliseconds timeout = kBackendDefaultTimeout;
+    std::string name = {};          ///< of the group, for messages
+    std::string transport = "auto"; ///< see `make_world`
+    bool reproducible =
+        false; ///< sums of floating types are exact but for one rounding, so their bits depend on the addends alone
+    std::vector<uint64_t> global_ranks = {};
+    std::vector<std::string> hosts = {}; ///< names that separate ranks
+};
+
+class Backend final : public c10d::Backend {
+public:
+    using Tensor = at::Tensor;
+    using Tensors = std::vector<at::Tensor>;
+    using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+    Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, const Settings& settings);
+    ~Backend() override;
+
+    const std::string getBackendName() const override { return "unisono"; }
+    c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+    void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+    [[nodiscard]] std::string transport() const { return transport_; }
+    [[nodiscard]] bool is_reproducible() const { return reproducible_; }
+
+    WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+    WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+    WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+    WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+    WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                          const c10d::AllgatherOptions& options) override;
+    WorkPointer _allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) override;
+    WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                    const c10d::AllgatherOptions& options) override;
+    WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                const c10d::AllgatherOptions& options) override;
+    WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+    WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
+    WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                               const c10d::ReduceScatterOptions& options) override;
+    WorkPointer _reduce_scatter_base(Tensor& output, Tensor& input, const c10d::ReduceScatterOptions& options) override;
+    WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                const c10d::ReduceScatterOptions& options) override;
+    WorkPointer alltoall_base(Tensor& output, Tensor& input, std::vector<int64_t>& output_splits,
+                              std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
+    WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
+    WorkPointer send(Tensors& tensors, int peer, int tag) override;
+    WorkPointer recv(Tensors& tensors, int peer, int tag) override;
+    WorkPointer barrier(const c10d::BarrierOptions& options) override;
+    void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+    uint64_t getSequenceNumberForGroup() override { return sequence_; }
+    void setSequenceNumberForGroup() override {}
+    void abort() override { driver_->abort("abort() on the process group"); }
+    void shutdown() override { driver_->shut_down(); }
+    c10d::ErrorType getError() override {
+        return driver_->has_failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+    }
+
+    /// out = the exact sum of all ranks' addends, rounded once, times `factor`. Every rank gives as many addends, each of the shape
+    /// of `out`.
+    WorkPointer sum_exactly(const Tensors& addends, Tensor out, double factor);
+
+private:
+    struct Call;
+    WorkPointer launch(Call&& call, std::chrono::milliseconds timeout, bool asynchronous);
+    WorkPointer reduce_flat(Call&& call, const Tensor& in, Tensor out, int64_t root, const c10d::ReduceOp& operation,
+                            std::chrono::milliseconds timeout, bool asynchronous);
+    WorkPointer scatter_flat(Call&& call, const Tensor& in, Tensor out, const c10d::ReduceOp& operation,
+                             std::chrono::milliseconds timeout, bool asynchronous);
+    WorkPointer gather_flat(Call&& call, const Tensor& in, Tensor out, std::chrono::milliseconds timeout,
+                            bool asynchronous);
+    void check(const char* what, const Tensor& tensor) const;
+    const Tensor& only(const char* what, const Tensors& tensors) const;
+    void check_root(const char* what, int64_t root) const;
+    [[nodiscard]] bool on_grid(const Combination& how) const {
+        return reproducible_ && how.kind == un::ReductionKind::sum && has_grid(how.elements.type);
+    }
+
+    c10::intrusive_ptr<c10d::Store> store_;
+    c10::intrusive_ptr<Options> options_;
+    bool reproducible_;
+    std::string transport_;
+    std::shared_ptr<Driver> driver_;
+    std::atomic<std::uint64_t> sequence_{0};
+    std::uint64_t monitored_ = 0;
+};
+
+} // namespace unisono_torch

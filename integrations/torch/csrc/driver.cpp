@@ -1,0 +1,332 @@
+#include "driver.hpp"
+
+#include <ATen/core/ivalue_inl.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace unisono_torch {
+namespace {
+
+// With the lock held. The driver's own thread keeps those that start operations waiting no longer.
+constexpr un::nanoseconds longest_idle = 500'000;
+constexpr un::nanoseconds longest_idle_of_driver = 100'000;
+
+struct Retired {
+    std::mutex mutex;
+    std::vector<std::thread> threads;
+};
+Retired& retired() {
+    static auto* const all = new Retired; // outlives every static object
+    return *all;
+}
+
+} // namespace
+
+void retire(std::unique_ptr<World> world) {
+    if (world == nullptr) return;
+    const std::lock_guard guard(retired().mutex);
+    retired().threads.emplace_back([leaving = std::move(world)]() mutable { leaving.reset(); });
+}
+
+void await_retired() {
+    std::vector<std::thread> threads;
+    {
+        const std::lock_guard guard(retired().mutex);
+        threads.swap(retired().threads);
+    }
+    for (std::thread& thread : threads) thread.join();
+}
+
+void throw_as_torch(const std::string& who, const un::error& what) {
+    if (what.code() == un::ErrorCode::bad_input) C10_THROW_ERROR(ValueError, who + ": " + what.what());
+    C10_THROW_ERROR(DistBackendError, who + ": " + what.what());
+}
+
+// --- Work -------------------------------------------------------------------------------------------------------------
+
+Work::Work(int rank, c10d::OpType type, const char* title, std::string name, std::vector<at::Tensor> outputs)
+    : c10d::Work(rank, type, title), name_(std::move(name)), outputs_(std::move(outputs)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+    const un::nanoseconds until = timeout == kNoTimeout ? un::never : un::deadline_after(un::steady_now(), timeout);
+    if (!isCompleted()) {
+        const std::shared_ptr<Driver> driver = driver_.lock();
+        if (driver != nullptr && !driver->wait(*this, until)) {
+            C10_THROW_ERROR(DistBackendError,
+                            c10::str(driver->who(), ": wait(timeout) of ", timeout.count(), " ms is over; ", name_,
+                                     " goes on until its own timeout of ", this->timeout.count(), " ms"));
+        }
+    }
+    std::unique_lock lock(mutex_);
+    cv_.wait(lock, [&] { return completed_; });
+    if (exception_) std::rethrow_exception(exception_);
+    return true;
+}
+
+void Work::abort() {
+    if (const auto driver = driver_.lock()) driver->abort(c10::str("Work.abort() of ", name_));
+}
+
+/// Without the driver's lock: futures run what was attached to them.
+void Work::conclude() noexcept {
+    if (failed_ == nullptr && after) {
+        try {
+            after();
+        } catch (...) {
+            failed_ = std::current_exception();
+        }
+    }
+    stages.clear();
+    after = nullptr;
+    try {
+        if (failed_ != nullptr) future_->setError(failed_);
+        else future_->markCompleted(c10::IValue(outputs_));
+    } catch (...) {
+        if (failed_ == nullptr) failed_ = std::current_exception();
+    }
+    finish(failed_);
+}
+
+// --- Driver -----------------------------------------------------------------------------------------------------------
+
+/// A thread that waits for the lock makes the one that has it hurry.
+class Driver::Lock {
+public:
+    explicit Lock(Driver& driver) : lock_(driver.mutex_, std::defer_lock) {
+        driver.wanting_.fetch_add(1);
+        lock_.lock();
+        driver.wanting_.fetch_sub(1);
+    }
+    void unlock() { lock_.unlock(); }
+    [[nodiscard]] std::unique_lock<std::mutex>& get() { return lock_; }
+
+private:
+    std::unique_lock<std::mutex> lock_;
+};
+
+Driver::Driver(std::unique_ptr<World> world, std::string who) : world_(std::move(world)), who_(std::move(who)) {
+    thread_ = std::thread([this] { drive(); });
+}
+
+Driver::~Driver() { shut_down(); }
+
+void Driver::shut_down() {
+    Works left;
+    std::unique_ptr<World> leaving;
+    {
+        const Lock lock(*this);
+        ending_ = true;
+        news_.notify_all();
+        left.swap(flying_);
+        left.insert(left.end(), queue_.begin(), queue_.end());
+        queue_.clear();
+        if (!left.empty() && world_ != nullptr && !failed_) {
+            failed_ = true;
+            world_->abort({.code = un::ErrorCode::aborted,
+                           .rank = world_->rank(),
+                           .peer = -1,
+                           .operation = left.front()->name_,
+                           .sequence = 0,
+                           .message = c10::str("rank ", world_->rank(), " left the process group while ", left.size(),
+                                               " operations were in flight")});
+        }
+        for (const auto& work : left) {
+            work->operation_ = {};
+            work->failed_ = std::make_exception_ptr(c10::DistBackendError(
+                {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                c10::str(who_, ": the process group was destroyed while ", work->name_, " was in flight")));
+        }
+        leaving = std::move(world_);
+    }
+    if (thread_.joinable()) {
+        if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();
+        else thread_.join();
+    }
+    conclude(left);
+    retire(std::move(leaving));
+}
+
+bool Driver::has_failed() {
+    const Lock lock(*this);
+    return failed_;
+}
+
+void Driver::abort(const std::string& why) {
+    const Lock lock(*this);
+    if (world_ == nullptr) return;
+    failed_ = true;
+    world_->abort({.code = un::ErrorCode::aborted,
+                   .rank = world_->rank(),
+                   .peer = -1,
+                   .operation = {},
+                   .sequence = 0,
+                   .message = c10::str("rank ", world_->rank(), " called ", why)});
+    wake();
+}
+
+void Driver::start_stage(Work& work) {
+    try {
+        work.operation_ = work.stages[work.started_++](*world_);
+    } catch (const un::error& failed) {
+        failed_ = failed_ || failed.code() != un::ErrorCode::bad_input;
+        try {
+            throw_as_torch(who_, failed);
+        } catch (...) {
+            work.failed_ = std::current_exception();
+        }
+    } catch (...) {
+        work.failed_ = std::current_exception();
+    }
+}
+
+/// Whether it is over.
+bool Driver::look_at(Work& work) {
+    try {
+        for (;;) {
+            if (work.failed_ != nullptr) return true;
+            if (!work.operation_.poll()) {
+                if (un::steady_now() < work.deadline_) return false;
+                work.operation_.wait(std::chrono::nanoseconds(1)); // throws, and names the rank that is late
+            }
+            work.operation_ = {};
+            if (work.started_ == work.stages.size()) return true;
+            start_stage(work);
+        }
+    } catch (const un::error& failed) {
+        failed_ = true;
+        try {
+            throw_as_torch(who_, failed);
+        } catch (...) {
+            work.failed_ = std::current_exception();
+        }
+    } catch (...) {
+        work.failed_ = std::current_exception();
+    }
+    work.operation_ = {};
+    return true;
+}
+
+void Driver::start_ready(Works& done) {
+    while (!queue_.empty()) {
+        const bool several = std::any_of(flying_.begin(), flying_.end(),
+                                         [](const auto& work) { return work->started_ < work->stages.size(); });
+        if (several) return;
+        c10::intrusive_ptr<Work> next = std::move(queue_.front());
+        queue_.pop_front();
+        start_stage(*next);
+        if (look_at(*next)) done.push_back(std::move(next));
+        else flying_.push_back(std::move(next));
+    }
+}
+
+Driver::Works Driver::move() {
+    Works done;
+    if (world_ == nullptr) return done;
+    for (std::size_t i = 0; i < flying_.size();) {
+        if (!look_at(*flying_[i])) {
+            ++i;
+            continue;
+        }
+        done.push_back(std::move(flying_[i]));
+        flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    start_ready(done);
+    return done;
+}
+
+void Driver::conclude(const Works& done) {
+    for (const auto& work : done) work->conclude();
+}
+
+void Driver::wake() {
+    if (asleep_) news_.notify_all();
+}
+
+void Driver::submit(const c10::intrusive_ptr<Work>& work, bool waits) {
+    Works done;
+    {
+        const Lock lock(*this);
+        if (world_ == nullptr) C10_THROW_ERROR(DistBackendError, who_ + ": the process group was destroyed");
+        work->driver_ = weak_from_this();
+        work->deadline_ = un::deadline_after(un::steady_now(), work->timeout);
+        if (work->point_to_point) {
+            start_stage(*work);
+            if (look_at(*work)) done.push_back(work);
+            else flying_.push_back(work);
+        } else {
+            queue_.push_back(work);
+            start_ready(done);
+        }
+        if (!waits && !flying_.empty()) wake();
+    }
+    conclude(done);
+}
+
+void Driver::idle(std::uint32_t attempt, un::nanoseconds until) {
+    if (wanting_.load() != 0 || world_ == nullptr) return;
+    world_->idle(attempt, std::min(until, un::steady_now() + longest_idle));
+}
+
+bool Driver::wait(Work& work, un::nanoseconds until) {
+    {
+        const Lock lock(*this);
+        ++waiters_;
+    }
+    bool in_time = true;
+    for (std::uint32_t attempt = 0; !work.isCompleted(); ++attempt) {
+        Works done;
+        {
+            const Lock lock(*this);
+            done = move();
+            if (done.empty()) {
+                const bool mine =
+                    std::any_of(flying_.begin(), flying_.end(),
+                                [&](const auto& each) { return each.get() == &work; }) ||
+                    std::any_of(queue_.begin(), queue_.end(), [&](const auto& each) { return each.get() == &work; });
+                if (!mine) break; // another thread is about to conclude it
+                in_time = until == un::never || un::steady_now() < until;
+                if (!in_time) break;
+                idle(attempt, until);
+            }
+        }
+        if (!done.empty()) {
+            conclude(done);
+            attempt = 0;
+        }
+        while (wanting_.load() != 0) std::this_thread::yield();
+    }
+    const Lock lock(*this);
+    if (--waiters_ == 0 && !flying_.empty()) wake();
+    return in_time;
+}
+
+void Driver::drive() {
+    std::uint32_t attempt = 0;
+    for (;;) {
+        Works done;
+        {
+            Lock lock(*this);
+            while (!ending_ && (flying_.empty() || waiters_ > 0)) {
+                asleep_ = true;
+                news_.wait(lock.get());
+                asleep_ = false;
+                attempt = 0;
+            }
+            if (ending_) return;
+            done = move();
+            if (done.empty()) idle(attempt++, un::steady_now() + longest_idle_of_driver);
+        }
+        if (!done.empty()) {
+            conclude(done);
+            attempt = 0;
+        }
+        done.clear();
+        while (wanting_.load() != 0) std::this_thread::yield();
+    }
+}
+
+} // namespace unisono_torch

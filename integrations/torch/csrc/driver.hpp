@@ -1,0 +1,119 @@
+#pragma once
+
+/// \file
+/// Moves what is in flight on one world, for whichever threads start and wait.
+///
+/// A thread that waits moves everything itself. A thread of the driver's own does so while operations are in flight and nobody waits:
+/// DDP waits for futures and not for works. Collectives start in the order of the calls. An operation of several stages (a
+/// reproducible sum) lets no later collective start before its last stage has, so that all ranks start the same in the same order.
+
+#include "world.hpp"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace unisono_torch {
+
+class Driver;
+
+/// One call on a process group.
+class Work final : public c10d::Work {
+public:
+    /// Starts a stage. It is called with the driver's lock held.
+    using Stage = std::function<un::Operation(World&)>;
+
+    Work(int rank, c10d::OpType type, const char* title, std::string name, std::vector<at::Tensor> outputs);
+
+    bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+    void abort() override;
+    std::vector<at::Tensor> result() override { return outputs_; }
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+    uint64_t getSequencenumber() const override { return sequence; }
+    std::chrono::milliseconds getTimeout() const override { return timeout; }
+
+    std::vector<Stage> stages = {};
+    std::function<void()> after =
+        {}; ///< once all stages are done, without the lock: results go to the caller's tensors
+    bool point_to_point = false;
+    std::uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{0};
+
+private:
+    friend class Driver;
+    void conclude() noexcept;
+
+    std::string name_;
+    std::vector<at::Tensor> outputs_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    std::weak_ptr<Driver> driver_ = {};
+    un::Operation operation_ = {};
+    std::size_t started_ = 0; ///< stages
+    un::nanoseconds deadline_ = un::never;
+    std::exception_ptr failed_ = {};
+};
+
+class Driver : public std::enable_shared_from_this<Driver> {
+public:
+    Driver(std::unique_ptr<World> world, std::string who);
+    ~Driver();
+
+    [[nodiscard]] World& world() { return *world_; }
+    [[nodiscard]] const std::string& who() const { return who_; }
+
+    /// Starts it, or lets it wait for its turn. `waits`: the caller is about to wait for it.
+    void submit(const c10::intrusive_ptr<Work>& work, bool waits);
+    /// Until `work` is done. False where `until` has passed.
+    bool wait(Work& work, un::nanoseconds until);
+    /// Every call in flight, and every later one, on every rank of the group, fails with this.
+    void abort(const std::string& why);
+    /// Says goodbye to the other ranks. What is in flight fails.
+    void shut_down();
+    [[nodiscard]] bool has_failed();
+
+private:
+    class Lock;
+    using Works = std::vector<c10::intrusive_ptr<Work>>;
+
+    void start_ready(Works& done);
+    void start_stage(Work& work);
+    [[nodiscard]] bool look_at(Work& work);
+    [[nodiscard]] Works move();
+    static void conclude(const Works& done);
+    void idle(std::uint32_t attempt, un::nanoseconds until);
+    void drive();
+    void wake();
+
+    std::unique_ptr<World> world_;
+    std::string who_;
+    std::mutex mutex_;
+    std::condition_variable news_;
+    std::atomic<int> wanting_{0}; ///< threads that want the lock
+    std::deque<c10::intrusive_ptr<Work>> queue_;
+    Works flying_;
+    int waiters_ = 0;
+    bool asleep_ = false;
+    bool ending_ = false;
+    bool failed_ = false;
+    std::thread thread_;
+};
+
+/// Worlds that are being left: rank 0 stays until the other ranks have left, too, and the caller does not wait for that.
+void retire(std::unique_ptr<World> world);
+/// At the end of the process.
+void await_retired();
+
+/// As PyTorch names what went wrong between ranks.
+[[noreturn]] void throw_as_torch(const std::string& who, const un::error& what);
+
+} // namespace unisono_torch

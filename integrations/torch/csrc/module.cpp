@@ -1,0 +1,80 @@
+#include "backend.hpp"
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
+
+#include <mutex>
+#include <set>
+
+namespace unisono_torch {
+namespace {
+
+/// All that live, for the end of the process.
+struct Living {
+    std::mutex mutex;
+    std::vector<c10::weak_intrusive_ptr<c10d::Backend>> backends;
+};
+Living& living() {
+    static auto* const all = new Living;
+    return *all;
+}
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::chrono::milliseconds timeout, const std::string& name,
+                                         const std::string& transport, bool reproducible,
+                                         const std::vector<uint64_t>& global_ranks,
+                                         const std::vector<std::string>& hosts) {
+    auto made = c10::make_intrusive<Backend>(store, rank, size,
+                                             Settings{.timeout = timeout,
+                                                      .name = name,
+                                                      .transport = transport,
+                                                      .reproducible = reproducible,
+                                                      .global_ranks = global_ranks,
+                                                      .hosts = hosts});
+    const std::lock_guard guard(living().mutex);
+    auto& backends = living().backends;
+    std::erase_if(backends, [](const auto& each) { return each.expired(); });
+    backends.emplace_back(c10::intrusive_ptr<c10d::Backend>(made));
+    return made;
+}
+
+Backend& ours(const c10::intrusive_ptr<c10d::Backend>& backend, const char* what) {
+    auto* const found = dynamic_cast<Backend*>(backend.get());
+    TORCH_CHECK_TYPE(found != nullptr, what, ": expected a unisono process group, found one of ",
+                     backend->getBackendName());
+    return *found;
+}
+
+void say_goodbye() {
+    std::vector<c10::weak_intrusive_ptr<c10d::Backend>> left;
+    {
+        const std::lock_guard guard(living().mutex);
+        left.swap(living().backends);
+    }
+    for (const auto& each : left)
+        if (const auto backend = each.lock()) backend->shutdown();
+    await_retired();
+}
+
+} // namespace
+} // namespace unisono_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+    namespace py = pybind11;
+    using namespace unisono_torch;
+    module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
+               py::arg("name"), py::arg("transport"), py::arg("reproducible"), py::arg("global_ranks"),
+               py::arg("hosts"), py::call_guard<py::gil_scoped_release>());
+    module.def(
+        "sum_exactly",
+        [](const c10::intrusive_ptr<c10d::Backend>& backend, const std::vector<at::Tensor>& addends,
+           const at::Tensor& out,
+           double factor) { return ours(backend, "sum_exactly").sum_exactly(addends, out, factor); },
+        py::arg("backend"), py::arg("addends"), py::arg("out"), py::arg("factor") = 1.0,
+        py::call_guard<py::gil_scoped_release>());
+    module.def("transport",
+               [](const c10::intrusive_ptr<c10d::Backend>& backend) { return ours(backend, "transport").transport(); });
+    module.def("say_goodbye", &say_goodbye, py::call_guard<py::gil_scoped_release>());
+}

@@ -1,0 +1,455 @@
+"""The process group 'unisono' beside PyTorch's Gloo: the same results, and errors that name the rank at fault."""
+
+import datetime
+import hashlib
+import os
+import signal
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+from ranks import run
+
+import unisono_torch
+
+FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+WORLDS = [
+    (2, {}, "shared_memory"),
+    (3, {}, "shared_memory"),
+    (4, {"UNISONO_HOSTS": "a,a,b,b"}, "hosts"),
+    (2, {"UNISONO_TORCH_TRANSPORT": "tcp"}, "tcp"),
+]
+
+
+def numbers(rank, count, dtype, seed=0):
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    if dtype.is_floating_point:
+        return torch.randn(count, generator=generator).to(dtype)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, (count,), generator=generator).to(dtype)
+    return torch.randint(0, 5, (count,), generator=generator).to(dtype)
+
+
+def same(mine, gloos, dtype, what):
+    if dtype in (torch.bfloat16, torch.float16):
+        torch.testing.assert_close(mine, gloos, rtol=2e-2, atol=2e-2, msg=lambda text: f"{what}: {text}")
+    else:
+        torch.testing.assert_close(mine, gloos, msg=lambda text: f"{what}: {text}")
+
+
+def collectives(expected_transport):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assert unisono_torch.transport() == expected_transport, unisono_torch.transport()
+    gloo = dist.new_group(backend="gloo")
+    both = [(None, "unisono"), (gloo, "gloo")]
+    op = dist.ReduceOp
+    checked = 0
+
+    def compare(what, dtype, call):
+        nonlocal checked
+        mine, gloos = (call(group) for group, _ in both)
+        for one, other in zip(mine, gloos):
+            same(one, other, dtype, f"{what} of {dtype} on rank {rank} of {size}")
+        checked += 1
+
+    for dtype in FLOATS + INTEGERS:
+        for count in (1, 37, 5000):
+            base = numbers(rank, count, dtype)
+
+            def all_reduce(group, how):
+                x = base.clone()
+                dist.all_reduce(x, how, group=group)
+                return [x]
+
+            for how in (op.SUM, op.PRODUCT, op.MIN, op.MAX):
+                if dtype == torch.int16:  # Gloo has none
+                    break
+                compare(f"all_reduce {how}", dtype, lambda group: all_reduce(group, how))
+
+            def broadcast(group):
+                x = base.clone()
+                dist.broadcast(x, size - 1, group=group)
+                return [x]
+
+            def reduce(group):
+                x = base.clone()
+                dist.reduce(x, size - 1, group=group)
+                return [x] if rank == size - 1 else []
+
+            def all_gather(group):
+                x = [torch.zeros_like(base) for _ in range(size)]
+                dist.all_gather(x, base, group=group)
+                return x
+
+            def all_gather_into_tensor(group):
+                x = torch.zeros(size * count, dtype=dtype)
+                dist.all_gather_into_tensor(x, base, group=group)
+                return [x]
+
+            def gather(group):
+                x = [torch.zeros_like(base) for _ in range(size)] if rank == 1 else None
+                dist.gather(base, x, dst=1, group=group)
+                return x or []
+
+            def scatter(group):
+                x = torch.zeros_like(base)
+                dist.scatter(x, [base * 0 + i for i in range(size)] if rank == 1 else None, src=1, group=group)
+                return [x]
+
+            if dtype != torch.int16:
+                compare("broadcast", dtype, broadcast)
+                compare("reduce", dtype, reduce)
+                compare("all_gather", dtype, all_gather)
+                compare("all_gather_into_tensor", dtype, all_gather_into_tensor)
+                compare("gather", dtype, gather)
+                compare("scatter", dtype, scatter)
+            assert [each.tolist() for each in all_gather(None)] == [numbers(r, count, dtype).tolist() for r in range(size)]
+
+            # What Gloo has in part is compared with what it should be.
+            wide = numbers(rank, size * count, dtype, seed=1)
+            every = [numbers(r, size * count, dtype, seed=1) for r in range(size)]
+            total = sum(each.double() for each in every)
+            part = torch.zeros(count, dtype=dtype)
+            dist.reduce_scatter_tensor(part, wide)
+            same(part, total[rank * count : (rank + 1) * count].to(dtype), dtype, "reduce_scatter_tensor")
+            part = torch.zeros(count, dtype=dtype)
+            dist.reduce_scatter(part, list(wide.chunk(size)))
+            same(part, total[rank * count : (rank + 1) * count].to(dtype), dtype, "reduce_scatter")
+            got = torch.zeros_like(wide)
+            dist.all_to_all_single(got, wide)
+            assert got.tolist() == torch.cat([each.chunk(size)[rank] for each in every]).tolist()
+            checked += 3
+
+    for dtype in INTEGERS + [torch.bool]:
+        base = numbers(rank, 33, dtype)
+        every = [numbers(r, 33, dtype) for r in range(size)]
+        for how, fold in ((op.BAND, torch.bitwise_and), (op.BOR, torch.bitwise_or), (op.BXOR, torch.bitwise_xor)):
+            x = base.clone()
+            dist.all_reduce(x, how)
+            expected = every[0]
+            for each in every[1:]:
+                expected = fold(expected, each)
+            assert x.tolist() == expected.tolist(), (how, dtype)
+            checked += 1
+    for dtype in FLOATS:
+        x = numbers(rank, 100, dtype)
+        dist.all_reduce(x, op.AVG)
+        same(x, (sum(numbers(r, 100, dtype).double() for r in range(size)) / size).to(dtype), dtype, "AVG")
+
+    # Rows of different numbers, and lists of tensors of different sizes.
+    rows = torch.full((sum(range(1, size + 1)), 3), float(rank))
+    got = torch.zeros((rank + 1) * size, 3)
+    dist.all_to_all_single(got, rows, [rank + 1] * size, list(range(1, size + 1)))
+    assert got[:, 0].tolist() == [float(r) for r in range(size) for _ in range(rank + 1)]
+    outs = [torch.zeros(rank + 1) for _ in range(size)]
+    dist.all_to_all(outs, [torch.full((r + 1,), float(rank)) for r in range(size)])
+    assert [each[0].item() for each in outs] == [float(r) for r in range(size)]
+
+    # Tensors that are not contiguous, empty, and of no dimension.
+    square = torch.arange(16.0).reshape(4, 4).t()
+    dist.all_reduce(square)
+    assert square.tolist() == (size * torch.arange(16.0).reshape(4, 4).t()).tolist()
+    dist.all_reduce(torch.zeros(0))
+    one = torch.tensor(float(rank))
+    dist.all_reduce(one)
+    assert one.item() == size * (size - 1) / 2
+
+    coalesced = [numbers(rank, n, torch.float32) for n in (3, 70)]
+    dist.all_reduce_coalesced(coalesced)
+    for x, n in zip(coalesced, (3, 70)):
+        same(x, sum(numbers(r, n, torch.float32) for r in range(size)), torch.float32, "all_reduce_coalesced")
+
+    # Messages, in both directions at once, with tags that arrive in another order.
+    right, left = (rank + 1) % size, (rank - 1) % size
+    a, b = torch.zeros(5), torch.zeros(7)
+    works = [dist.isend(torch.full((7,), 10.0 + rank), right, tag=2), dist.isend(torch.full((5,), float(rank)), right, tag=1)]
+    works += [dist.irecv(a, left, tag=1), dist.irecv(b, left, tag=2)]
+    for work in works:
+        work.wait()
+    assert a[0].item() == left and b[0].item() == 10 + left
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(3) * rank, right), dist.P2POp(dist.irecv, a[:3], left)])
+    for work in works:
+        work.wait()
+    assert a[0].item() == left
+
+    # Futures, several works at once, objects, barriers, and groups of some ranks.
+    tensors = [torch.full((1000,), float(i + rank)) for i in range(20)]
+    works = [dist.all_reduce(x, async_op=True) for x in tensors]
+    doubled = works[7].get_future().then(lambda done: 2 * done.value()[0])
+    for work in reversed(works):
+        work.wait()
+        assert work.is_completed() and work.is_success()
+    assert doubled.wait()[0].item() == 2 * sum(7 + r for r in range(size))
+    assert tensors[3][0].item() == sum(3 + r for r in range(size))
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": r} for r in range(size)]
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+    dist.barrier()
+    pair = dist.new_group([0, size - 1])
+    if rank in (0, size - 1):
+        x = torch.ones(3) * (rank + 1)
+        dist.all_reduce(x, group=pair)
+        assert x[0].item() == size + 1
+    dist.barrier()
+    return checked
+
+
+def small_model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Tanh(), torch.nn.Linear(50, 30), torch.nn.Linear(30, 1))
+
+
+def batches(count):
+    generator = torch.Generator().manual_seed(11)
+    return [(torch.randn(8, 20, generator=generator), torch.randn(8, 1, generator=generator)) for _ in range(count)]
+
+
+def data_parallel(backend):
+    group = dist.new_group(backend="gloo") if backend == "gloo" else None
+    model = torch.nn.parallel.DistributedDataParallel(small_model(), process_group=group, bucket_cap_mb=0.003)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    losses = []
+    for x, y in batches(10 * size)[rank::size]:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def fully_sharded():
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found = []
+    for wrap in ("fsdp", "fsdp2"):
+        model = small_model()
+        if wrap == "fsdp":
+            model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+        else:
+            fully_shard(model, mesh=dist.init_device_mesh("cpu", (size,)))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        losses = []
+        for x, y in batches(10 * size)[rank::size]:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        found.append(losses)
+    return found
+
+
+def hash_of(model):
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def micro_batches(replicas):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = torch.nn.parallel.DistributedDataParallel(small_model(), bucket_cap_mb=0.003)
+    unisono_torch.MicroBatches(model, replicas // size)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    data = batches(6 * replicas)
+    for update in range(6):
+        for x, y in data[replicas * update : replicas * (update + 1)][rank::size]:
+            torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return hash_of(model.module)
+
+
+def reproducible():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    group = dist.new_group(pg_options=unisono_torch.Options(reproducible=True))
+    turned = dist.new_group(pg_options=unisono_torch.Options(reproducible=True, transport="tcp"))
+    found = []
+    for dtype in FLOATS:
+        addends = [numbers(r, 3000, dtype) * 10.0 ** (r % 3) for r in range(size)]
+        exact = sum(each.double() for each in addends)
+        every = []
+        for where, mine in ((group, addends[rank]), (turned, addends[size - 1 - rank])):
+            x = mine.clone()
+            works = [dist.all_reduce(x, group=where, async_op=True), dist.barrier(group=where, async_op=True)]
+            for work in works:
+                work.wait()
+            same(x, exact.to(dtype), dtype, "a reproducible sum")
+            every.append(x)
+            y = mine.clone()
+            dist.reduce(y, 0, group=where)
+            if rank == 0:
+                assert torch.equal(x, y)
+            z = torch.zeros(3000 // size, dtype=dtype)
+            dist.reduce_scatter_tensor(z, mine[: 3000 // size * size].clone(), group=where)
+            assert torch.equal(z, x[: 3000 // size * size].chunk(size)[rank])
+        assert torch.equal(*every), dtype
+        found.append(hashlib.sha256(every[0].view(torch.uint8).numpy().tobytes()).hexdigest()[:8])
+    x = torch.full((3,), float("inf") if rank == 1 else 1.0)
+    dist.all_reduce(x, group=group)
+    assert x.tolist() == [float("inf")] * 3
+    return found
+
+
+def expect_error(call, *words, error=dist.DistBackendError):
+    try:
+        call()
+    except error as failed:
+        text = str(failed)
+        for word in words:
+            assert word in text, f"{word!r} is not in: {text}"
+        return text
+    raise AssertionError(f"nothing was raised; expected an error with {words}")
+
+
+def one_dies():
+    x = torch.ones(1000)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    start = time.monotonic()
+    text = expect_error(lambda: dist.all_reduce(x), "rank 1")
+    expect_error(lambda: dist.barrier(), "rank 1")
+    return time.monotonic() - start, text
+
+
+def one_is_late():
+    x = torch.ones(1000)
+    dist.all_reduce(x)
+    if dist.get_rank() == 1:
+        time.sleep(4)
+        return expect_error(lambda: dist.all_reduce(x), "rank 1")
+    work = dist.all_reduce(x, async_op=True)
+    return expect_error(lambda: work.wait(), "timeout", "rank 1")
+
+
+def ranks_disagree():
+    rank = dist.get_rank()
+    return expect_error(lambda: dist.all_reduce(torch.ones(10 + rank)), "mismatch", "10", "11")
+
+
+def barrier_misses():
+    rank = dist.get_rank()
+    second = datetime.timedelta(seconds=1)
+    if rank == 0:
+        text = expect_error(lambda: dist.monitored_barrier(timeout=second, wait_all_ranks=True), "Ranks 1, 3")
+    elif rank == 2:
+        text = expect_error(lambda: dist.monitored_barrier(timeout=second), "Ranks 1, 3")
+    else:
+        time.sleep(3)
+        text = ""
+    dist.barrier()  # the group is as usable as before
+    return text
+
+
+def bad_arguments():
+    rank = dist.get_rank()
+    expect_error(lambda: dist.group.WORLD.broadcast(torch.ones(2), 7), "root", error=ValueError)
+    expect_error(lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND), "BAND", "Float", error=ValueError)
+    expect_error(lambda: dist.all_gather_into_tensor(torch.ones(3), torch.ones(2)), "expected 2", error=ValueError)
+    expect_error(lambda: dist.init_process_group("unisono"), "twice", error=ValueError)
+    expect_error(lambda: dist.new_group(pg_options=unisono_torch.Options(transport="pigeons")), "pigeons", error=ValueError)
+    x = torch.full((2,), float(rank))
+    dist.all_reduce(x)
+    return x.tolist()
+
+
+def abort():
+    x = torch.ones(10)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(x, async_op=True)
+        dist.group.WORLD._get_backend(torch.device("cpu")).abort()
+        return expect_error(lambda: work.wait(), "rank 0", "abort")
+    return expect_error(lambda: dist.barrier() or dist.all_reduce(x), "rank 0", "abort")
+
+
+class Collectives(unittest.TestCase):
+    def test_collectives_as_gloo(self):
+        for size, environment, transport in WORLDS:
+            with self.subTest(size=size, transport=transport):
+                counts = run(size, collectives, transport, environment=environment)
+                self.assertGreater(min(counts), 250)
+                print(f"{transport}, {size} ranks: {counts[0]} comparisons")
+
+    def test_single_rank(self):
+        self.assertGreater(run(1, alone)[0], 0)
+
+
+def alone():
+    x = torch.ones(3)
+    for call in (dist.all_reduce, lambda t: dist.broadcast(t, 0), lambda t: dist.reduce(t, 0)):
+        call(x)
+    y = torch.zeros(3)
+    dist.all_gather_into_tensor(y, x)
+    dist.reduce_scatter_tensor(y, x)
+    dist.all_to_all_single(y, x)
+    dist.barrier()
+    return y.sum().item()
+
+
+class Training(unittest.TestCase):
+    def test_data_parallel_as_gloo(self):
+        for size, environment, _ in WORLDS[:3:2]:
+            with self.subTest(size=size):
+                mine = run(size, data_parallel, "unisono", environment=environment)
+                gloos = run(size, data_parallel, "gloo")
+                for ours, theirs in zip(mine, gloos):
+                    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+    def test_fully_sharded_as_data_parallel(self):
+        whole = run(2, data_parallel, "unisono")
+        for rank, both in enumerate(run(2, fully_sharded)):
+            for losses in both:
+                torch.testing.assert_close(losses, whole[rank], rtol=1e-4, atol=1e-5)
+
+    def test_one_hash_for_any_number_of_workers(self):
+        hashes = {}
+        for size, environment in ((1, {}), (2, {}), (4, {}), (4, {"UNISONO_HOSTS": "a,b,a,b"})):
+            hashes[(size, *environment.values())] = set(run(size, micro_batches, 4, environment=environment))
+        print("hashes:", hashes)
+        self.assertEqual(len(set.union(*hashes.values())), 1)
+
+
+class Reproducible(unittest.TestCase):
+    def test_sums_do_not_depend_on_order_or_transport(self):
+        found = run(3, reproducible)
+        self.assertEqual(found, [found[0]] * 3)
+
+    def test_by_environment(self):
+        found = run(3, data_parallel, "unisono", environment={"UNISONO_TORCH_REPRODUCIBLE": "1"})
+        self.assertEqual(len(found), 3)
+
+
+class Errors(unittest.TestCase):
+    def test_killed_rank_is_named(self):
+        for environment in ({}, {"UNISONO_TORCH_TRANSPORT": "tcp"}):
+            with self.subTest(**environment):
+                for answer in run(3, one_dies, environment=environment, may_die=(1,)):
+                    if answer is not None:
+                        self.assertLess(answer[0], 20)
+
+    def test_late_rank_is_named(self):
+        run(3, one_is_late, timeout_s=2)
+
+    def test_mismatch(self):
+        run(2, ranks_disagree)
+
+    def test_monitored_barrier_names_all(self):
+        run(4, barrier_misses)
+
+    def test_bad_arguments_leave_the_group_usable(self):
+        for answer in run(2, bad_arguments):
+            self.assertEqual(answer, [1.0, 1.0])
+
+    def test_abort(self):
+        run(2, abort)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

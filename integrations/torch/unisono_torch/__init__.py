@@ -1,0 +1,127 @@
+"""The process group ``unisono`` for ``torch.distributed``: collectives of CPU tensors by Unisono.
+
+    import torch.distributed as dist
+    import unisono_torch
+
+    dist.init_process_group("unisono")
+
+See README.md for what it has, its options and its errors.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import os
+
+import torch  # noqa: F401  (its libraries are what the extension is linked to)
+import torch.distributed as dist
+
+from . import _C
+
+__all__ = ["MicroBatches", "Options", "transport"]
+
+
+def _truth(name: str) -> bool:
+    value = os.environ.get(name, "0").lower()
+    if value in ("0", "", "false", "no", "off"):
+        return False
+    if value in ("1", "true", "yes", "on"):
+        return True
+    raise ValueError(f"unisono_torch: {name} is {value!r}; expected 0 or 1")
+
+
+@dataclasses.dataclass
+class Options:
+    """What a process group is made with: ``init_process_group("unisono", pg_options=Options(...))``.
+
+    reproducible: sums of floating types are exact but for one rounding, so that their bits do not depend on the order of the ranks.
+        By default what the environment's UNISONO_TORCH_REPRODUCIBLE says (0 or 1), else not.
+    transport: "auto" (shared memory where all ranks share a host, otherwise shared memory within hosts and sockets between them),
+        "shared_memory", "hosts" or "tcp"; the same on all ranks. By default UNISONO_TORCH_TRANSPORT, else "auto".
+    """
+
+    reproducible: bool = dataclasses.field(default_factory=lambda: _truth("UNISONO_TORCH_REPRODUCIBLE"))
+    transport: str = dataclasses.field(default_factory=lambda: os.environ.get("UNISONO_TORCH_TRANSPORT", "auto"))
+
+
+def _create(options, backend_options):
+    chosen = Options() if backend_options is None else backend_options
+    if not isinstance(chosen, Options):
+        raise TypeError(f"unisono_torch: pg_options is a {type(chosen).__name__}; expected unisono_torch.Options")
+    ranks = list(options.global_ranks_in_group)
+    hosts = [name for name in os.environ.get("UNISONO_HOSTS", "").split(",") if name]
+    if ranks and len(hosts) > max(ranks):  # one for each rank of the job, of which this group has some
+        hosts = [hosts[rank] for rank in ranks]
+    return _C.create(
+        store=options.store,
+        rank=options.group_rank,
+        size=options.group_size,
+        timeout=options.timeout,
+        name=options.group_id,
+        transport=chosen.transport,
+        reproducible=chosen.reproducible,
+        global_ranks=ranks,
+        hosts=hosts,
+    )
+
+
+def _backend_of(group):
+    group = dist.group.WORLD if group is None else group
+    return group._get_backend(torch.device("cpu"))
+
+
+def transport(group=None) -> str:
+    """The transport that a process group has chosen: "shared_memory", "hosts" or "tcp"."""
+    return _C.transport(_backend_of(group))
+
+
+class MicroBatches:
+    """Makes DDP's gradients the exact mean over all micro-batches of all workers.
+
+    ``count`` micro-batches per worker make one update. Their gradients, unlike PyTorch's, are not added to one another in floating
+    point: all of them, of all workers, are summed exactly and rounded once. So the bits of the gradient do not depend on how many
+    workers share the micro-batches.
+
+        model = DistributedDataParallel(net)
+        unisono_torch.MicroBatches(model, count=8 // dist.get_world_size())
+        for micro_batch in mine:         # `count` of them, without no_sync()
+            loss(model(micro_batch)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    Cost: the gradients of ``count`` micro-batches are kept, and sums of 8 bytes an element travel once per update. Until the last
+    micro-batch of an update the gradients of the parameters are zero.
+    """
+
+    def __init__(self, model, count: int, group=None):
+        if count < 1:
+            raise ValueError(f"unisono_torch.MicroBatches: count is {count}; expected at least 1")
+        self.count = count
+        self._group = model.process_group if group is None else group
+        self._backend = _backend_of(self._group)
+        self._factor = 1.0 / (count * self._group.size())
+        self._kept: dict[int, list[torch.Tensor]] = {}
+        model.register_comm_hook(self, MicroBatches._hook)
+
+    @staticmethod
+    def _hook(self, bucket):
+        # By parameter, since DDP cuts its buckets anew after the first backward.
+        buffer = bucket.buffer()
+        parameters = bucket.parameters()
+        kept = [self._kept.setdefault(parameter.data_ptr(), []) for parameter in parameters]
+        for mine, part in zip(kept, buffer.split([parameter.numel() for parameter in parameters])):
+            mine.append(part.clone())
+        if len(kept[0]) < self.count:
+            future = torch.futures.Future()
+            future.set_result(torch.zeros_like(buffer))
+            return future
+        addends = [torch.cat(parts) for parts in zip(*kept)]
+        for mine in kept:
+            mine.clear()
+        work = _C.sum_exactly(self._backend, addends, buffer, self._factor)
+        return work.get_future().then(lambda done: done.value()[0])
+
+
+dist.Backend.register_backend("unisono", _create, extended_api=True, devices=["cpu"])
+atexit.register(_C.say_goodbye)

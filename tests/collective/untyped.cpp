@@ -1,0 +1,186 @@
+// Collectives on run-time types have the bits of the typed ones; operations on bytes do what they say.
+
+#include "oracle.hpp"
+
+#include <unisono/collective/untyped.hpp>
+#include <unisono/unisono.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+template <class T>
+std::vector<T> gift(int rank, std::size_t count) {
+    std::vector<T> data(count);
+    for (std::size_t i = 0; i < count; ++i)
+        data[i] = static_cast<T>(static_cast<float>((static_cast<std::size_t>(rank) * 5 + i * 3) % 11 + 1) * 0.75f);
+    return data;
+}
+
+void require(bool good, const std::string& what) {
+    if (!good) throw un::error(un::ErrorCode::aborted, what);
+}
+
+template <class T>
+bool same(const std::vector<T>& a, const std::vector<T>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+template <class T, class World>
+void compare(World& world, std::size_t count) {
+    const un::Elements elements = {un::element_type_of<T>, sizeof(T)};
+    const auto ranks = static_cast<std::size_t>(world.size());
+    const int last = world.size() - 1;
+    const std::vector<T> mine = gift<T>(world.rank(), count);
+    const std::vector<T> wide = gift<T>(world.rank() + 7, count * ranks);
+    std::vector<T> typed(count);
+    std::vector<T> untyped(count);
+
+    const auto reduces = [&](un::ReductionKind kind, auto op) {
+        un::all_reduce(world, mine, typed, op);
+        un::untyped::all_reduce(world, elements, mine.data(), untyped.data(), count,
+                                un::untyped::reduction(kind, elements.type))
+            .wait();
+        require(same(typed, untyped), "all_reduce");
+        un::reduce_scatter(world, wide, typed, op);
+        un::untyped::reduce_scatter(world, elements, wide.data(), untyped.data(), count,
+                                    un::untyped::reduction(kind, elements.type))
+            .wait();
+        require(same(typed, untyped), "reduce_scatter");
+        un::reduce(world, mine, typed, last, op);
+        un::untyped::reduce(world, elements, mine.data(), untyped.data(), count,
+                            un::untyped::reduction(kind, elements.type), last)
+            .wait();
+        require(world.rank() != last || same(typed, untyped), "reduce");
+    };
+    reduces(un::ReductionKind::sum, un::Sum{});
+    reduces(un::ReductionKind::product, un::Product{});
+    reduces(un::ReductionKind::min, un::Min{});
+    reduces(un::ReductionKind::max, un::Max{});
+
+    std::vector<T> all(count * ranks);
+    std::vector<T> others(count * ranks);
+    un::all_gather(world, mine, all);
+    un::untyped::all_gather(world, elements, mine.data(), count, others.data()).wait();
+    require(same(all, others), "all_gather");
+    un::gather(world, mine, all, last);
+    un::untyped::gather(world, elements, mine.data(), count, others.data(), last).wait();
+    require(same(all, others), "gather");
+    un::scatter(world, wide, typed, last);
+    un::untyped::scatter(world, elements, wide.data(), untyped.data(), count, last).wait();
+    require(same(typed, untyped), "scatter");
+    typed = untyped = mine;
+    un::broadcast(world, typed, last);
+    un::untyped::broadcast(world, elements, untyped.data(), count, last).wait();
+    require(same(typed, untyped), "broadcast");
+
+    // Counts that differ: rank r gives r + 1 elements to everyone.
+    std::vector<std::size_t> counts(ranks);
+    std::iota(counts.begin(), counts.end(), std::size_t{1});
+    const std::size_t own = counts[static_cast<std::size_t>(world.rank())];
+    const std::vector<T> few = gift<T>(world.rank(), own);
+    std::vector<T> some(ranks * (ranks + 1) / 2);
+    std::vector<T> same_some(some.size());
+    un::all_gather(world, few, some, counts);
+    un::untyped::all_gather(world, elements, few.data(), own, same_some.data(), counts).wait();
+    require(same(some, same_some), "all_gather with counts");
+    const std::vector<std::size_t> sends(ranks, own);
+    const std::vector<T> out = gift<T>(world.rank(), own * ranks);
+    un::all_to_all(world, out, some, sends, counts);
+    un::untyped::all_to_all(world, elements, out.data(), same_some.data(), sends, counts).wait();
+    require(same(some, same_some), "all_to_all");
+
+    if (world.size() > 1 && world.rank() < 2) {
+        const int other = 1 - world.rank();
+        un::Operation going = un::untyped::send(world, elements, mine.data(), count, other, 3);
+        un::Operation coming = un::untyped::receive(world, elements, untyped.data(), count, other, 3);
+        coming.wait();
+        going.wait();
+        require(same(untyped, gift<T>(other, count)), "send and receive");
+    }
+}
+
+void maximum_of_shorts(const std::byte* in, std::byte* sum, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        std::int16_t a = 0;
+        std::int16_t b = 0;
+        std::memcpy(&a, in + 2 * i, 2);
+        std::memcpy(&b, sum + 2 * i, 2);
+        if (a > b) std::memcpy(sum + 2 * i, &a, 2);
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(untyped)
+
+BOOST_AUTO_TEST_CASE(as_the_typed_ones) {
+    for (const int ranks : {1, 2, 3}) {
+        un::run<un::InProcess>(ranks, [](auto& world) {
+            for (const std::size_t count : {0u, 1u, 40u, 3000u}) {
+                compare<float>(world, count);
+                compare<un::bfloat16>(world, count);
+                compare<std::int64_t>(world, count);
+            }
+        });
+    }
+}
+
+BOOST_AUTO_TEST_CASE(operations_on_bytes) {
+    un::run<un::InProcess>(3, [](auto& world) {
+        for (const std::size_t count : {1u, 100u, 5000u}) {
+            std::vector<std::int16_t> data(count);
+            for (std::size_t i = 0; i < count; ++i)
+                data[i] = static_cast<std::int16_t>((static_cast<int>(i) * 7 + world.rank() * 13) % 101 - 50);
+            const un::untyped::ByteOperation maximum = {&maximum_of_shorts, 2};
+            un::untyped::all_reduce(world, {un::ElementType::opaque, 2}, data.data(), data.data(), count,
+                                    un::untyped::reduction(maximum))
+                .wait();
+            for (std::size_t i = 0; i < count; ++i) {
+                int expected = -100;
+                for (int rank = 0; rank < 3; ++rank)
+                    expected = std::max(expected, (static_cast<int>(i) * 7 + rank * 13) % 101 - 50);
+                require(data[i] == expected, "maximum");
+            }
+        }
+    });
+}
+
+BOOST_AUTO_TEST_CASE(refusals) {
+    const auto refused = [](auto body) {
+        try {
+            body();
+        } catch (const un::error& failed) {
+            return failed.code() == un::ErrorCode::bad_input;
+        }
+        return false;
+    };
+    BOOST_CHECK(
+        refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::sum, un::ElementType::opaque)); }));
+    BOOST_CHECK(
+        refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::user, un::ElementType::float32)); }));
+    for (const std::uint32_t bytes : {0u, 4097u})
+        BOOST_CHECK(refused([&] { static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes})); }));
+    un::run<un::InProcess>(2, [&](auto& world) {
+        const std::vector<std::size_t> three = {1, 1, 1};
+        float number = 0;
+        const un::Elements elements = {un::ElementType::float32, 4};
+        require(refused([&] { un::untyped::broadcast(world, elements, &number, 1, 2).wait(); }),
+                "a root that is not there");
+        require(refused([&] { un::untyped::all_gather(world, elements, &number, 1, &number, three).wait(); }),
+                "three counts");
+        require(refused([&] { un::untyped::send(world, elements, &number, 1, world.rank(), 0).wait(); }), "to itself");
+        require(refused([&] { un::untyped::send(world, elements, &number, 1, 1 - world.rank(), -1).wait(); }), "a tag");
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,124 @@
+// Ranks that meet by a key-value store: it comes late, has an old address, or rank 0 cannot listen.
+
+#include "ranks.hpp"
+
+#include <unisono/launch/meeting_store.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+namespace un = unisono;
+using namespace std::chrono_literals;
+
+namespace {
+
+class Store {
+public:
+    void set(const std::string& key, const std::string& value) {
+        const std::lock_guard guard(mutex_);
+        values_[key] = value;
+        news_.notify_all();
+    }
+    std::string get(const std::string& key, un::nanoseconds deadline) {
+        std::unique_lock lock(mutex_);
+        const auto left = std::chrono::nanoseconds(deadline - un::steady_now());
+        ++asked;
+        if (!news_.wait_for(lock, left, [&] { return values_.contains(key); }))
+            throw un::error(un::ErrorCode::timeout, "the store has no key " + key);
+        return values_[key];
+    }
+    std::atomic<int> asked{0};
+
+private:
+    std::mutex mutex_;
+    std::condition_variable news_;
+    std::map<std::string, std::string> values_;
+};
+static_assert(un::key_value_store<Store>);
+
+void meet(Store& store, int rank, int world, const std::string& key = "job") {
+    un::ControlPlane plane = un::rendezvous(un::identity_of(rank, world), store, key, test::patience(20s));
+    if (plane.rank() != rank || plane.size() != world) throw un::error(un::ErrorCode::aborted, "another place");
+    const auto all = plane.all_gather(test::blob(std::to_string(rank)), test::in(20s));
+    for (int peer = 0; peer < world; ++peer)
+        if (test::text_of(all[static_cast<std::size_t>(peer)]) != std::to_string(peer))
+            throw un::error(un::ErrorCode::aborted, "another blob");
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(launch_meeting_store)
+
+BOOST_AUTO_TEST_CASE(ranks_meet) {
+    for (const int world : {1, 2, 5}) {
+        Store store;
+        test::all_well(test::run_ranks(test::all_ranks(world), [&](int rank) {
+            if (rank == 0) std::this_thread::sleep_for(20ms); // the others wait for the key
+            meet(store, rank, world);
+        }));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(two_jobs_share_a_store) {
+    Store store;
+    test::all_well(test::run_ranks(test::all_ranks(4),
+                                   [&](int rank) { meet(store, rank / 2, 2, rank % 2 == 0 ? "even" : "odd"); }));
+}
+
+BOOST_AUTO_TEST_CASE(an_old_address_is_read_again) {
+    Store store;
+    const un::detail::StoreCard old{.token = un::JobToken::random(),
+                                    .port = test::free_port(),
+                                    .network = un::detail::network_space(),
+                                    .hosts = {"127.0.0.1"}};
+    store.set("job", old.text());
+    test::all_well(test::run_ranks(test::all_ranks(3), [&](int rank) {
+        while (rank == 0 && store.asked < 4) std::this_thread::sleep_for(1ms); // both have tried the old one
+        meet(store, rank, 3);
+    }));
+}
+
+BOOST_AUTO_TEST_CASE(a_card_comes_back_as_it_was) {
+    const un::detail::StoreCard card{
+        .token = un::JobToken::random(), .port = 4711, .network = 99, .hosts = {"a", "::1"}};
+    const auto same = un::detail::StoreCard::parse("k", card.text());
+    BOOST_CHECK(same.token == card.token && same.port == card.port && same.network == 99 && same.hosts == card.hosts);
+}
+
+BOOST_AUTO_TEST_CASE(what_rank_0_could_not_do_reaches_all) {
+    Store store;
+    store.set("job", "failed rank 0: cannot listen");
+    const auto outcomes = test::run_ranks({1, 2}, [&](int rank) { meet(store, rank, 3); });
+    for (const auto& outcome : outcomes)
+        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::refused && test::contains(outcome, "cannot listen"),
+                            outcome.text);
+}
+
+BOOST_AUTO_TEST_CASE(anything_else_is_refused) {
+    for (const std::string& text :
+         {std::string(), std::string("hello"), std::string("unisono-1 "), std::string("unisono-1 0123 1 1 a"),
+          "unisono-1 " + un::JobToken::random().text() + " 70000 1 a",
+          "unisono-1 " + un::JobToken::random().text() + " 7 1 "}) {
+        Store store;
+        store.set("job", text);
+        const auto outcomes = test::run_ranks({1}, [&](int rank) { meet(store, rank, 2); });
+        BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::refused || outcomes[0].code == un::ErrorCode::bad_input,
+                            text << ": " << outcomes[0].text);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_never_come_are_named) {
+    Store store;
+    const auto outcomes = test::run_ranks({0, 2}, [&](int rank) {
+        const auto plane = un::rendezvous(un::identity_of(rank, 3), store, "job", test::patience(300ms));
+    });
+    for (const auto& outcome : outcomes) {
+        BOOST_CHECK_MESSAGE(outcome.code == un::ErrorCode::timeout && test::contains(outcome, "rank 1"), outcome.text);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
