@@ -251,7 +251,7 @@ auto choose_own(Group<Transport>& group, const NativeSchedule& family, const Ope
                 Use use) {
     if constexpr (What != Collective::barrier) {
         if (has_own<What>(group, family, request))
-            return use(schedule::TransportsOwn<What>{.shape = group.shape(root)});
+            return use(schedule::TransportsOwn<What>{{group.shape(root)}});
     }
     return choose_on_equals<What>(group, family, request, root, use);
 }

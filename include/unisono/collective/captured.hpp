@@ -26,23 +26,16 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 
 /// A replay: no steps and no messages.
-struct Replay {
-    static constexpr Collective collective = Collective::replay;
+struct Replay : ScheduleBase<Collective::replay> {
     static constexpr std::string_view name = "replay";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
     static constexpr bool transports_own = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const { return {}; }
     template <class Visit>
     constexpr void round(std::uint32_t, Visit&&) const {}
-
-    friend constexpr bool operator==(const Replay&, const Replay&) = default;
 };
 static_assert(collective_schedule<Replay>);
 

@@ -125,7 +125,7 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));
     } else if constexpr (enqueuing_transport<Transport>) {
-        if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::TransportsOwn<What>{.shape = shape});
+        if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::TransportsOwn<What>{{shape}});
         return choose_on_equals<What>(group, family, request, root, use);
     } else if constexpr (has_own_collectives<Transport> && !through_host_transport<Transport>) {
         return choose_own<What>(group, family, request, root, use);

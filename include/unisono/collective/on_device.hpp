@@ -69,7 +69,7 @@ StreamKernelFunction stream_kernel() {
 template <Collective What, enqueuing_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     request.stream.space = MemorySpace::device;
-    schedule::TransportsOwn<What> agreed{.shape = group.shape(root)};
+    schedule::TransportsOwn<What> agreed{{group.shape(root)}};
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         static_assert(!std::same_as<Family, MappedSchedule> && !std::same_as<Family, StagedSchedule>,
                       "found: MappedSchedule or StagedSchedule on a transport that does not map peers' memory");
@@ -97,7 +97,7 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     if constexpr (std::same_as<Family, NativeSchedule> && takes_device_itself<Transport>) {
         if (group.endpoint().takes_device_memory() && request.stream.weigh == nullptr &&
             has_own<What>(group, family, request))
-            return use(schedule::TransportsOwn<What>{.shape = group.shape(root)});
+            return use(schedule::TransportsOwn<What>{{group.shape(root)}});
     }
     request.stream.through_host = true;
     request.chunk_bytes = group.endpoint().piece_bytes();

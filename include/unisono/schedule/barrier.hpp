@@ -5,24 +5,18 @@
 /// of are there. Cost a rank: ceil(log2 p) empty messages and rounds.
 /// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", IJPP 1988.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
 /// In round k each rank signals rank + 2^k and waits for rank - 2^k. ceil(log2 p) rounds of empty messages. (Hensgen, Finkel and Manber 1988)
-struct DisseminationBarrier {
-    static constexpr Collective collective = Collective::barrier;
+struct DisseminationBarrier : ScheduleBase<Collective::barrier> {
     static constexpr std::string_view name = "dissemination barrier";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return detail::ceil_log2(detail::world_of(shape)); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         return {.messages = rounds(), .blocks_sent = 0, .blocks_combined = 0, .rounds = rounds()};
     }
@@ -32,8 +26,6 @@ struct DisseminationBarrier {
         visit(send_to(detail::rank_at(shape, 1 << r), input_blocks(0, 0)));
         visit(receive_from(detail::rank_at(shape, -(1 << r)), input_blocks(0, 0)));
     }
-
-    friend constexpr bool operator==(const DisseminationBarrier&, const DisseminationBarrier&) = default;
 };
 static_assert(collective_schedule<DisseminationBarrier>);
 

@@ -6,7 +6,7 @@
 /// in that order. One or two rounds, p - 1 messages each: for few ranks, or where latency counts. Each rank starts with its
 /// successor, so that nobody is flooded by all at once.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -53,17 +53,11 @@ constexpr void publish_own(const Shape& shape, const Blocks& own, Visit&& visit)
 } // namespace detail
 
 /// Cost a rank: 2(p - 1) messages and blocks sent in 2 rounds, p - 1 combined. Scratch: p - 1 blocks.
-struct DirectAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
+struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "direct all_reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return blocks() - 1; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = 2 * others,
@@ -80,25 +74,18 @@ struct DirectAllReduce {
         detail::combine_collected(own, visit);
         detail::publish_own(shape, output_blocks(own), visit);
     }
-
-    friend constexpr bool operator==(const DirectAllReduce&, const DirectAllReduce&) = default;
 };
 static_assert(collective_schedule<DirectAllReduce>);
 
 /// Everybody's whole vector to everybody, who all combine in rank order: latency of one message, bytes of p - 1 vectors. For very
 /// small vectors and few ranks. Cost a rank: p - 1 messages and blocks (the vector is one) sent and combined in one round. Scratch:
 /// p - 1 blocks.
-struct ExchangeAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
+struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "exchange all_reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::world_of(shape) - 1; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = detail::world_of(shape) - 1;
         return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others == 0 ? 0u : 1u};
@@ -112,23 +99,15 @@ struct ExchangeAllReduce {
             shape, [](int) { return input_blocks(0); },
             [&](int peer) { return scratch_blocks(0, 1, detail::slot_of(shape, peer)); }, visit);
     }
-
-    friend constexpr bool operator==(const ExchangeAllReduce&, const ExchangeAllReduce&) = default;
 };
 static_assert(collective_schedule<ExchangeAllReduce>);
 
 /// Cost a rank: p - 1 messages and blocks sent in one round, p - 1 combined. Scratch: p - 1 blocks.
-struct DirectReduceScatter {
-    static constexpr Collective collective = Collective::reduce_scatter;
+struct DirectReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "direct reduce_scatter";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2; }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return blocks() - 1; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others == 0 ? 0u : 1u};
@@ -140,23 +119,14 @@ struct DirectReduceScatter {
         if (r == 0) return detail::exchange_with_owners(shape, visit);
         detail::combine_collected(detail::rank_of(shape), visit);
     }
-
-    friend constexpr bool operator==(const DirectReduceScatter&, const DirectReduceScatter&) = default;
 };
 static_assert(collective_schedule<DirectReduceScatter>);
 
 /// Cost a rank: p - 1 messages and blocks sent in one round. Scratch: none.
-struct DirectAllGather {
-    static constexpr Collective collective = Collective::all_gather;
+struct DirectAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "direct all_gather";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others == 0 ? 0u : 1u};
@@ -168,23 +138,15 @@ struct DirectAllGather {
         detail::copy_through(own, visit);
         detail::publish_own(shape, input_blocks(own), visit);
     }
-
-    friend constexpr bool operator==(const DirectAllGather&, const DirectAllGather&) = default;
 };
 static_assert(collective_schedule<DirectAllGather>);
 
 /// The root sends everything to all. Cost: p - 1 messages of everything at the root, one round. Scratch: none.
-struct DirectBroadcast {
-    static constexpr Collective collective = Collective::broadcast;
+struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "direct broadcast";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 0 : 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = shape.rank == shape.root ? detail::world_of(shape) - 1 : 0;
         return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = rounds()};
@@ -195,19 +157,13 @@ struct DirectBroadcast {
         if (shape.rank != shape.root) return visit(receive_from(shape.root, output_blocks(0)));
         detail::for_each_peer(shape, [&](int peer) { visit(send_to(peer, output_blocks(0))); });
     }
-
-    friend constexpr bool operator==(const DirectBroadcast&, const DirectBroadcast&) = default;
 };
 static_assert(collective_schedule<DirectBroadcast>);
 
 /// All send everything to the root, which combines in rank order: a parameter server's way. Cost: one message of
 /// everything a rank; the root combines p - 1 times everything. Scratch: p - 1 times everything at the root.
-struct DirectReduce {
-    static constexpr Collective collective = Collective::reduce;
+struct DirectReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "direct reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -216,7 +172,6 @@ struct DirectReduce {
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return shape.rank == shape.root ? detail::world_of(shape) - 1 : 0;
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = shape.rank == shape.root ? 0 : 1;
         return {.messages = sends,
@@ -233,23 +188,14 @@ struct DirectReduce {
         detail::for_each_peer(
             shape, [&](int peer) { visit(receive_from(peer, scratch_blocks(0, 1, detail::slot_of(shape, peer)))); });
     }
-
-    friend constexpr bool operator==(const DirectReduce&, const DirectReduce&) = default;
 };
 static_assert(collective_schedule<DirectReduce>);
 
 /// All send their block to the root. Cost: one message a rank, one round. Scratch: none.
-struct DirectGather {
-    static constexpr Collective collective = Collective::gather;
+struct DirectGather : ScheduleBase<Collective::gather> {
     static constexpr std::string_view name = "direct gather";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = shape.rank == shape.root ? 0 : 1;
         return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = shape.world == 1 ? 0u : 1u};
@@ -263,23 +209,14 @@ struct DirectGather {
         detail::for_each_peer(
             shape, [&](int peer) { visit(receive_from(peer, output_blocks(static_cast<std::uint32_t>(peer)))); });
     }
-
-    friend constexpr bool operator==(const DirectGather&, const DirectGather&) = default;
 };
 static_assert(collective_schedule<DirectGather>);
 
 /// The root sends each rank its block. Cost: p - 1 messages at the root, one round. Scratch: none.
-struct DirectScatter {
-    static constexpr Collective collective = Collective::scatter;
+struct DirectScatter : ScheduleBase<Collective::scatter> {
     static constexpr std::string_view name = "direct scatter";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = shape.rank == shape.root ? blocks() - 1 : 0;
         return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = shape.world == 1 ? 0u : 1u};
@@ -293,24 +230,15 @@ struct DirectScatter {
         detail::for_each_peer(shape,
                               [&](int peer) { visit(send_to(peer, input_blocks(static_cast<std::uint32_t>(peer)))); });
     }
-
-    friend constexpr bool operator==(const DirectScatter&, const DirectScatter&) = default;
 };
 static_assert(collective_schedule<DirectScatter>);
 
 /// Pairs, one distance a round: in round k each rank sends to the one k + 1 further on. Cost a rank: p - 1 messages,
 /// blocks sent and rounds. Scratch: none. Not in place.
-struct DirectAllToAll {
-    static constexpr Collective collective = Collective::all_to_all;
+struct DirectAllToAll : ScheduleBase<Collective::all_to_all> {
     static constexpr std::string_view name = "direct all_to_all";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others};
@@ -325,8 +253,6 @@ struct DirectAllToAll {
         visit(send_to(to, input_blocks(static_cast<std::uint32_t>(to))));
         visit(receive_from(from, output_blocks(static_cast<std::uint32_t>(from))));
     }
-
-    friend constexpr bool operator==(const DirectAllToAll&, const DirectAllToAll&) = default;
 };
 static_assert(collective_schedule<DirectAllToAll>);
 

@@ -9,7 +9,7 @@
 /// Source: J. L. Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024, algorithms 1 and 2;
 /// all_gather: J. Bruck et al., "Efficient algorithms for all-to-all communications", TPDS 1997, section 4.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -86,19 +86,14 @@ constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Res
 
 /// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent and combined, a message a round (two where a range wraps around
 /// the end). Scratch: ceil(p / 2) blocks (p > 2).
-struct HalvingReduceScatter {
-    static constexpr Collective collective = Collective::reduce_scatter;
+struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "halving reduce_scatter";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : detail::ceil_log2(blocks()); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return shape.world < 3 ? 0 : detail::Halving(blocks(), 0).narrow;
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = detail::halving_messages(shape, true),
@@ -116,24 +111,16 @@ struct HalvingReduceScatter {
             [=](std::uint32_t first, std::uint32_t count) { return detail::in_run(first, count, own, world); },
             [](std::uint32_t first, std::uint32_t count) { return output_blocks(first, count); }, visit);
     }
-
-    friend constexpr bool operator==(const HalvingReduceScatter&, const HalvingReduceScatter&) = default;
 };
 static_assert(collective_schedule<HalvingReduceScatter>);
 
 /// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent, a message a round (two where a range wraps around the end).
 /// Scratch: none.
-struct DoublingAllGather {
-    static constexpr Collective collective = Collective::all_gather;
+struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "doubling all_gather";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : detail::ceil_log2(blocks()); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         return {.messages = detail::halving_messages(shape, false),
                 .blocks_sent = blocks() - 1,
@@ -147,26 +134,18 @@ struct DoublingAllGather {
         if (shape.world == 1) return;
         detail::double_range(shape, detail::Halving(blocks(), rounds() - 1 - r), r == 0, visit);
     }
-
-    friend constexpr bool operator==(const DoublingAllGather&, const DoublingAllGather&) = default;
 };
 static_assert(collective_schedule<DoublingAllGather>);
 
 /// Both in turn on p even parts of a vector. Cost a rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks sent, p - 1 combined.
 /// Scratch: none; sums grow in the output.
-struct HalvingDoublingAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
+struct HalvingDoublingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "halving_doubling all_reduce";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : 2 * detail::ceil_log2(blocks());
     }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = detail::halving_messages(shape, true) + detail::halving_messages(shape, false),
@@ -183,8 +162,6 @@ struct HalvingDoublingAllReduce {
         if (r < turns) detail::halve_range(shape, r, output, output, visit);
         else detail::double_range(shape, detail::Halving(blocks(), rounds() - 1 - r), false, visit);
     }
-
-    friend constexpr bool operator==(const HalvingDoublingAllReduce&, const HalvingDoublingAllReduce&) = default;
 };
 static_assert(collective_schedule<HalvingDoublingAllReduce>);
 

@@ -40,29 +40,29 @@ struct HierarchicalSchedule {
         nullptr; ///< which ranks share a host, instead of ranks_per_host; outlives the group's operations
 
     [[nodiscard]] constexpr schedule::HierarchicalAllReduce all_reduce(const schedule::Shape& shape) const {
-        return {shape, layout(shape), tree_across};
+        return {{{shape}, layout(shape)}, tree_across};
     }
     [[nodiscard]] constexpr schedule::HierarchicalReduceScatter reduce_scatter(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     [[nodiscard]] constexpr schedule::HierarchicalAllGather all_gather(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     [[nodiscard]] constexpr schedule::HierarchicalBroadcast broadcast(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     [[nodiscard]] constexpr schedule::HierarchicalReduce reduce(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     [[nodiscard]] constexpr schedule::HierarchicalGather gather(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     [[nodiscard]] constexpr schedule::HierarchicalScatter scatter(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     [[nodiscard]] constexpr schedule::DirectAllToAll all_to_all(const schedule::Shape& shape) const { return {shape}; }
     [[nodiscard]] constexpr schedule::HierarchicalBarrier barrier(const schedule::Shape& shape) const {
-        return {shape, layout(shape)};
+        return {{{shape}, layout(shape)}};
     }
     friend bool operator==(const HierarchicalSchedule&, const HierarchicalSchedule&) = default;
 

@@ -16,15 +16,10 @@ namespace schedule {
 
 /// Each host's blocks go to its head, around the ring of heads, and everything down the trees. Cost: a head sends all blocks but
 /// those of the next host to it; within hosts as TreeGather and as TreeBroadcast of all blocks. Scratch: as TreeGather.
-struct HierarchicalAllGather {
-    static constexpr Collective collective = Collective::all_gather;
+struct HierarchicalAllGather : detail::OnHosts<Collective::all_gather> {
     static constexpr std::string_view name = "hierarchical all_gather";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
-    HostLayout layout = {};
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return up() + ring() + at().levels_within(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return TreeGather{at().within()}.scratch_slots(); }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return others() == 0 ? 0 : at().most_together(); }
@@ -62,11 +57,7 @@ struct HierarchicalAllGather {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalAllGather&, const HierarchicalAllGather&) = default;
-
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t up() const {
         return std::max(1u, at().levels_within()) * at().turns_of_host();
     }
@@ -78,15 +69,10 @@ static_assert(collective_schedule<HierarchicalAllGather>);
 /// Up the trees of the hosts with all blocks, around the ring of heads, and each rank's block down. Cost: a head sends all blocks
 /// but those of its host to the next one; within hosts as TreeReduce of all blocks and as TreeScatter. Scratch: all blocks at
 /// ranks that combine, and two hosts' blocks more at heads.
-struct HierarchicalReduceScatter {
-    static constexpr Collective collective = Collective::reduce_scatter;
+struct HierarchicalReduceScatter : detail::OnHosts<Collective::reduce_scatter> {
     static constexpr std::string_view name = "hierarchical reduce_scatter";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
-    HostLayout layout = {};
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : at().levels_within() * (1 + at().turns_of_host()) + ring();
     }
@@ -139,11 +125,7 @@ struct HierarchicalReduceScatter {
         }
     }
 
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalReduceScatter&, const HierarchicalReduceScatter&) = default;
-
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t others() const { return static_cast<std::uint32_t>(at().hosts() - 1); }
     [[nodiscard]] constexpr std::uint32_t ring() const { return others() * at().turns_of_host(); }
     /// Slots at a head: of its host's sums, and of the sum of another host's blocks that passes through.
@@ -195,20 +177,14 @@ constexpr void pass_across(const Hosts& here, const Schedule& schedule, std::uin
 
 /// Each host's blocks go to its head, and the heads' to the root by a tree. Cost a rank: one message (two where its blocks wrap
 /// around the end). Scratch: the blocks that pass through.
-struct HierarchicalGather {
-    static constexpr Collective collective = Collective::gather;
+struct HierarchicalGather : detail::OnHosts<Collective::gather> {
     static constexpr std::string_view name = "hierarchical gather";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
-    HostLayout layout = {};
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : detail::rounds_within(at()) + detail::rounds_across(at());
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::passing_slots(at()); }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
         if (!here.in_rank_order()) return detail::counted(*this);
@@ -232,31 +208,19 @@ struct HierarchicalGather {
             detail::pass_across(here, TreeGather{here.across()}, r - up, Buffer::input, visit);
         }
     }
-
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalGather&, const HierarchicalGather&) = default;
-
-private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalGather>);
 
 /// The root sends each head its host's blocks by a tree, and heads pass them on. Cost a rank: a message to each child (two where
 /// its blocks wrap around the end). Scratch: the blocks that pass through.
-struct HierarchicalScatter {
-    static constexpr Collective collective = Collective::scatter;
+struct HierarchicalScatter : detail::OnHosts<Collective::scatter> {
     static constexpr std::string_view name = "hierarchical scatter";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
-    HostLayout layout = {};
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : detail::rounds_across(at()) + detail::rounds_within(at());
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return detail::passing_slots(at()); }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
         if (!here.in_rank_order()) return detail::counted(*this);
@@ -277,12 +241,6 @@ struct HierarchicalScatter {
         const auto own = [&](const Blocks& one) { return detail::within_host(here, one, Buffer::input); };
         detail::runs_within(here, TreeScatter{here.within()}, r - across, own, visit);
     }
-
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalScatter&, const HierarchicalScatter&) = default;
-
-private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalScatter>);
 

@@ -15,20 +15,15 @@ namespace schedule {
 /// Up the tree of each host, among the heads, down the trees. The heads go around a ring, with H blocks on H hosts, or up and
 /// down a tree, with one. Cost: a head sends 2(H - 1) blocks to the next host, or as in TreeAllReduce; within hosts as TreeAllReduce
 /// of everything. Scratch: none; sums grow in the output.
-struct HierarchicalAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
+struct HierarchicalAllReduce : detail::OnHosts<Collective::all_reduce> {
     static constexpr std::string_view name = "hierarchical all_reduce";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
-    HostLayout layout = {};
     bool tree_across = false;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return tree_across ? 1 : hosts(); }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : 2 * at().levels_within() + rounds_across();
     }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return tree_across || hosts() == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
@@ -63,7 +58,6 @@ struct HierarchicalAllReduce {
     friend constexpr bool operator==(const HierarchicalAllReduce&, const HierarchicalAllReduce&) = default;
 
 private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
     [[nodiscard]] constexpr std::uint32_t hosts() const { return static_cast<std::uint32_t>(at().hosts()); }
     [[nodiscard]] constexpr std::uint32_t rounds_across() const {
         return 2 * (tree_across ? at().levels_across() : hosts() - 1);
@@ -74,18 +68,11 @@ static_assert(collective_schedule<HierarchicalAllReduce>);
 
 /// Down the tree of heads, then down those of the hosts. Cost a rank: a message of everything to each child, at most
 /// ceil(log2 hosts) of them to other hosts. Scratch: none.
-struct HierarchicalBroadcast {
-    static constexpr Collective collective = Collective::broadcast;
+struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
     static constexpr std::string_view name = "hierarchical broadcast";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return at().levels_across() + at().levels_within(); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const Cost within = TreeBroadcast{at().within()}.cost();
         return at().is_head() ? detail::plus(within, TreeBroadcast{at().across()}.cost()) : within;
@@ -99,24 +86,13 @@ struct HierarchicalBroadcast {
         if (r < across) detail::round_across(here, TreeBroadcast{here.across()}, r, same, visit);
         else detail::round_within(here, TreeBroadcast{here.within()}, r - across, same, visit);
     }
-
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalBroadcast&, const HierarchicalBroadcast&) = default;
-
-private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalBroadcast>);
 
 /// Up the trees of the hosts, then up that of the heads. Cost a rank: one message of everything towards the root, a combination
 /// for each child. Scratch: everything once at ranks that combine, but for the root.
-struct HierarchicalReduce {
-    static constexpr Collective collective = Collective::reduce;
+struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
     static constexpr std::string_view name = "hierarchical reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
@@ -127,7 +103,6 @@ struct HierarchicalReduce {
         if (!here.is_head()) return TreeReduce{here.within()}.scratch_slots();
         return here.is_root() ? 0 : here.size() > 1 ? 1 : TreeReduce{here.across()}.scratch_slots();
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const Cost within = TreeReduce{at().within()}.cost();
         return at().is_head() ? detail::plus(within, TreeReduce{at().across()}.cost()) : within;
@@ -149,28 +124,16 @@ struct HierarchicalReduce {
             detail::round_across(here, TreeReduce{here.across()}, r - up, summed, visit);
         }
     }
-
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalReduce&, const HierarchicalReduce&) = default;
-
-private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {shape, layout}; }
 };
 static_assert(collective_schedule<HierarchicalReduce>);
 
 /// Everybody tells its head, the heads one another, and each its host. Cost a rank: an empty message to its parent and to each
 /// child, ceil(log2 hosts) more at heads.
-struct HierarchicalBarrier {
-    static constexpr Collective collective = Collective::barrier;
+struct HierarchicalBarrier : detail::OnHosts<Collective::barrier> {
     static constexpr std::string_view name = "hierarchical barrier";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
-    HostLayout layout = {};
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return 2 * at().levels_within() + at().levels_across(); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return at().hosts() == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = at();
@@ -192,12 +155,6 @@ struct HierarchicalBarrier {
         else if (r < up + across) detail::round_across(here, DisseminationBarrier{here.across()}, r - up, same, visit);
         else detail::round_within(here, TreeBroadcast{here.within()}, r - up - across, same, empty);
     }
-
-    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
-    friend constexpr bool operator==(const HierarchicalBarrier&, const HierarchicalBarrier&) = default;
-
-private:
-    [[nodiscard]] constexpr detail::Hosts at() const { return {Shape{shape.world, shape.rank, 0}, layout}; }
 };
 static_assert(collective_schedule<HierarchicalBarrier>);
 

@@ -3,7 +3,7 @@
 /// \file
 /// Ranks on hosts, as the hierarchical schedules see them, and how a schedule for fewer ranks becomes one phase of another.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
 #include "unisono/schedule/host_map.hpp"
 
 #include <algorithm>
@@ -237,6 +237,21 @@ constexpr Cost plus(const Cost& a, const Cost& b, std::uint64_t blocks = 1) {
             .blocks_combined = a.blocks_combined + b.blocks_combined * blocks,
             .rounds = a.rounds + b.rounds};
 }
+
+/// The base of hierarchical schedules: a shape, and the hosts of its ranks. Without a root the tree of heads starts at rank 0.
+template <Collective What>
+struct OnHosts : ScheduleBase<What> {
+    using ScheduleBase<What>::shape;
+    HostLayout layout = {};
+
+    [[nodiscard]] constexpr std::uint32_t variant() const { return layout.variant(); }
+    friend constexpr bool operator==(const OnHosts&, const OnHosts&) = default;
+
+protected:
+    [[nodiscard]] constexpr Hosts at() const {
+        return {Shape{shape.world, shape.rank, has_root(What) ? shape.root : 0}, layout};
+    }
+};
 
 } // namespace detail
 } // namespace schedule

@@ -7,7 +7,7 @@
 /// Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009,
 /// section 3; chains: pipelined trees of degree one.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -15,17 +15,10 @@ namespace schedule {
 
 /// p even parts of a vector go around twice: first they gather sums, then they are published.
 /// Cost a rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none; sums grow in the output.
-struct RingAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
+struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "ring all_reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2 * (blocks() - 1); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = 2 * others, .blocks_sent = 2 * others, .blocks_combined = others, .rounds = 2 * others};
@@ -46,26 +39,18 @@ struct RingAllReduce {
             visit(receive_from(previous, output_blocks(detail::block_at(shape, -(turn - turns)))));
         }
     }
-
-    friend constexpr bool operator==(const RingAllReduce&, const RingAllReduce&) = default;
 };
 static_assert(collective_schedule<RingAllReduce>);
 
 /// The first half of the above, shifted so that each rank ends with its own block.
 /// Cost a rank: p - 1 messages, rounds, blocks sent and combined. Scratch: two blocks (p > 3).
-struct RingReduceScatter {
-    static constexpr Collective collective = Collective::reduce_scatter;
+struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "ring reduce_scatter";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return shape.world < 3 ? 0 : shape.world == 3 ? 1 : 2; // one partial sum leaves while the next one grows
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = others, .blocks_sent = others, .blocks_combined = others, .rounds = others};
@@ -81,23 +66,14 @@ struct RingReduceScatter {
         visit(combine_from(detail::rank_at(shape, -1), input_blocks(in),
                            turn == shape.world - 2 ? output_blocks(in) : scratch_blocks(in, 1, r % 2)));
     }
-
-    friend constexpr bool operator==(const RingReduceScatter&, const RingReduceScatter&) = default;
 };
 static_assert(collective_schedule<RingReduceScatter>);
 
 /// Every block goes around once. Cost a rank: p - 1 messages, rounds and blocks sent. Scratch: none.
-struct RingAllGather {
-    static constexpr Collective collective = Collective::all_gather;
+struct RingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "ring all_gather";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : blocks() - 1; }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return shape.world == 1 ? 0 : 1; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t others = blocks() - 1;
         return {.messages = others, .blocks_sent = others, .blocks_combined = 0, .rounds = others};
@@ -112,24 +88,16 @@ struct RingAllGather {
         visit(send_to(detail::rank_at(shape, 1), turn == 0 ? input_blocks(out) : output_blocks(out)));
         visit(receive_from(detail::rank_at(shape, -1), output_blocks(detail::block_at(shape, -turn - 1))));
     }
-
-    friend constexpr bool operator==(const RingAllGather&, const RingAllGather&) = default;
 };
 static_assert(collective_schedule<RingAllGather>);
 
 /// A chain away from the root; pipelined by lanes. Cost a rank: one message of everything (none at the end of the chain).
 /// With L lanes the last rank is done after p - 2 + L messages of n / L. Scratch: none.
-struct RingBroadcast {
-    static constexpr Collective collective = Collective::broadcast;
+struct RingBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "ring broadcast";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return position() + (is_last() ? 0 : 1); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = is_last() ? 0 : 1, receives = position() == 0 ? 0 : 1;
         return {.messages = sends, .blocks_sent = sends, .blocks_combined = 0, .rounds = sends + receives};
@@ -141,8 +109,6 @@ struct RingBroadcast {
         if (r == position() && !is_last()) visit(send_to(detail::rank_at(shape, 1), output_blocks(0)));
     }
 
-    friend constexpr bool operator==(const RingBroadcast&, const RingBroadcast&) = default;
-
 private:
     [[nodiscard]] constexpr std::uint32_t position() const { return detail::from_root(shape); }
     [[nodiscard]] constexpr bool is_last() const { return position() + 1 == detail::world_of(shape); }
@@ -151,19 +117,14 @@ static_assert(collective_schedule<RingBroadcast>);
 
 /// A chain towards the root, which adds as it goes; pipelined by lanes. Cost a rank: one message of everything (none at
 /// the root), one combination (none at the far end). Scratch: everything once between the two ends of the chain.
-struct RingReduce {
-    static constexpr Collective collective = Collective::reduce;
+struct RingReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "ring reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const {
         return shape.world == 1 ? 1 : detail::world_of(shape) - (position() == 0 ? 1 : position());
     }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return position() == 0 || is_last() ? 0 : 1; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = position() == 0 ? 0 : 1, receives = is_last() ? 0 : 1;
         return {.messages = sends, .blocks_sent = sends, .blocks_combined = receives, .rounds = sends + receives};
@@ -179,8 +140,6 @@ struct RingReduce {
         if (turns_left == position() && position() != 0)
             visit(send_to(detail::rank_at(shape, -1), is_last() ? input_blocks(0) : scratch_blocks(0, 1, 0)));
     }
-
-    friend constexpr bool operator==(const RingReduce&, const RingReduce&) = default;
 
 private:
     [[nodiscard]] constexpr std::uint32_t position() const { return detail::from_root(shape); }

@@ -6,7 +6,6 @@
 /// than the transport's own would alone; for that it has our checks, our deadlines, and our blame.
 
 #include "unisono/schedule/barrier.hpp"
-#include "unisono/schedule/circular.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -16,18 +15,13 @@ namespace schedule {
 /// same. Nothing but an executor whose transport has such collectives can run it; verify and cost see no data in it. `way` tells
 /// apart by which algorithm the transport does it, where there are several.
 template <Collective What>
-struct TransportsOwn {
-    static constexpr Collective collective = What;
+struct TransportsOwn : ScheduleBase<What> {
     static constexpr std::string_view name = "transport's own";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
     static constexpr bool transports_own = true;
-    Shape shape;
     std::uint32_t way = 0;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return barrier().rounds(); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return barrier().channel_depth(); }
     [[nodiscard]] constexpr std::uint32_t variant() const { return way; }
     [[nodiscard]] constexpr Cost cost() const { return barrier().cost(); }
@@ -40,7 +34,7 @@ struct TransportsOwn {
     friend constexpr bool operator==(const TransportsOwn&, const TransportsOwn&) = default;
 
 private:
-    [[nodiscard]] constexpr DisseminationBarrier barrier() const { return {shape}; }
+    [[nodiscard]] constexpr DisseminationBarrier barrier() const { return {this->shape}; }
 };
 static_assert(collective_schedule<TransportsOwn<Collective::all_reduce>>);
 

@@ -7,7 +7,7 @@
 /// Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
 /// IJHPCA 2005, section 3.
 
-#include "unisono/schedule/circular.hpp"
+#include "unisono/schedule/base.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -51,17 +51,11 @@ struct TreePlace {
 } // namespace detail
 
 /// Cost a rank: a message of everything to each child, at most ceil(log2 p). Scratch: none.
-struct TreeBroadcast {
-    static constexpr Collective collective = Collective::broadcast;
+struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "tree broadcast";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return place().levels(); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = place().children();
         return {.messages = sends,
@@ -78,8 +72,6 @@ struct TreeBroadcast {
         if (!here.is_root() && at == here.level()) visit(receive_from(here.parent(), output_blocks(0)));
     }
 
-    friend constexpr bool operator==(const TreeBroadcast&, const TreeBroadcast&) = default;
-
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
@@ -87,19 +79,14 @@ static_assert(collective_schedule<TreeBroadcast>);
 
 /// Cost a rank: one message of everything to its parent, one combination for each child. Scratch: everything once at ranks
 /// between root and leaves.
-struct TreeReduce {
-    static constexpr Collective collective = Collective::reduce;
+struct TreeReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "tree reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : place().levels(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return place().is_root() || place().children() == 0 ? 0 : 1;
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t sends = place().is_root() ? 0 : 1, receives = place().children();
         return {.messages = sends, .blocks_sent = sends, .blocks_combined = receives, .rounds = sends + receives};
@@ -115,8 +102,6 @@ struct TreeReduce {
             visit(send_to(here.parent(), here.children() == 0 ? input_blocks(0) : sum));
     }
 
-    friend constexpr bool operator==(const TreeReduce&, const TreeReduce&) = default;
-
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
@@ -124,16 +109,11 @@ static_assert(collective_schedule<TreeReduce>);
 
 /// Up the tree of rank 0 and down again. Cost a rank: a message of everything to its parent and to each child, a combination
 /// for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none; sums grow in the output.
-struct TreeAllReduce {
-    static constexpr Collective collective = Collective::all_reduce;
+struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "tree all_reduce";
-    static constexpr bool mapped = false;
-    static constexpr bool single_blocks = true;
-    Shape shape;
 
     [[nodiscard]] constexpr std::uint32_t blocks() const { return 1; }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : 2 * place().levels(); }
-    [[nodiscard]] constexpr std::uint32_t scratch_slots() const { return 0; }
     [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const std::uint64_t parents = place().is_root() ? 0 : 1, children = place().children();
@@ -159,8 +139,6 @@ struct TreeAllReduce {
         if (meets_parent && !up) visit(receive_from(here.parent(), output_blocks(0)));
     }
 
-    friend constexpr bool operator==(const TreeAllReduce&, const TreeAllReduce&) = default;
-
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {Shape{shape.world, shape.rank, 0}}; }
 };
@@ -168,19 +146,14 @@ static_assert(collective_schedule<TreeAllReduce>);
 
 /// Each rank sends its whole subtree's blocks to its parent. Cost a rank: one message (two where its blocks wrap around the end),
 /// at most p / 2 blocks; the root receives p - 1. Scratch: the subtree's blocks between root and leaves.
-struct TreeGather {
-    static constexpr Collective collective = Collective::gather;
+struct TreeGather : ScheduleBase<Collective::gather> {
     static constexpr std::string_view name = "tree gather";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : place().levels(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return place().is_root() || place().subtree() == 1 ? 0 : place().subtree();
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = place();
         const std::uint64_t sent = here.is_root() ? 0 : here.subtree();
@@ -217,8 +190,6 @@ struct TreeGather {
         }
     }
 
-    friend constexpr bool operator==(const TreeGather&, const TreeGather&) = default;
-
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
 };
@@ -226,19 +197,14 @@ static_assert(collective_schedule<TreeGather>);
 
 /// Each rank passes its subtrees' blocks on to its children. Cost a rank: a message to each child (two where its blocks wrap around
 /// the end); the root sends p - 1 blocks. Scratch: the subtree's blocks between root and leaves.
-struct TreeScatter {
-    static constexpr Collective collective = Collective::scatter;
+struct TreeScatter : ScheduleBase<Collective::scatter> {
     static constexpr std::string_view name = "tree scatter";
-    static constexpr bool mapped = false;
     static constexpr bool single_blocks = false;
-    Shape shape;
 
-    [[nodiscard]] constexpr std::uint32_t blocks() const { return detail::world_of(shape); }
     [[nodiscard]] constexpr std::uint32_t rounds() const { return shape.world == 1 ? 1 : place().levels(); }
     [[nodiscard]] constexpr std::uint32_t scratch_slots() const {
         return place().is_root() || place().subtree() == 1 ? 0 : place().subtree();
     }
-    [[nodiscard]] constexpr std::uint32_t channel_depth() const { return 0; }
     [[nodiscard]] constexpr Cost cost() const {
         const auto here = place();
         std::uint64_t messages = 0;
@@ -278,8 +244,6 @@ struct TreeScatter {
                                    });
         }
     }
-
-    friend constexpr bool operator==(const TreeScatter&, const TreeScatter&) = default;
 
 private:
     [[nodiscard]] constexpr detail::TreePlace place() const { return {shape}; }
