@@ -250,8 +250,7 @@ template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                 Use use) {
     if constexpr (What != Collective::barrier) {
-        if (has_own<What>(group, family, request))
-            return use(schedule::TransportsOwn<What>{{group.shape(root)}});
+        if (has_own<What>(group, family, request)) return use(schedule::TransportsOwn<What>{{group.shape(root)}});
     }
     return choose_on_equals<What>(group, family, request, root, use);
 }

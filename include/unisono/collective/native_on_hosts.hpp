@@ -16,8 +16,8 @@ template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use) {
     const HostMap& hosts = *group.hosts();
-    constexpr bool of_blocks = What == Collective::all_gather || What == Collective::reduce_scatter ||
-                               What == Collective::gather || What == Collective::scatter;
+    constexpr bool of_blocks =
+        buffer_use(What).input == Holding::own_block || buffer_use(What).output == Holding::own_block;
     if (!hosts.has_levels() || (of_blocks && hosts.takes_turns()))
         return choose_on_equals<What>(group, family, request, root, use);
     const HierarchicalSchedule levels{.tree_across = request.total_bytes < family.across_bytes, .hosts = &hosts};

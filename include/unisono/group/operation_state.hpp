@@ -68,7 +68,7 @@ constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionK
 /// The most bytes that a rank puts beside its flag if the collective goes by a staged schedule; alike on all ranks.
 constexpr std::size_t posted_bytes(Collective what, const OperationRequest& request) {
     if (what == Collective::barrier) return 0;
-    const bool own_block = what == Collective::all_gather || what == Collective::gather;
+    const bool own_block = buffer_use(what).input == Holding::own_block;
     return own_block && request.input_counts.empty() ? request.partition.count * request.element_bytes
                                                      : request.total_bytes;
 }
@@ -181,13 +181,9 @@ struct OperationState {
 
     [[nodiscard]] bool holds_one_block(schedule::Buffer where) const {
         if (point_to_point) return false;
-        switch (request.plan->collective()) {
-        case Collective::all_gather:
-        case Collective::gather: return where == schedule::Buffer::input;
-        case Collective::reduce_scatter:
-        case Collective::scatter: return where == schedule::Buffer::output;
-        default: return false;
-        }
+        const BufferUse use = buffer_use(request.plan->collective());
+        return (where == schedule::Buffer::input && use.input == Holding::own_block) ||
+               (where == schedule::Buffer::output && use.output == Holding::own_block);
     }
 
     [[nodiscard]] const Partition& partition(schedule::Buffer where) const {

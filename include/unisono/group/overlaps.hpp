@@ -35,16 +35,8 @@ struct Buffers {
 };
 
 constexpr bool overlap_matters(Collective what, bool is_root) {
-    switch (what) {
-    case Collective::all_reduce:
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::all_to_all: return true;
-    case Collective::reduce:
-    case Collective::gather:
-    case Collective::scatter: return is_root;
-    default: return false; // one buffer, or none
-    }
+    const BufferUse use = buffer_use(what);
+    return holds_any(use.input, is_root) && holds_any(use.output, is_root);
 }
 
 /// Where blocks are alike: `count` elements each, or of the vector.
@@ -53,10 +45,10 @@ constexpr bool overlap_matters(Collective what, bool is_root) {
     Buffers found{.input = input, .input_bytes = bytes, .output = output, .output_bytes = bytes};
     const std::size_t all = bytes * static_cast<std::size_t>(ranks);
     const std::size_t begin = bytes * static_cast<std::size_t>(rank);
-    if (what == Collective::all_gather || what == Collective::gather) {
+    if (buffer_use(what).input == Holding::own_block) {
         found.output_bytes = all;
         found.output_begin = begin;
-    } else if (what == Collective::reduce_scatter || what == Collective::scatter) {
+    } else if (buffer_use(what).output == Holding::own_block) {
         found.input_bytes = all;
         found.input_begin = begin;
     } else if (what == Collective::all_to_all) {
@@ -88,8 +80,8 @@ inline Buffers buffers_of(const OperationRequest& request) {
     };
     const auto rank = static_cast<std::size_t>(shape.rank);
     const std::size_t begin = bytes(request.input_counts, rank);
-    const bool gathers = what == Collective::all_gather || what == Collective::gather;
-    const bool scatters = what == Collective::reduce_scatter || what == Collective::scatter;
+    const bool gathers = buffer_use(what).input == Holding::own_block;
+    const bool scatters = buffer_use(what).output == Holding::own_block;
     found.input_begin = scatters ? begin : 0;
     found.output_begin = gathers ? begin : 0;
     const std::size_t own = request.input_counts[rank] * each;

@@ -59,19 +59,15 @@ public:
     [[nodiscard]] std::size_t out_begin(std::size_t rank) const { return begin(out_, rank); }
 
     [[nodiscard]] StreamExtents extents() const {
-        const std::size_t vector = count_ * each_;
         const bool is_root = me_ == root_;
-        switch (what_) {
-        case Collective::all_reduce: return {vector, vector};
-        case Collective::reduce: return {vector, is_root ? vector : 0};
-        case Collective::broadcast: return {is_root ? vector : 0, vector};
-        case Collective::reduce_scatter: return {in_begin(ranks_), out_count(me_) * each_};
-        case Collective::all_gather: return {in_count(me_) * each_, out_begin(ranks_)};
-        case Collective::gather: return {in_count(me_) * each_, is_root ? out_begin(ranks_) : 0};
-        case Collective::scatter: return {is_root ? in_begin(ranks_) : 0, out_count(me_) * each_};
-        case Collective::all_to_all: return {in_begin(ranks_), out_begin(ranks_)};
-        default: return {};
-        }
+        const std::size_t vector = count_ * each_;
+        if (what_ == Collective::broadcast) return {is_root ? vector : 0, vector};
+        const auto bytes = [&](Holding what, std::span<const std::size_t> counts) -> std::size_t {
+            if (!holds_any(what, is_root)) return 0;
+            if (what == Holding::own_block) return (counts.empty() ? count_ : counts[me_]) * each_;
+            return moves_vectors(what_) ? vector : begin(counts, ranks_);
+        };
+        return {bytes(buffer_use(what_).input, in_), bytes(buffer_use(what_).output, out_)};
     }
 
 private:

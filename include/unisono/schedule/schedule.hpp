@@ -99,6 +99,41 @@ constexpr std::string_view name_of(Collective what) {
                                                              : "an unknown collective"; // a peer's may be any
 }
 
+/// What a rank passes as a buffer of a collective: nothing, its own block, or everything (the vector, or a block per rank).
+enum class Holding : std::uint8_t { nothing, own_block, everything, everything_at_root };
+
+/// What a collective reads from each rank's input and writes to each rank's output.
+struct BufferUse {
+    Holding input = Holding::nothing;
+    Holding output = Holding::nothing;
+};
+
+/// The one table of buffers. A broadcast has no input: the root's data are in its output.
+constexpr BufferUse buffer_use(Collective what) {
+    using enum Holding;
+    switch (what) {
+    case Collective::all_reduce: return {everything, everything};
+    case Collective::reduce_scatter: return {everything, own_block};
+    case Collective::all_gather: return {own_block, everything};
+    case Collective::broadcast: return {nothing, everything};
+    case Collective::reduce: return {everything, everything_at_root};
+    case Collective::gather: return {own_block, everything_at_root};
+    case Collective::scatter: return {everything_at_root, own_block};
+    case Collective::all_to_all: return {everything, everything};
+    default: return {}; // no data, or the user's
+    }
+}
+
+/// Whether a rank passes anything.
+constexpr bool holds_any(Holding what, bool is_root) {
+    return what == Holding::everything_at_root ? is_root : what != Holding::nothing;
+}
+
+/// Whether a block of everything is in what a rank passes.
+constexpr bool holds_block(Holding what, bool is_root, bool is_own) {
+    return what == Holding::own_block ? is_own : holds_any(what, is_root);
+}
+
 /// Whether data go to or come from one rank.
 constexpr bool has_root(Collective what) {
     return what == Collective::broadcast || what == Collective::reduce || what == Collective::gather ||

@@ -63,29 +63,10 @@ struct Program {
 
     /// Whether a rank is given, or has to fill, a block.
     [[nodiscard]] bool has_input(int rank, std::uint32_t block) const {
-        switch (collective) {
-        case Collective::all_reduce:
-        case Collective::reduce:
-        case Collective::reduce_scatter:
-        case Collective::all_to_all: return true;
-        case Collective::all_gather:
-        case Collective::gather: return block == static_cast<std::uint32_t>(rank);
-        case Collective::scatter: return rank == root;
-        default: return false;
-        }
+        return holds_block(buffer_use(collective).input, rank == root, block == static_cast<std::uint32_t>(rank));
     }
     [[nodiscard]] bool has_output(int rank, std::uint32_t block) const {
-        switch (collective) {
-        case Collective::all_reduce:
-        case Collective::broadcast:
-        case Collective::all_gather:
-        case Collective::all_to_all: return true;
-        case Collective::reduce:
-        case Collective::gather: return rank == root;
-        case Collective::reduce_scatter:
-        case Collective::scatter: return block == static_cast<std::uint32_t>(rank);
-        default: return false;
-        }
+        return holds_block(buffer_use(collective).output, rank == root, block == static_cast<std::uint32_t>(rank));
     }
     /// Whether the caller may pass the same memory as input and output.
     [[nodiscard]] bool can_be_in_place() const {
