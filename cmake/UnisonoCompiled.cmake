@@ -4,3 +4,9 @@ add_library(unisono::compiled ALIAS unisono_compiled)
 target_link_libraries(unisono_compiled PUBLIC unisono)
 target_compile_definitions(unisono_compiled INTERFACE UNISONO_COMPILED)
 set_target_properties(unisono_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON OUTPUT_NAME unisono CXX_EXTENSIONS OFF)
+
+# unisono::c: the definitions behind unisono/c.h, for programs in C. Built where a target links to it.
+add_library(unisono_c EXCLUDE_FROM_ALL src/c.cpp)
+add_library(unisono::c ALIAS unisono_c)
+target_link_libraries(unisono_c PUBLIC unisono)
+set_target_properties(unisono_c PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_EXTENSIONS OFF)

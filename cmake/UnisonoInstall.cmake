@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/unisono)
-install(DIRECTORY include/unisono TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY include/unisono TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS unisono EXPORT unisono-targets)
 install(EXPORT unisono-targets NAMESPACE unisono:: DESTINATION ${package_dir})

@@ -1,1 +1,1 @@
-unite_sources("all_reduce short" "others reproducible_sum campaign untyped")
+unite_sources("all_reduce short" "others reproducible_sum campaign untyped blocks")

@@ -109,7 +109,8 @@ void compare(World& world, std::size_t count) {
     }
 }
 
-void maximum_of_shorts(const std::byte* in, std::byte* sum, std::size_t count) {
+void maximum_of_shorts(const std::byte* in, std::byte* sum, std::size_t count, void* calls) {
+    if (calls != nullptr) ++*static_cast<int*>(calls);
     for (std::size_t i = 0; i < count; ++i) {
         std::int16_t a = 0;
         std::int16_t b = 0;
@@ -141,7 +142,8 @@ BOOST_AUTO_TEST_CASE(operations_on_bytes) {
             std::vector<std::int16_t> data(count);
             for (std::size_t i = 0; i < count; ++i)
                 data[i] = static_cast<std::int16_t>((static_cast<int>(i) * 7 + world.rank() * 13) % 101 - 50);
-            const un::untyped::ByteOperation maximum = {&maximum_of_shorts, 2};
+            int calls = 0;
+            const un::untyped::ByteOperation maximum = {&maximum_of_shorts, 2, &calls};
             un::untyped::all_reduce(world, {un::ElementType::opaque, 2}, data.data(), data.data(), count,
                                     un::untyped::reduction(maximum))
                 .wait();
@@ -151,6 +153,7 @@ BOOST_AUTO_TEST_CASE(operations_on_bytes) {
                     expected = std::max(expected, (static_cast<int>(i) * 7 + rank * 13) % 101 - 50);
                 require(data[i] == expected, "maximum");
             }
+            require(calls > 0 || count < 3, "the context is passed on");
         }
     });
 }
@@ -169,7 +172,7 @@ BOOST_AUTO_TEST_CASE(refusals) {
     BOOST_CHECK(
         refused([] { static_cast<void>(un::untyped::reduction(un::ReductionKind::user, un::ElementType::float32)); }));
     for (const std::uint32_t bytes : {0u, 4097u})
-        BOOST_CHECK(refused([&] { static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes})); }));
+        BOOST_CHECK(refused([&] { static_cast<void>(un::untyped::reduction({&maximum_of_shorts, bytes, nullptr})); }));
     un::run<un::InProcess>(2, [&](auto& world) {
         const std::vector<std::size_t> three = {1, 1, 1};
         float number = 0;

@@ -29,10 +29,12 @@ struct Elements {
 
 namespace untyped {
 
-/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. Associative and commutative.
+/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. Associative and commutative. `context` is passed
+/// on as it is; what it points to outlives the collective.
 struct ByteOperation {
-    void (*combine)(const std::byte* in, std::byte* sum, std::size_t count) = nullptr;
+    void (*combine)(const std::byte* in, std::byte* sum, std::size_t count, void* context) = nullptr;
     std::uint32_t element_bytes = 1;
+    void* context = nullptr;
 };
 
 } // namespace untyped
@@ -51,7 +53,8 @@ inline void combine_bytes(const void* state, const std::byte* const* sources, st
         const std::size_t n = std::min(most, count - at);
         const std::size_t offset = at * operation.element_bytes;
         std::memcpy(sum, sources[0] + offset, n * operation.element_bytes);
-        for (std::size_t s = 1; s < source_count; ++s) operation.combine(sources[s] + offset, sum, n);
+        for (std::size_t s = 1; s < source_count; ++s)
+            operation.combine(sources[s] + offset, sum, n, operation.context);
         for (std::size_t t = 0; t < target_count; ++t)
             std::memcpy(targets[t] + offset, sum, n * operation.element_bytes);
     }

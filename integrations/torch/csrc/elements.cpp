@@ -7,7 +7,7 @@ namespace unisono_torch {
 namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
-using Kernel = void (*)(const std::byte*, std::byte*, std::size_t);
+using Kernel = void (*)(const std::byte*, std::byte*, std::size_t, void*);
 
 template <class T, class F>
 void fold(const std::byte* in, std::byte* sum, std::size_t count, F f) {
@@ -22,7 +22,7 @@ void fold(const std::byte* in, std::byte* sum, std::size_t count, F f) {
 }
 
 template <class T, Op op>
-void kernel(const std::byte* in, std::byte* sum, std::size_t count) {
+void kernel(const std::byte* in, std::byte* sum, std::size_t count, void*) {
     fold<T>(in, sum, count, [](T a, T b) {
         using Wide = un::detail::Wrapping<T>; // unsigned: overflow wraps around
         if constexpr (op == Op::SUM) return static_cast<Wide>(a) + static_cast<Wide>(b);
@@ -117,7 +117,7 @@ Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type)
     }
     TORCH_CHECK_VALUE(kernel != nullptr, "unisono: no ReduceOp.", name_of(op), " for ", type);
     made.elements.type = un::ElementType::opaque;
-    made.bytes = {kernel, made.elements.bytes};
+    made.bytes = {kernel, made.elements.bytes, nullptr};
     return made;
 }
 

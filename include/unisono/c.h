@@ -1,0 +1,149 @@
+#ifndef UNISONO_C_H
+#define UNISONO_C_H
+
+/**
+ * \file
+ * Collectives for C programs and for other languages (docs/c.md). C11; nothing of C++ crosses this edge.
+ *
+ *     unisono_world* world;
+ *     if (unisono_join(&world, NULL) != UNISONO_OK) return fprintf(stderr, "%s\n", unisono_last_error()), 1;
+ *     unisono_all_reduce(world, gradients, gradients, count, UNISONO_FLOAT32, UNISONO_SUM);
+ *     unisono_leave(world);
+ *
+ * The definitions are in the library unisono::c (CMake), or in one C++ file of the program that has `#include <unisono/c.hpp>`.
+ *
+ * Every call that returns an int returns UNISONO_OK or the code of an error; unisono_last_error() has its text. All calls wait. Counts and
+ * displacements are in elements. One thread at a time uses a world and its groups. Which memory may overlap, and which bits a
+ * sum has, is as for the C++ collectives (docs/collectives.md).
+ */
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Ranks that act together: the world, or a group that unisono_split has made. */
+typedef struct unisono_world unisono_world;
+
+/** What a call returns. */
+enum unisono_status {
+    UNISONO_OK = 0,
+    UNISONO_TIMEOUT,    /**< a deadline passed */
+    UNISONO_PEER_LOST,  /**< a rank died or left */
+    UNISONO_MISMATCH,   /**< ranks disagree: in operation, type, count or root */
+    UNISONO_REFUSED,    /**< a capability or a resource is missing */
+    UNISONO_ABORTED,    /**< another rank gave up */
+    UNISONO_BAD_INPUT,  /**< an argument is wrong; nothing has changed */
+    UNISONO_NOT_FINITE  /**< reserved: no call of this file returns it */
+};
+
+typedef enum unisono_type {
+    UNISONO_FLOAT32 = 0,
+    UNISONO_FLOAT64,
+    UNISONO_BFLOAT16,
+    UNISONO_FLOAT16,
+    UNISONO_INT32,
+    UNISONO_INT64,
+    UNISONO_UINT8
+} unisono_type;
+
+typedef enum unisono_op { UNISONO_SUM = 0, UNISONO_PRODUCT, UNISONO_MIN, UNISONO_MAX } unisono_op;
+
+/** inout[i] = in[i] op inout[i] for `count` elements: associative, commutative, and the same on every rank. */
+typedef void (*unisono_function)(const void* in, void* inout, size_t count, void* context);
+
+/** How to join; zeros are the defaults. */
+typedef struct unisono_options {
+    double timeout_s;      /**< of every call, and of the beginning and the end; 0: ten minutes, and five for the beginning */
+    const char* transport; /**< "auto" (also NULL): shared memory on one host, sockets between hosts; "shared_memory", "hosts", "tcp" */
+} unisono_options;
+
+/**
+ * The world that this process belongs to, as its launcher's environment says (unisono-run, mpirun, srun, torchrun; docs/launching.md), and a
+ * world of one where no launcher speaks. `options` may be NULL. Collective. On an error *world is NULL.
+ */
+int unisono_join(unisono_world** world, const unisono_options* options);
+
+/** Ends the handle, and with the last handle of a world says goodbye to the others. NULL is allowed. */
+void unisono_leave(unisono_world* world);
+
+int unisono_rank(const unisono_world* world); /**< from 0 */
+int unisono_size(const unisono_world* world); /**< the number of ranks */
+
+/** New groups, one for each colour, with ranks in the order of (key, rank). A colour is at least 0; with -1, *group is NULL. Collective. */
+int unisono_split(unisono_world* world, int colour, int key, unisono_world** group);
+
+/** Of every later call on this world or group. Seconds, more than 0. */
+int unisono_set_timeout(unisono_world* world, double timeout_s);
+
+/** Ends the world for all ranks: their calls return UNISONO_ABORTED with this rank and text. `why` may be NULL. */
+void unisono_abort(unisono_world* world, const char* why);
+
+/** The text of this thread's last error, "" before the first. It stays until the next error of this thread. */
+const char* unisono_last_error(void);
+/** The rank that is to blame for it, and the other rank concerned; -1: none. */
+int unisono_last_error_rank(void);
+int unisono_last_error_peer(void);
+
+/** The bytes of an element; 0 for what is no type. */
+size_t unisono_type_bytes(unisono_type type);
+
+/* --- reductions: `in` may be `out` ------------------------------------------------------------------------------------------------- */
+
+int unisono_all_reduce(unisono_world* world, const void* in, void* out, size_t count, unisono_type type, unisono_op op);
+/** `out` matters at the root. */
+int unisono_reduce(unisono_world* world, const void* in, void* out, size_t count, unisono_type type, unisono_op op, int root);
+/** `in` has `count` elements for each rank; `out` has this rank's. */
+int unisono_reduce_scatter(unisono_world* world, const void* in, void* out, size_t count, unisono_type type, unisono_op op);
+/** counts[r] elements for rank r, from displacements[r] on; NULL: without gaps. The same counts on every rank. */
+int unisono_reduce_scatter_v(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements, void* out,
+                             unisono_type type, unisono_op op);
+
+/* The same by a function, on elements of 1 to 4096 bytes. */
+int unisono_all_reduce_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
+                          unisono_function function, void* context);
+int unisono_reduce_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
+                      unisono_function function, void* context, int root);
+int unisono_reduce_scatter_by(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes,
+                              unisono_function function, void* context);
+int unisono_reduce_scatter_v_by(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements, void* out,
+                                size_t element_bytes, unisono_function function, void* context);
+
+/* --- collectives that move elements of any size ---------------------------------------------------------------------------------------- */
+
+int unisono_broadcast(unisono_world* world, void* data, size_t count, size_t element_bytes, int root);
+/** `in` has `count` elements, `out` has those of all ranks. */
+int unisono_all_gather(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes);
+/** `out` matters at the root. */
+int unisono_gather(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes, int root);
+/** `in` matters at the root. */
+int unisono_scatter(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes, int root);
+/** `count` elements from each rank to each. */
+int unisono_all_to_all(unisono_world* world, const void* in, void* out, size_t count, size_t element_bytes);
+int unisono_barrier(unisono_world* world);
+
+/* With counts, the same on every rank, and displacements or NULL, as for unisono_reduce_scatter_v. */
+int unisono_all_gather_v(unisono_world* world, const void* in, void* out, const size_t* counts, const size_t* displacements,
+                         size_t element_bytes);
+int unisono_gather_v(unisono_world* world, const void* in, void* out, const size_t* counts, const size_t* displacements,
+                     size_t element_bytes, int root);
+int unisono_scatter_v(unisono_world* world, const void* in, const size_t* counts, const size_t* displacements, void* out,
+                      size_t element_bytes, int root);
+/** send_counts[j] elements go to rank j, receive_counts[i] come from rank i. */
+int unisono_all_to_all_v(unisono_world* world, const void* in, const size_t* send_counts, const size_t* send_displacements, void* out,
+                         const size_t* receive_counts, const size_t* receive_displacements, size_t element_bytes);
+
+/* --- two ranks -------------------------------------------------------------------------------------------------------------------------- */
+
+/** Tags are at least 0. A message has as many bytes as its receiver expects. */
+int unisono_send(unisono_world* world, const void* data, size_t count, size_t element_bytes, int peer, int tag);
+int unisono_receive(unisono_world* world, void* data, size_t count, size_t element_bytes, int peer, int tag);
+/** Both at once, so that two ranks that call each other do not wait for ever. */
+int unisono_exchange(unisono_world* world, const void* sent, size_t sent_count, int to, void* received, size_t received_count, int from,
+                     size_t element_bytes, int tag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,171 @@
+#pragma once
+
+/// \file
+/// Collectives on blocks that lie anywhere in a buffer, by counts and displacements as MPI's v-variants have them. Element types are run-time
+/// types, see untyped.hpp. Not in collective.hpp: include it where it is used.
+///
+///     const un::Blocks places = {counts, displacements};
+///     un::untyped::all_gather(world, numbers, mine, all, places);
+///
+/// They wait. Blocks that follow each other without gaps cost nothing more than counts alone; others cost a copy of the buffer and the
+/// memory for it, on the rank that has them. Ranks may have different displacements.
+
+#include "unisono/collective/untyped.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// A block per rank: `counts[r]` elements that begin at element `displacements[r]` of a buffer. Without displacements the blocks follow
+/// each other.
+struct Blocks {
+    std::span<const std::size_t> counts;
+    std::span<const std::size_t> displacements = {};
+};
+
+namespace detail {
+
+/// The blocks of a buffer, one after the other: the buffer itself, or a copy where there are gaps.
+class PackedBlocks {
+public:
+    template <transport Transport>
+    PackedBlocks(const Group<Transport>& group, Collective what, const Blocks& blocks, std::size_t element_bytes)
+        : blocks_(blocks), each_(element_bytes) {
+        const std::size_t all = total(group, what, blocks.counts);
+        if (blocks.displacements.empty()) return;
+        check_count(group, what, "the list of displacements", blocks.displacements.size(), blocks.counts.size());
+        std::size_t end = 0;
+        for (std::size_t r = 0; r < blocks.counts.size(); ++r) {
+            if (blocks.counts[r] != 0 && blocks.displacements[r] != end) gaps_ = true;
+            end += blocks.counts[r];
+        }
+        if (gaps_) packed_.resize(all * each_);
+    }
+
+    /// What is sent. `data` is read where there are gaps.
+    [[nodiscard]] const void* from(const void* data) {
+        if (!gaps_) return data;
+        for_each([&](std::size_t at, std::size_t place, std::size_t bytes) {
+            std::memcpy(packed_.data() + at, static_cast<const std::byte*>(data) + place, bytes);
+        });
+        return packed_.data();
+    }
+
+    /// Where to receive; `put` then moves the blocks to their places.
+    [[nodiscard]] void* into(void* data) { return gaps_ ? packed_.data() : data; }
+    void put(void* data) const {
+        if (!gaps_) return;
+        for_each([&](std::size_t at, std::size_t place, std::size_t bytes) {
+            std::memcpy(static_cast<std::byte*>(data) + place, packed_.data() + at, bytes);
+        });
+    }
+
+    /// Blocks that are written have places of their own. Errors: bad_input.
+    void check_apart(Collective what, int rank) const {
+        if (!gaps_) return;
+        std::vector<std::size_t> order;
+        for (std::size_t r = 0; r < blocks_.counts.size(); ++r) {
+            if (blocks_.counts[r] != 0) order.push_back(r);
+        }
+        const auto& begin = blocks_.displacements;
+        std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return begin[a] < begin[b]; });
+        for (std::size_t i = 1; i < order.size(); ++i) {
+            if (begin[order[i]] - begin[order[i - 1]] < blocks_.counts[order[i - 1]]) {
+                refuse_input({name_of(what), " on rank ", rank, ": the blocks of ranks ", order[i - 1], " and ",
+                              order[i], " overlap in the output"});
+            }
+        }
+    }
+
+private:
+    template <class Visit>
+    void for_each(Visit visit) const {
+        std::size_t at = 0;
+        for (std::size_t r = 0; r < blocks_.counts.size(); ++r) {
+            const std::size_t bytes = blocks_.counts[r] * each_;
+            if (bytes != 0) visit(at, blocks_.displacements[r] * each_, bytes);
+            at += bytes;
+        }
+    }
+
+    Blocks blocks_;
+    std::size_t each_;
+    bool gaps_ = false;
+    std::vector<std::byte> packed_;
+};
+
+/// The own block's place; `counts` have been checked.
+template <transport Transport>
+std::size_t own_count(const Group<Transport>& group, const Blocks& blocks) {
+    return blocks.counts[static_cast<std::size_t>(group.rank())];
+}
+
+} // namespace detail
+
+namespace untyped {
+
+/// Every rank's `all` = the ranks' `mine`, rank r's in block r. `counts` are the same on every rank. `mine` may be the own block.
+/// Errors: as `all_gather`; bad_input where blocks overlap.
+template <transport Transport>
+void all_gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks) {
+    detail::check_member(group);
+    detail::PackedBlocks output(group, Collective::all_gather, blocks, elements.bytes);
+    output.check_apart(Collective::all_gather, group.rank());
+    all_gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), blocks.counts).wait();
+    output.put(all);
+}
+
+/// Rank r's `mine` = the reduction of all ranks' block r. `counts` are the same on every rank. Errors: as `reduce_scatter`.
+template <transport Transport>
+void reduce_scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine,
+                    const Blocks& blocks, const Reduction& reduction) {
+    detail::check_member(group);
+    detail::PackedBlocks input(group, Collective::reduce_scatter, blocks, elements.bytes);
+    reduce_scatter(group, elements, input.from(all), mine, detail::own_count(group, blocks), reduction, blocks.counts)
+        .wait();
+}
+
+/// The root's `all` = the ranks' `mine`. `counts` are the same on every rank; displacements matter at the root. Errors: as `gather`;
+/// bad_input where the root's blocks overlap.
+template <transport Transport>
+void gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks,
+            int root) {
+    detail::check_root(group, root, "gather's root");
+    const bool is_root = group.rank() == root;
+    detail::PackedBlocks output(group, Collective::gather, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
+    output.check_apart(Collective::gather, group.rank());
+    gather(group, elements, mine, detail::own_count(group, blocks), output.into(all), root, blocks.counts).wait();
+    if (is_root) output.put(all);
+}
+
+/// Each rank's `mine` = its block of the root's `all`. `counts` are the same on every rank; displacements matter at the root. Errors: as `scatter`.
+template <transport Transport>
+void scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine, const Blocks& blocks,
+             int root) {
+    detail::check_root(group, root, "scatter's root");
+    const bool is_root = group.rank() == root;
+    detail::PackedBlocks input(group, Collective::scatter, is_root ? blocks : Blocks{blocks.counts}, elements.bytes);
+    scatter(group, elements, is_root ? input.from(all) : all, mine, detail::own_count(group, blocks), root,
+            blocks.counts)
+        .wait();
+}
+
+/// Block j of rank i's `in` becomes block i of rank j's `out`: `sends.counts[j]` elements go to rank j, `receives.counts[i]` come
+/// from rank i. `in` and `out` do not overlap. Errors: as `all_to_all`; bad_input where blocks of `out` overlap.
+template <transport Transport>
+void all_to_all(Group<Transport>& group, const Elements& elements, const void* in, const Blocks& sends, void* out,
+                const Blocks& receives) {
+    detail::check_member(group);
+    detail::PackedBlocks input(group, Collective::all_to_all, sends, elements.bytes);
+    detail::PackedBlocks output(group, Collective::all_to_all, receives, elements.bytes);
+    output.check_apart(Collective::all_to_all, group.rank());
+    all_to_all(group, elements, input.from(in), output.into(out), sends.counts, receives.counts).wait();
+    output.put(out);
+}
+
+} // namespace untyped
+UNISONO_NAMESPACE_END

@@ -1,0 +1,183 @@
+/* Every call of unisono/c.h, on as many ranks as the launcher has started. One argument: the transport. */
+#include <unisono/c.h>
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank, ranks;
+
+#define REQUIRE(condition)                                                                                             \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "rank %d, line %d: %s (%s)\n", rank, __LINE__, #condition, unisono_last_error());          \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+#define OK(call) REQUIRE((call) == UNISONO_OK)
+
+enum { most = 8 };
+
+typedef struct {
+    float loss;
+    int32_t who;
+} best;
+
+static void smaller_loss(const void* in, void* inout, size_t count, void* calls) {
+    const best* a = in;
+    best* b = inout;
+    for (size_t i = 0; i < count; ++i)
+        if (a[i].loss < b[i].loss || (a[i].loss == b[i].loss && a[i].who < b[i].who)) b[i] = a[i];
+    ++*(int*)calls;
+}
+
+static void add_numbers(const void* in, void* inout, size_t count, void* context) {
+    const int16_t* a = in;
+    int16_t* b = inout;
+    for (size_t i = 0; i < count; ++i) b[i] = (int16_t)(a[i] + b[i]);
+    (void)context;
+}
+
+static void reductions(unisono_world* world) {
+    float x[3] = {(float)rank + 1, 2, (float)rank};
+    OK(unisono_all_reduce(world, x, x, 3, UNISONO_FLOAT32, UNISONO_SUM));
+    REQUIRE(x[0] == (float)(ranks * (ranks + 1) / 2) && x[1] == 2 * (float)ranks);
+    double y[2] = {2, (double)rank}, z[2] = {-1, -1};
+    OK(unisono_all_reduce(world, y, z, 2, UNISONO_FLOAT64, UNISONO_PRODUCT));
+    REQUIRE(z[0] == ldexp(1, ranks) && y[1] == rank);
+    int64_t least = 10 - rank, found = 0;
+    OK(unisono_all_reduce(world, &least, &found, 1, UNISONO_INT64, UNISONO_MIN));
+    REQUIRE(found == 11 - ranks);
+    uint8_t byte = (uint8_t)(rank + 5), largest = 0;
+    OK(unisono_reduce(world, &byte, &largest, 1, UNISONO_UINT8, UNISONO_MAX, ranks - 1));
+    REQUIRE(largest == (rank == ranks - 1 ? ranks + 4 : 0));
+
+    best mine = {(float)((rank + 1) % ranks), rank}, winner;
+    int calls = 0;
+    OK(unisono_all_reduce_by(world, &mine, &winner, 1, sizeof mine, smaller_loss, &calls));
+    REQUIRE(winner.loss == 0 && winner.who == ranks - 1 && (calls > 0 || ranks == 1));
+    winner.who = -1;
+    OK(unisono_reduce_by(world, &mine, &winner, 1, sizeof mine, smaller_loss, &calls, 0));
+    REQUIRE(winner.who == (rank == 0 ? ranks - 1 : -1));
+
+    int32_t all[2 * most], own[2];
+    for (int i = 0; i < 2 * ranks; ++i) all[i] = i + rank;
+    OK(unisono_reduce_scatter(world, all, own, 2, UNISONO_INT32, UNISONO_SUM));
+    REQUIRE(own[1] == ranks * (2 * rank + 1) + ranks * (ranks - 1) / 2);
+    int16_t small[most], sum = 0;
+    for (int i = 0; i < ranks; ++i) small[i] = (int16_t)(i + 1);
+    OK(unisono_reduce_scatter_by(world, small, &sum, 1, sizeof sum, add_numbers, NULL));
+    REQUIRE(sum == ranks * (rank + 1));
+}
+
+/* Rank r has r + 1 elements, at 10 r. */
+static void blocks(unisono_world* world) {
+    size_t counts[most], places[most], sends[most], backwards[most];
+    int32_t all[10 * most], out[10 * most], mine[most];
+    for (int r = 0; r < ranks; ++r) {
+        counts[r] = (size_t)r + 1;
+        places[r] = 10 * (size_t)r;
+        sends[r] = (size_t)rank + 1;
+        backwards[r] = 10 * (size_t)(ranks - 1 - r);
+    }
+    for (int i = 0; i <= rank; ++i) mine[i] = 100 * rank + i;
+    memset(all, -1, sizeof all);
+    OK(unisono_all_gather_v(world, mine, all, counts, places, sizeof *all));
+    for (int r = 0; r < ranks; ++r) REQUIRE(all[10 * r + r] == 101 * r && all[10 * r + r + 1] == -1);
+    memset(all, -1, sizeof all);
+    OK(unisono_gather_v(world, mine, all, counts, NULL, sizeof *all, 0));
+    REQUIRE(all[ranks * (ranks + 1) / 2 - 1] == (rank == 0 ? 101 * (ranks - 1) : -1));
+    OK(unisono_broadcast(world, all, 10 * most, sizeof *all, 0));
+    memset(mine, -1, sizeof mine);
+    OK(unisono_scatter_v(world, all, counts, NULL, mine, sizeof *all, ranks - 1));
+    REQUIRE(mine[rank] == 101 * rank);
+    for (int i = 0; i < 10 * most; ++i) all[i] = i;
+    OK(unisono_reduce_scatter_v(world, all, counts, places, mine, UNISONO_INT32, UNISONO_SUM));
+    REQUIRE(mine[rank] == ranks * 11 * rank);
+    OK(unisono_reduce_scatter_v_by(world, all, counts, places, mine, 2, add_numbers, NULL));
+    memset(out, -1, sizeof out);
+    /* From rank i, counts[j] elements go to rank j: it gets its own number of elements from each, the last rank's first. */
+    OK(unisono_all_to_all_v(world, all, counts, places, out, sends, backwards, sizeof *all));
+    for (int r = 0; r < ranks; ++r) REQUIRE(out[10 * (ranks - 1 - r) + rank] == 11 * rank);
+}
+
+static void moves(unisono_world* world) {
+    int32_t mine = rank, all[most], other = -1;
+    OK(unisono_all_gather(world, &mine, all, 1, sizeof mine));
+    REQUIRE(all[ranks - 1] == ranks - 1);
+    memset(all, -1, sizeof all);
+    OK(unisono_gather(world, &mine, all, 1, sizeof mine, 0));
+    REQUIRE(all[ranks - 1] == (rank == 0 ? ranks - 1 : -1));
+    OK(unisono_scatter(world, all, &other, 1, sizeof mine, 0));
+    REQUIRE(other == rank);
+    int32_t to[most], from[most];
+    for (int r = 0; r < ranks; ++r) to[r] = 10 * rank + r;
+    OK(unisono_all_to_all(world, to, from, 1, sizeof mine));
+    for (int r = 0; r < ranks; ++r) REQUIRE(from[r] == 10 * r + rank);
+    if (ranks == 1) return;
+    OK(unisono_exchange(world, &mine, 1, (rank + 1) % ranks, &other, 1, (rank + ranks - 1) % ranks, sizeof mine, 3));
+    REQUIRE(other == (rank + ranks - 1) % ranks);
+    if (rank == 0) OK(unisono_send(world, "ab", 2, 1, 1, 0));
+    char text[2];
+    if (rank == 1) OK(unisono_receive(world, text, 2, 1, 0, 0));
+    REQUIRE(rank != 1 || memcmp(text, "ab", 2) == 0);
+    unisono_world* group;
+    OK(unisono_split(world, rank == 0 ? -1 : 0, -rank, &group));
+    REQUIRE((group == NULL) == (rank == 0));
+    if (group != NULL) {
+        REQUIRE(unisono_size(group) == ranks - 1 && unisono_rank(group) == ranks - 1 - rank);
+        OK(unisono_barrier(group));
+    }
+    unisono_leave(group);
+}
+
+/* Wrong arguments change nothing; the last error ends the world. */
+static void errors(unisono_world* world) {
+    float x = 1;
+    REQUIRE(unisono_all_reduce(world, &x, &x, 1, (unisono_type)99, UNISONO_SUM) == UNISONO_BAD_INPUT);
+    REQUIRE(strstr(unisono_last_error(), "found 99 as the type") != NULL);
+    REQUIRE(unisono_all_reduce(world, &x, &x, 1, UNISONO_FLOAT32, (unisono_op)9) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_reduce(NULL, &x, &x, 1, UNISONO_FLOAT32, UNISONO_SUM) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 4, NULL, NULL) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_reduce_by(world, &x, &x, 1, 5000, add_numbers, NULL) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_broadcast(world, &x, 1, 0, 0) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_broadcast(world, &x, 1, 4, ranks) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_all_gather_v(world, &x, &x, NULL, NULL, 4) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_set_timeout(world, -1) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_exchange(world, &x, 1, rank, &x, 1, rank, 4, 0) == UNISONO_BAD_INPUT);
+    REQUIRE(unisono_type_bytes(UNISONO_BFLOAT16) == 2 && unisono_type_bytes((unisono_type)-1) == 0);
+    REQUIRE(unisono_rank(NULL) == -1 && unisono_size(NULL) == 0);
+    OK(unisono_set_timeout(world, 20));
+    int status = unisono_all_reduce(world, &x, &x, 1, UNISONO_FLOAT32, UNISONO_SUM);
+    REQUIRE(status == UNISONO_OK || (status == UNISONO_ABORTED && rank != ranks - 1)); /* the last rank may be far ahead */
+    if (ranks == 1) return;
+    if (rank == ranks - 1) {
+        unisono_abort(world, "out of samples");
+    } else {
+        if (status == UNISONO_OK) status = unisono_barrier(world);
+        REQUIRE(status == UNISONO_ABORTED);
+        REQUIRE(strstr(unisono_last_error(), "gave up: out of samples") != NULL);
+        REQUIRE(unisono_last_error_rank() == ranks - 1);
+    }
+}
+
+int main(int argc, char** argv) {
+    const unisono_options options = {.timeout_s = 60, .transport = argc > 1 ? argv[1] : NULL};
+    const unisono_options wrong = {.transport = "pigeons"};
+    unisono_world* world = NULL;
+    REQUIRE(unisono_join(&world, &wrong) == UNISONO_BAD_INPUT && world == NULL);
+    REQUIRE(unisono_join(NULL, NULL) == UNISONO_BAD_INPUT);
+    OK(unisono_join(&world, &options));
+    rank = unisono_rank(world);
+    ranks = unisono_size(world);
+    REQUIRE(ranks <= most);
+    reductions(world);
+    blocks(world);
+    moves(world);
+    errors(world);
+    if (rank == 0) printf("%d ranks: all calls\n", ranks);
+    unisono_leave(world);
+    return 0;
+}

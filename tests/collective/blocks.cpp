@@ -1,0 +1,133 @@
+// Counts and displacements: blocks with gaps, in any order, different on each rank.
+
+#include <unisono/collective/blocks.hpp>
+#include <unisono/unisono.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+constexpr un::Elements ints = {un::ElementType::int32, 4};
+
+void expect(bool good, const std::string& what) {
+    if (!good) throw un::error(un::ErrorCode::aborted, what);
+}
+
+template <class Body>
+std::string refusal_of(Body body) {
+    try {
+        body();
+    } catch (const un::error& failed) {
+        return failed.code() == un::ErrorCode::bad_input ? failed.what() : "another code";
+    }
+    return "none";
+}
+
+int value(int from, int to, std::size_t i) { return 1000 * from + 100 * to + static_cast<int>(i); }
+
+/// Block r has r + 1 elements. In the order of ranks without gaps, in the order with a gap of `gap`, or backwards with gaps.
+struct Layout {
+    std::vector<std::size_t> counts, displacements;
+    std::size_t end = 0;
+    Layout(int ranks, std::size_t gap, bool backwards) : counts(ranks), displacements(ranks) {
+        for (int k = 0; k < ranks; ++k) {
+            const auto r = static_cast<std::size_t>(backwards ? ranks - 1 - k : k);
+            counts[r] = r + 1;
+            displacements[r] = end;
+            end += counts[r] + gap;
+        }
+    }
+    [[nodiscard]] un::Blocks blocks() const { return {counts, displacements}; }
+};
+
+template <class World>
+void all_with_gaps(World& world) {
+    const int ranks = world.size();
+    const int me = world.rank();
+    for (const std::size_t gap : {0u, 3u}) {
+        const Layout mine(ranks, gap + static_cast<std::size_t>(me), me % 2 == 1); // its own on each rank
+        const auto own = static_cast<std::size_t>(me) + 1;
+        std::vector<int> gift(own);
+        for (std::size_t i = 0; i < own; ++i) gift[i] = value(me, 0, i);
+        const auto holds = [&](const std::vector<int>& all, const std::string& what) {
+            std::vector<int> expected(all.size(), -1);
+            for (std::size_t r = 0; r < mine.counts.size(); ++r)
+                for (std::size_t i = 0; i < mine.counts[r]; ++i)
+                    expected[mine.displacements[r] + i] = value(static_cast<int>(r), 0, i);
+            expect(all == expected, what + ": blocks at their places, gaps as they were");
+        };
+        std::vector<int> all(mine.end, -1);
+        un::untyped::all_gather(world, ints, gift.data(), all.data(), mine.blocks());
+        holds(all, "all_gather");
+        std::vector<int> in_place(mine.end, -1);
+        int* const my_block = in_place.data() + mine.displacements[static_cast<std::size_t>(me)];
+        std::copy(gift.begin(), gift.end(), my_block);
+        un::untyped::all_gather(world, ints, my_block, in_place.data(), mine.blocks());
+        holds(in_place, "all_gather in place");
+        for (int root = 0; root < ranks; ++root) {
+            std::vector<int> gathered(mine.end, -1);
+            un::untyped::gather(world, ints, gift.data(), gathered.data(), mine.blocks(), root);
+            if (me == root) holds(gathered, "gather");
+            std::vector<int> back(own);
+            un::untyped::scatter(world, ints, gathered.data(), back.data(), mine.blocks(), root);
+            expect(back == gift, "scatter");
+        }
+        std::vector<int> sum(own);
+        un::untyped::reduce_scatter(world, ints, all.data(), sum.data(), mine.blocks(),
+                                    un::untyped::reduction(un::ReductionKind::sum, ints.type));
+        for (std::size_t i = 0; i < own; ++i) expect(sum[i] == ranks * gift[i], "reduce_scatter");
+
+        // Rank i gives j + 1 elements to rank j, so that rank j gets j + 1 from each.
+        std::vector<int> sent(mine.end, -1);
+        for (std::size_t r = 0; r < mine.counts.size(); ++r)
+            for (std::size_t i = 0; i < mine.counts[r]; ++i)
+                sent[mine.displacements[r] + i] = value(me, static_cast<int>(r), i);
+        const std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), own);
+        std::vector<std::size_t> places(static_cast<std::size_t>(ranks));
+        for (std::size_t r = 0; r < places.size(); ++r) places[r] = (places.size() - 1 - r) * (own + gap);
+        std::vector<int> got(static_cast<std::size_t>(ranks) * (own + gap), -1);
+        un::untyped::all_to_all(world, ints, sent.data(), mine.blocks(), got.data(), {counts, places});
+        for (std::size_t r = 0; r < places.size(); ++r) {
+            for (std::size_t i = 0; i < own + gap; ++i)
+                expect(got[places[r] + i] == (i < own ? value(static_cast<int>(r), me, i) : -1), "all_to_all");
+        }
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(blocks)
+
+BOOST_AUTO_TEST_CASE(gaps_and_orders) {
+    for (const int ranks : {1, 2, 3, 4}) un::run<un::InProcess>(ranks, [](auto& world) { all_with_gaps(world); });
+}
+
+BOOST_AUTO_TEST_CASE(what_is_refused) {
+    un::run<un::InProcess>(2, [](auto& world) {
+        std::array<int, 4> data{};
+        const std::array<std::size_t, 2> counts = {2, 2};
+        const std::array<std::size_t, 2> overlapping = {1, 0};
+        const std::array<std::size_t, 1> few = {0};
+        const auto gathers = [&](un::Blocks blocks) {
+            return refusal_of([&] { un::untyped::all_gather(world, ints, data.data(), data.data(), blocks); });
+        };
+        expect(gathers({counts, overlapping}).find("the blocks of ranks 1 and 0 overlap in the output") !=
+                   std::string::npos,
+               "overlapping blocks");
+        expect(gathers({counts, few}).find("the list of displacements has 1 elements, expected 2") != std::string::npos,
+               "a displacement too few");
+        expect(gathers({few, few}).find("the list of counts has 1 elements, expected 2") != std::string::npos,
+               "a count too few");
+        std::array<int, 4> all{};
+        un::untyped::all_gather(world, ints, data.data(), all.data(), {counts}); // the group is as it was
+    });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
