@@ -38,6 +38,7 @@ MAY_INCLUDE = {
     "parallel": ["collective", *COLLECTIVE, "model", "observe", "trainer:concept"],
     "model": ["core"],
     "checkpoint": ["core", "layout", "collective", "model", "sampler:concept", "trainer", "update:concept"],
+    "elastic": ["core", "launch", "transport", "group", "collective", "layout", "model", "optimizer", "sampler", "trainer"],
     "observe": ["core"],
     "trainer": ANY_BUT_TESTING,
     "compiled": ANY_BUT_TESTING,
@@ -46,7 +47,7 @@ MAY_INCLUDE = {
 }
 
 # Rooms that nobody includes but these: what is built on a trainer is no part of it.
-ONLY_FROM = {"checkpoint": ["", "testing"], "parallel": ["", "testing"]}
+ONLY_FROM = {"checkpoint": ["", "testing"], "elastic": ["", "testing"], "parallel": ["", "testing"]}
 
 # Headers that belong to their room's concept though they do not open the room -> why.
 CONCEPT_HEADERS = {

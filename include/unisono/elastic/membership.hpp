@@ -1,0 +1,412 @@
+#pragma once
+
+/// \file
+/// Who is left: the members of a world that has lost some of its ranks agree on those of the next one, and on the rank whose
+/// committed updates are the most. A state machine without sockets, clocks or threads: tests run it in virtual time.
+///
+/// A *membership* is a set of members; memberships are numbered by *epochs*. Those of epoch e choose that of e + 1 by a single-decree
+/// Paxos (Lamport, "Paxos Made Simple", 2001):
+///
+///     proposer                     prepare(ballot)              -> all
+///     member                       promise(its updates, what it has accepted) -> proposer
+///     proposer, with a quorum      accept(ballot, successor)    -> all
+///     member                       accepted                     -> proposer
+///     proposer, with a quorum      decided(successor)           -> all, also those that are left behind
+///     member of the successor      ready                        -> the others of the successor; together they form the next world
+///
+/// A *quorum* is either a majority of the membership, or all of its members that are not gone. A member is *gone* when its death is
+/// proven, or when it has said goodbye in this epoch. So proven deaths leave any number to go on, and mere silence leaves a majority.
+///
+/// Why two worlds cannot live: two quorums have a member in common, who reports what it has accepted, unless all members of one are
+/// gone. Then a late `decided` of theirs must not count: a member acts on it only if it has not promised a higher ballot since
+/// (Paxos alone would not ask that). A member that has acted on a decision answers older messages with `joined`, which counts as its promise and
+/// its acceptance in every ballot; so while it lives, nobody who must hear all living members can choose otherwise.
+///
+/// Members are never added: a rank that was lost, or left behind, does not come back.
+
+#include "unisono/core/config.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/core/time.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The next membership. Members have the numbers that they had in the first world.
+struct Successor {
+    std::vector<int> members = {}; ///< ascending
+    int source = -1;               ///< a member whose committed updates are the most
+    std::uint64_t updates = 0;     ///< that it has committed
+    friend bool operator==(const Successor&, const Successor&) = default;
+};
+
+enum class MembershipWord : std::uint8_t { prepare, promise, accept, accepted, decided, ready, joined, goodbye };
+
+struct MembershipMessage {
+    MembershipWord word = MembershipWord::prepare;
+    std::uint64_t epoch = 0; ///< of the membership that chooses
+    std::uint64_t ballot = 0;
+    std::uint64_t updates = 0;         ///< promise: committed by who sends it
+    std::uint64_t accepted_ballot = 0; ///< promise: of `successor`; 0: it has accepted none
+    Successor successor = {};
+};
+
+/// What the protocol's proof needs. Tests leave out one of these, and look whether they notice.
+struct MembershipRules {
+    static constexpr bool checks_epochs = true;
+    static constexpr bool needs_quorum = true;
+    static constexpr bool agrees_on_updates = true;
+};
+
+/// One member's part.
+template <class Rules = MembershipRules>
+class Membership {
+public:
+    enum class Phase : std::uint8_t {
+        member,      ///< of a world that works
+        voting,      ///< for the next membership
+        gathering,   ///< the others of the next membership are awaited
+        formed,      ///< all are there
+        left_behind, ///< the next membership is without this member
+        no_quorum,   ///< too many members have been silent for too long
+    };
+
+    struct Times {
+        nanoseconds patience = 30'000'000'000; ///< until a silent member is suspected
+        nanoseconds give_up = 600'000'000'000; ///< after so long without a decision there is none
+    };
+
+    Membership(int me, std::vector<int> members, Times times) : me_(me), members_(std::move(members)), times_(times) {}
+
+    [[nodiscard]] Phase phase() const { return phase_; }
+    [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+    [[nodiscard]] const std::vector<int>& members() const { return members_; }
+    /// In the phases `gathering` and `formed`: what was decided last.
+    [[nodiscard]] const Successor& decision() const { return decision_; }
+    /// When `tick` is due next.
+    [[nodiscard]] nanoseconds next_tick() const {
+        return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
+    }
+    /// What is to be sent, and to whom.
+    [[nodiscard]] std::vector<std::pair<int, MembershipMessage>> take_messages() { return std::exchange(out_, {}); }
+
+    /// This member's world has failed, and it has committed so many updates. It votes for the next one.
+    void begin(std::uint64_t updates, nanoseconds now) {
+        updates_ = updates;
+        start_vote(now);
+        replay(now);
+    }
+    /// The next world has been formed, and works.
+    void work() {
+        phase_ = Phase::member;
+        started_ = never;
+    }
+    /// This member ends.
+    void leave() {
+        for (const int other : members_) send(other, {.word = MembershipWord::goodbye, .epoch = epoch_});
+    }
+
+    /// A member's process has ended, as a fact.
+    void lost(int member, nanoseconds now) {
+        gone_[member] = true;
+        if (phase_ == Phase::voting) {
+            step_voting(now);
+            if (phase_ == Phase::voting && proposing_ == Proposing::nothing && first_here() == me_) propose(now);
+        } else if (phase_ == Phase::gathering && is_member(member)) {
+            start_vote(now);
+            replay(now);
+        }
+    }
+
+    void receive(int from, const MembershipMessage& message, nanoseconds now) {
+        if (message.word == MembershipWord::goodbye) return hear_goodbye(from, message.epoch, now);
+        if (Rules::checks_epochs) {
+            if (message.epoch < epoch_) return answer_late(from, message);
+            if (message.epoch > epoch_ || (phase_ == Phase::member || phase_ == Phase::formed)) {
+                later_.emplace_back(from, message);
+                return;
+            }
+        }
+        if (phase_ == Phase::left_behind || phase_ == Phase::no_quorum) return;
+        if (phase_ == Phase::gathering) start_vote(now); // others of the next membership have given this one up
+        handle(from, message, now);
+    }
+
+    void tick(nanoseconds now) {
+        if (now < due_) return;
+        if (phase_ == Phase::gathering) {
+            start_vote(now);
+            return replay(now);
+        }
+        if (phase_ != Phase::voting) return;
+        if (now - started_ >= times_.give_up) {
+            phase_ = Phase::no_quorum;
+            return;
+        }
+        if (proposing_ == Proposing::prepares && has_quorum(promised_by_)) return ask_to_accept(now);
+        propose(now);
+    }
+
+    /// Members that have neither answered nor are gone, for an error's text.
+    [[nodiscard]] std::vector<int> silent() const {
+        std::vector<int> found;
+        for (const int member : members_)
+            if (member != me_ && !is_gone(member) && !heard_of(member)) found.push_back(member);
+        return found;
+    }
+
+private:
+    enum class Proposing : std::uint8_t { nothing, prepares, accepts };
+    static constexpr std::uint64_t most_members = std::uint64_t{1} << 20;
+
+    [[nodiscard]] bool is_member(int one) const { return std::binary_search(members_.begin(), members_.end(), one); }
+    [[nodiscard]] bool is_gone(int member) const {
+        const auto found = gone_.find(member);
+        return found != gone_.end() && found->second;
+    }
+    [[nodiscard]] bool heard_of(int member) const { return heard_.find(member) != heard_.end(); }
+    [[nodiscard]] int first_here() const {
+        for (const int member : members_)
+            if (!is_gone(member)) return member;
+        return me_;
+    }
+
+    /// A majority, or everybody who is not gone.
+    [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
+        if (!Rules::needs_quorum) return true;
+        return 2 * by.size() > members_.size() || has_all(by);
+    }
+    [[nodiscard]] bool has_all(const std::map<int, bool>& by) const {
+        return std::all_of(members_.begin(), members_.end(),
+                           [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
+    }
+
+    void send(int to, MembershipMessage message) {
+        if (to != me_ && !is_gone(to)) out_.emplace_back(to, std::move(message));
+    }
+    void send_all(const MembershipMessage& message) {
+        for (const int member : members_) send(member, message);
+    }
+
+    void start_vote(nanoseconds now) {
+        phase_ = Phase::voting;
+        if (started_ == never) started_ = now;
+        proposing_ = Proposing::nothing;
+        promised_ = accepted_ballot_ = 0;
+        accepted_ = {};
+        heard_.clear();
+        due_ = now + turn() * times_.patience;
+        if (turn() == 0) propose(now);
+    }
+    /// How many members come before this one as proposers.
+    [[nodiscard]] nanoseconds turn() const {
+        nanoseconds before = 0;
+        for (const int member : members_) {
+            if (member == me_) break;
+            if (!is_gone(member)) ++before;
+        }
+        return before;
+    }
+    /// Messages that came before their epoch.
+    void replay(nanoseconds now) {
+        auto waiting = std::exchange(later_, {});
+        for (auto& [from, message] : waiting) receive(from, message, now);
+    }
+
+    void propose(nanoseconds now) {
+        const std::uint64_t round = std::max(promised_, highest_) / most_members + 1;
+        ballot_ = promised_ = highest_ = round * most_members + static_cast<std::uint64_t>(me_);
+        proposing_ = Proposing::prepares;
+        promised_by_.clear();
+        promises_.clear();
+        note_promise(me_, {.updates = updates_, .accepted_ballot = accepted_ballot_, .successor = accepted_});
+        due_ = now + times_.patience;
+        send_all({.word = MembershipWord::prepare, .epoch = epoch_, .ballot = ballot_});
+        step_voting(now);
+    }
+
+    void note_promise(int from, const MembershipMessage& promise) {
+        promised_by_[from] = true;
+        promises_[from] = promise;
+    }
+
+    /// After a promise, an acceptance or a death.
+    void step_voting(nanoseconds now) {
+        if (proposing_ == Proposing::prepares && has_all(promised_by_)) ask_to_accept(now);
+        else if (proposing_ == Proposing::accepts && has_quorum(accepted_by_)) decide(proposed_, ballot_, now, true);
+    }
+
+    void ask_to_accept(nanoseconds now) {
+        proposed_ = {};
+        std::uint64_t best = 0;
+        for (const auto& [from, promise] : promises_) {
+            if (promise.accepted_ballot <= best) continue;
+            best = promise.accepted_ballot;
+            proposed_ = promise.successor;
+        }
+        if (best == 0) {
+            for (const auto& [from, promise] : promises_) {
+                proposed_.members.push_back(from);
+                if (proposed_.source >= 0 && promise.updates <= proposed_.updates) continue;
+                proposed_.source = from;
+                proposed_.updates = promise.updates;
+            }
+        }
+        proposing_ = Proposing::accepts;
+        accepted_by_.clear();
+        accepted_by_[me_] = true;
+        for (const auto& [from, promise] : promises_)
+            if (promise.accepted_ballot == joined_ballot) accepted_by_[from] = true;
+        accepted_ = proposed_;
+        accepted_ballot_ = ballot_;
+        due_ = now + times_.patience;
+        send_all({.word = MembershipWord::accept, .epoch = epoch_, .ballot = ballot_, .successor = proposed_});
+        step_voting(now);
+    }
+
+    void handle(int from, const MembershipMessage& message, nanoseconds now) {
+        if (!is_member(from)) return;
+        heard_[from] = true;
+        highest_ = std::max(highest_, message.ballot);
+        switch (message.word) {
+        case MembershipWord::prepare:
+            if (message.ballot <= promised_) return;
+            follow(message.ballot, now);
+            return send(from, {.word = MembershipWord::promise,
+                               .epoch = epoch_,
+                               .ballot = promised_,
+                               .updates = updates_,
+                               .accepted_ballot = accepted_ballot_,
+                               .successor = accepted_});
+        case MembershipWord::promise:
+            if (proposing_ != Proposing::prepares || message.ballot != ballot_) return;
+            note_promise(from, message);
+            return step_voting(now);
+        case MembershipWord::accept:
+            if (message.ballot < promised_) return;
+            follow(message.ballot, now);
+            accepted_ballot_ = message.ballot;
+            accepted_ = message.successor;
+            return send(from, {.word = MembershipWord::accepted, .epoch = epoch_, .ballot = promised_});
+        case MembershipWord::accepted:
+            if (proposing_ != Proposing::accepts || message.ballot != ballot_) return;
+            accepted_by_[from] = true;
+            return step_voting(now);
+        case MembershipWord::joined:
+            if (proposing_ == Proposing::prepares) {
+                note_promise(from, {.accepted_ballot = joined_ballot, .successor = message.successor});
+                return step_voting(now);
+            }
+            if (proposing_ == Proposing::accepts && message.successor == proposed_) {
+                accepted_by_[from] = true;
+                return step_voting(now);
+            }
+            return;
+        case MembershipWord::ready: ready_[epoch_][from] = true; [[fallthrough]];
+        case MembershipWord::decided:
+            if (message.ballot < promised_) return; // who chose so may be gone, and others choose anew
+            return decide(message.successor, message.ballot, now, false);
+        case MembershipWord::goodbye: return;
+        }
+    }
+
+    /// Another proposer's ballot is under way: this member waits before it has one of its own.
+    void follow(std::uint64_t ballot, nanoseconds now) {
+        if (ballot != ballot_) proposing_ = Proposing::nothing;
+        promised_ = ballot;
+        due_ = now + 2 * times_.patience + turn() * times_.patience / 2;
+    }
+
+    /// `mine`: of this member's own proposal, of which nobody has heard yet.
+    void decide(const Successor& successor, std::uint64_t ballot, nanoseconds now, bool mine) {
+        const MembershipMessage told{
+            .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
+        if (mine) send_all(told);
+        decision_ = successor;
+        proposing_ = Proposing::nothing;
+        if (!std::binary_search(successor.members.begin(), successor.members.end(), me_)) {
+            phase_ = Phase::left_behind;
+            return;
+        }
+        MembershipMessage ready = told;
+        ready.word = MembershipWord::ready;
+        for (const int member : successor.members) send(member, ready);
+        past_[epoch_] = told;
+        members_ = successor.members;
+        ++epoch_;
+        highest_ = promised_ = accepted_ballot_ = 0;
+        phase_ = Phase::gathering;
+        due_ = now + 2 * times_.patience;
+        if (std::any_of(members_.begin(), members_.end(), [&](int member) { return is_gone(member); }))
+            start_vote(now);
+        else see_who_is_ready();
+        replay(now);
+    }
+
+    /// For members that are still in an epoch that this one has left.
+    void answer_late(int from, const MembershipMessage& message) {
+        const auto past = past_.find(message.epoch);
+        if (past == past_.end()) return;
+        if (message.word == MembershipWord::ready) {
+            ready_[message.epoch][from] = true;
+            if (phase_ == Phase::gathering && message.epoch + 1 == epoch_) see_who_is_ready();
+        }
+        if (message.word != MembershipWord::prepare && message.word != MembershipWord::accept) return;
+        MembershipMessage joined = past->second;
+        joined.word = MembershipWord::joined;
+        send(from, joined);
+    }
+
+    void see_who_is_ready() {
+        const std::map<int, bool>& ready = ready_[epoch_ - 1];
+        const bool all = std::all_of(members_.begin(), members_.end(), [&](int member) {
+            return member == me_ || ready.find(member) != ready.end();
+        });
+        if (all) phase_ = Phase::formed;
+    }
+
+    /// One that has left in this epoch takes part in no other; one that has left in a later one was there without this member.
+    void hear_goodbye(int from, std::uint64_t epoch, nanoseconds now) {
+        if (epoch <= epoch_) return lost(from, now);
+        if (phase_ == Phase::voting) phase_ = Phase::left_behind;
+    }
+
+    static constexpr std::uint64_t joined_ballot = ~std::uint64_t{0}; ///< of what is decided for sure
+
+    int me_;
+    std::vector<int> members_;
+    Times times_;
+    Phase phase_ = Phase::member;
+    std::uint64_t epoch_ = 0;
+    std::uint64_t updates_ = 0;
+    std::map<int, bool> gone_;
+    std::map<int, bool> heard_;
+    std::uint64_t promised_ = 0;
+    std::uint64_t highest_ = 0; ///< ballot that was heard of
+    std::uint64_t accepted_ballot_ = 0;
+    Successor accepted_;
+    Proposing proposing_ = Proposing::nothing;
+    std::uint64_t ballot_ = 0; ///< of this member's own proposal
+    std::map<int, bool> promised_by_;
+    std::map<int, MembershipMessage> promises_;
+    Successor proposed_;
+    std::map<int, bool> accepted_by_;
+    Successor decision_;
+    std::map<std::uint64_t, MembershipMessage> past_;         ///< decisions, by the epoch that made them
+    std::map<std::uint64_t, std::map<int, bool>> ready_;      ///< who has acted on them
+    std::vector<std::pair<int, MembershipMessage>> later_;    ///< of epochs to come
+    std::vector<std::pair<int, MembershipMessage>> out_;
+    nanoseconds started_ = never;
+    nanoseconds due_ = never;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

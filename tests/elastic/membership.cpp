@@ -1,0 +1,75 @@
+// Ranks that die, stop, and are cut off from each other, in virtual time and from a seed: those that are left agree on one next world, go on
+// from the most advanced committed update, and come to the end at which an undisturbed training comes. Three faulty variants of the protocol
+// are found.
+//
+//   UNISONO_MEMBERSHIP_SEEDS=100000 test_elastic --run_test=membership/campaign
+#include "seeded_world.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+#include <cstdlib>
+
+using namespace unisono_test;
+
+namespace {
+
+std::uint64_t seeds_or(std::uint64_t usual) {
+    const char* const text = std::getenv("UNISONO_MEMBERSHIP_SEEDS");
+    return text != nullptr ? std::strtoull(text, nullptr, 10) : usual;
+}
+
+struct NoEpochCheck : un::detail::MembershipRules {
+    static constexpr bool checks_epochs = false;
+};
+struct NoQuorum : un::detail::MembershipRules {
+    static constexpr bool needs_quorum = false;
+};
+struct OwnUpdates : un::detail::MembershipRules {
+    static constexpr bool agrees_on_updates = false;
+};
+
+/// The first seed at which a variant fails; 1000: none.
+template <class Rules>
+std::uint64_t first_found() {
+    for (std::uint64_t seed = 0; seed < 1000; ++seed)
+        if (!SeededWorld<Rules>(seed).run().empty()) return seed;
+    return 1000;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(membership)
+
+BOOST_AUTO_TEST_CASE(campaign) {
+    Outcomes sum;
+    const std::uint64_t seeds = seeds_or(3000);
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+        SeededWorld<> world(seed);
+        const std::string failure = world.run();
+        BOOST_REQUIRE_MESSAGE(failure.empty(), "seed " << seed << ": " << failure);
+        sum.add(world.outcomes());
+    }
+    BOOST_TEST_MESSAGE(seeds << " seeds: " << sum.finished << " ranks ended with the undisturbed hash, " << sum.died
+                             << " died, " << sum.left_behind << " were left behind, " << sum.no_quorum
+                             << " found no majority; " << sum.epochs << " memberships after the first, " << sum.brought
+                             << " ranks brought forward");
+    // What the seeds are for happens.
+    BOOST_TEST(sum.finished > seeds);
+    BOOST_TEST(sum.died > seeds / 2);
+    BOOST_TEST(sum.left_behind > seeds / 100);
+    BOOST_TEST(sum.no_quorum > seeds / 100);
+    BOOST_TEST(sum.epochs > seeds / 2);
+    BOOST_TEST(sum.brought > seeds / 100);
+}
+
+BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
+    const std::uint64_t epochs = first_found<NoEpochCheck>(), quorum = first_found<NoQuorum>(),
+                        updates = first_found<OwnUpdates>();
+    BOOST_TEST_MESSAGE("found at seed: no epoch check " << epochs << ", no quorum " << quorum
+                                                        << ", no agreement on the update " << updates);
+    BOOST_TEST(epochs < 1000u);
+    BOOST_TEST(quorum < 1000u);
+    BOOST_TEST(updates < 1000u);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,384 @@
+// Members of one world after another, in virtual time: what happens is decided by a seed. Their training is a chain of hashes, which
+// breaks where ranks that are at different updates make one together.
+#pragma once
+
+#include <unisono/core/random.hpp>
+#include <unisono/elastic/membership.hpp>
+
+#include <map>
+#include <memory>
+#include <queue>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace unisono_test {
+
+namespace un = unisono;
+
+/// Of ranks, over all seeds.
+struct Outcomes {
+    std::uint64_t finished = 0, died = 0, left_behind = 0, no_quorum = 0, epochs = 0, brought = 0;
+    void add(const Outcomes& more) {
+        finished += more.finished;
+        died += more.died;
+        left_behind += more.left_behind;
+        no_quorum += more.no_quorum;
+        epochs += more.epochs;
+        brought += more.brought;
+    }
+};
+
+template <class Rules = un::detail::MembershipRules>
+class SeededWorld {
+    using Time = un::nanoseconds;
+    using Member = un::detail::Membership<Rules>;
+    using Message = un::detail::MembershipMessage;
+    using Phase = typename Member::Phase;
+    static constexpr Time ms = 1'000'000;
+
+public:
+    explicit SeededWorld(std::uint64_t seed) : random_(seed) {
+        const std::uint64_t size = draw(100) < 85 ? 1 + draw(8) : 1 + draw(64);
+        count_ = static_cast<int>(size);
+        updates_ = 4 + draw(8);
+        std::vector<int> all;
+        for (int n = 0; n < count_; ++n) all.push_back(n);
+        for (int n = 0; n < count_; ++n)
+            nodes_.push_back(std::make_unique<Node>(Member(n, all, {.patience = 100 * ms, .give_up = 2000 * ms})));
+        arrival_.assign(size * size, 0);
+        plan_misfortunes();
+    }
+
+    /// Empty, or what went wrong.
+    std::string run() {
+        for (int n = 0; n < count_; ++n) enter_world(n);
+        for (std::uint64_t events = 0; !queue_.empty() && failure_.empty(); ++events) {
+            if (events > 400'000) return "no end: 400,000 events";
+            const Event event = queue_.top();
+            queue_.pop();
+            now_ = event.time;
+            if (!alive(event.node)) continue;
+            Node& node = at(event.node);
+            if (node.paused_until > now_ && event.what != What::die) { // it happens later, in the same order
+                push(node.paused_until, event, event.number);
+                continue;
+            }
+            happen(event);
+        }
+        return failure_.empty() ? at_the_end() : failure_;
+    }
+    [[nodiscard]] const Outcomes& outcomes() const { return outcomes_; }
+
+private:
+    enum class What { die, pause, message, end_of_connection, fault, give, commit, tick, late };
+    struct Event {
+        Time time;
+        std::uint64_t number;
+        What what;
+        int node = 0;
+        int from = 0;
+        std::uint64_t key = 0; ///< of an epoch, or of a round
+        std::shared_ptr<Message> message = {};
+        bool operator<(const Event& other) const {
+            return time != other.time ? time > other.time : number > other.number;
+        }
+    };
+    /// One membership's world: rounds in which all members give, and then each commits.
+    struct World {
+        std::vector<int> members;
+        int source = -1;
+        bool brings = false; ///< round 0 brings all to the source's state
+        std::map<std::uint64_t, std::map<int, std::pair<std::uint64_t, std::uint64_t>>> given; ///< updates and state
+    };
+    struct Node {
+        explicit Node(Member made) : member(std::move(made)) {}
+        Member member;
+        bool alive = true, finished = false, trains = false;
+        std::uint64_t updates = 0, state = 1, round = 0;
+        Time paused_until = 0;
+        std::shared_ptr<World> world = {};
+        std::vector<Event> inbox = {}; ///< while it trains nobody reads
+        std::map<int, bool> said_goodbye = {};
+    };
+
+    std::uint64_t draw(std::uint64_t below) { return below == 0 ? 0 : random_.draw64() % below; }
+    Time between(Time least, Time most) {
+        return least + static_cast<Time>(draw(static_cast<std::uint64_t>(most - least)));
+    }
+    [[nodiscard]] Node& at(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] bool alive(int node) { return at(node).alive && !at(node).finished; }
+    void push(Time time, Event event, std::uint64_t number = 0) {
+        event.time = time;
+        event.number = number != 0 ? number : ++made_;
+        queue_.push(std::move(event));
+    }
+    static std::uint64_t mix(std::uint64_t value) { return (value ^ (value >> 29)) * 0xbf58476d1ce4e5b9u + 1; }
+
+    void plan_misfortunes() {
+        const Time length = 12 * ms * static_cast<Time>(updates_) / 10;
+        proven_only_ = draw(2) == 0;
+        const std::uint64_t deaths = draw(3) == 0 ? draw(static_cast<std::uint64_t>(count_) + 1) : draw(3);
+        for (std::uint64_t i = 0; i < deaths; ++i) {
+            const int node = static_cast<int>(draw(static_cast<std::uint64_t>(count_)));
+            // Many within a short time: while the others form a new world, too.
+            const Time when = i != 0 && draw(2) == 0 ? last_death_ + between(0, 4 * ms) : between(0, length);
+            last_death_ = when;
+            push(when, {.time = 0, .number = 0, .what = What::die, .node = node});
+        }
+        if (proven_only_) return;
+        for (std::uint64_t i = draw(3); i > 0; --i)
+            push(between(0, length), {.time = 0,
+                                      .number = 0,
+                                      .what = What::pause,
+                                      .node = static_cast<int>(draw(static_cast<std::uint64_t>(count_))),
+                                      .key = static_cast<std::uint64_t>(between(1 * ms, 900 * ms))});
+        if (draw(2) == 0) {
+            cut_from_ = between(0, length);
+            cut_until_ = cut_from_ + between(1 * ms, 3000 * ms);
+            side_.resize(nodes_.size());
+            for (std::size_t n = 0; n < side_.size(); ++n) side_[n] = draw(2) == 0;
+        }
+    }
+
+    /// Connections keep the order, and wait while they are cut.
+    Time arrival(int from, int to, Time least = ms / 100, Time most = ms) {
+        Time when = now_ + between(least, most);
+        if (!side_.empty() && side_[static_cast<std::size_t>(from)] != side_[static_cast<std::size_t>(to)] &&
+            when >= cut_from_ && now_ < cut_until_)
+            when = std::max(when, cut_until_ + between(least, most));
+        return when;
+    }
+    void send(int from, int to, const Event& event) {
+        Time& last = arrival_[static_cast<std::size_t>(from) * nodes_.size() + static_cast<std::size_t>(to)];
+        last = std::max(last + 1, arrival(from, to));
+        push(last, event);
+    }
+    void send_all(int n) {
+        for (auto& [to, message] : at(n).member.take_messages())
+            send(n, to,
+                 {.time = 0,
+                  .number = 0,
+                  .what = What::message,
+                  .node = to,
+                  .from = n,
+                  .message = std::make_shared<Message>(std::move(message))});
+        look_at(n);
+    }
+
+    void happen(const Event& event) {
+        Node& node = at(event.node);
+        const int n = event.node;
+        switch (event.what) {
+        case What::die:
+            node.alive = false;
+            ++outcomes_.died;
+            for (int other = 0; other < count_; ++other) {
+                if (other == n) continue;
+                send(n, other, {.time = 0, .number = 0, .what = What::end_of_connection, .node = other, .from = n});
+            }
+            return spread_fault(n);
+        case What::pause: node.paused_until = now_ + static_cast<Time>(event.key); return;
+        case What::message:
+        case What::end_of_connection:
+            if (node.trains) return node.inbox.push_back(event);
+            return hear(event);
+        case What::fault:
+            if (node.trains && node.member.epoch() == event.key) fail(n);
+            return;
+        case What::late: // nobody has died, as far as it knows, and the others do not come
+            if (node.trains && node.member.epoch() == event.key / 1024 && node.round == event.key % 1024) fail(n);
+            return;
+        case What::give: return give(n, event.key);
+        case What::commit: return commit(n, event.key);
+        case What::tick:
+            if (node.trains || node.member.next_tick() > now_) return;
+            node.member.tick(now_);
+            return send_all(n);
+        }
+    }
+
+    void hear(const Event& event) {
+        Node& node = at(event.node);
+        if (event.what == What::message) {
+            if (event.message->word == un::detail::MembershipWord::goodbye) node.said_goodbye[event.from] = true;
+            node.member.receive(event.from, *event.message, now_);
+        } else if (!node.said_goodbye[event.from]) {
+            node.member.lost(event.from, now_);
+        }
+        send_all(event.node);
+    }
+
+    /// A world's other ranks hear of its end.
+    void spread_fault(int n) {
+        const auto world = at(n).world;
+        if (world == nullptr) return;
+        for (const int other : world->members)
+            if (other != n)
+                push(arrival(n, other, ms / 100, 3 * ms),
+                     {.time = 0, .number = 0, .what = What::fault, .node = other, .key = at(n).member.epoch()});
+    }
+    void fail(int n) {
+        Node& node = at(n);
+        node.trains = false;
+        spread_fault(n);
+        node.world = nullptr;
+        node.member.begin(node.updates, now_);
+        send_all(n);
+        for (const Event& event : std::exchange(node.inbox, {}))
+            if (!node.trains && !node.finished) hear(event);
+            else node.inbox.push_back(event);
+    }
+
+    /// What the protocol has come to.
+    void look_at(int n) {
+        Node& node = at(n);
+        if (node.trains) return;
+        switch (node.member.phase()) {
+        case Phase::formed: return enter_world(n);
+        case Phase::voting:
+        case Phase::gathering:
+            return push(std::max(now_ + 1, node.member.next_tick()),
+                        {.time = 0, .number = 0, .what = What::tick, .node = n});
+        case Phase::left_behind:
+        case Phase::no_quorum: return end(n);
+        case Phase::member: return;
+        }
+    }
+    void end(int n) {
+        Node& node = at(n);
+        if (node.finished) return;
+        node.finished = true;
+        if (proven_only_) failure_ = "a rank ended with an error, and others were only killed: rank " + std::to_string(n);
+        ++(node.member.phase() == Phase::left_behind ? outcomes_.left_behind : outcomes_.no_quorum);
+        say_goodbye(n);
+    }
+    void say_goodbye(int n) {
+        at(n).member.leave();
+        for (auto& [to, message] : at(n).member.take_messages())
+            send(n, to,
+                 {.time = 0,
+                  .number = 0,
+                  .what = What::message,
+                  .node = to,
+                  .from = n,
+                  .message = std::make_shared<Message>(std::move(message))});
+        for (int other = 0; other < count_; ++other)
+            if (other != n)
+                send(n, other, {.time = 0, .number = 0, .what = What::end_of_connection, .node = other, .from = n});
+        if (at(n).world != nullptr) spread_fault(n);
+    }
+
+    void enter_world(int n) {
+        Node& node = at(n);
+        node.member.work();
+        auto& world = worlds_[{node.member.epoch(), node.member.members()}];
+        if (world == nullptr) {
+            world = std::make_shared<World>();
+            world->members = node.member.members();
+            world->source = node.member.decision().source;
+            world->brings = Rules::agrees_on_updates && node.member.epoch() != 0;
+            if (node.member.epoch() != 0) ++outcomes_.epochs;
+        }
+        node.world = world;
+        node.trains = true;
+        node.round = 0;
+        for (const int member : world->members) // it may have died before there was a world to fail
+            if (!at(member).alive || at(member).finished)
+                push(arrival(member, n, ms / 100, 3 * ms),
+                     {.time = 0, .number = 0, .what = What::fault, .node = n, .key = node.member.epoch()});
+        look_for_two_worlds();
+        compute(n);
+    }
+    void look_for_two_worlds() {
+        std::set<const World*> whole;
+        for (int n = 0; n < count_; ++n) {
+            const Node& node = at(n);
+            if (!node.alive || node.finished || !node.trains || whole.contains(node.world.get())) continue;
+            const bool all = std::all_of(node.world->members.begin(), node.world->members.end(), [&](int member) {
+                return alive(member) && at(member).trains && at(member).world == node.world;
+            });
+            if (all) whole.insert(node.world.get());
+        }
+        if (whole.size() > 1) failure_ = "two worlds at " + std::to_string(now_) + " ns";
+    }
+
+    void compute(int n) {
+        Node& node = at(n);
+        if (node.updates >= updates_ && !(node.world->brings && node.round == 0)) {
+            node.finished = true;
+            ++outcomes_.finished;
+            std::uint64_t expected = 1;
+            for (std::uint64_t i = 0; i < updates_; ++i) expected = mix(expected);
+            if (node.state != expected || node.updates != updates_)
+                failure_ = "rank " + std::to_string(n) + " ended with another hash than undisturbed";
+            return say_goodbye(n);
+        }
+        const std::uint64_t key = node.member.epoch() * 1024 + node.round;
+        push(now_ + between(ms / 10, ms), {.time = 0, .number = 0, .what = What::give, .node = n, .key = key});
+        push(now_ + 50 * ms, {.time = 0, .number = 0, .what = What::late, .node = n, .key = key});
+    }
+    void give(int n, std::uint64_t key) {
+        Node& node = at(n);
+        if (!node.trains || node.member.epoch() * 1024 + node.round != key) return;
+        World& world = *node.world;
+        auto& given = world.given[node.round];
+        given[n] = {node.updates, node.state};
+        if (given.size() != world.members.size()) return;
+        Time last = now_;
+        for (const int member : world.members) last = std::max(last, arrival(n, member));
+        for (const int member : world.members)
+            push(std::max(arrival(n, member), cut(world) ? last : 0),
+                 {.time = 0, .number = 0, .what = What::commit, .node = member, .key = key});
+    }
+    [[nodiscard]] bool cut(const World& world) const {
+        if (side_.empty()) return false;
+        return std::any_of(world.members.begin(), world.members.end(), [&](int member) {
+            return side_[static_cast<std::size_t>(member)] != side_[static_cast<std::size_t>(world.members[0])];
+        });
+    }
+    void commit(int n, std::uint64_t key) {
+        Node& node = at(n);
+        if (!node.trains || node.member.epoch() * 1024 + node.round != key) return;
+        World& world = *node.world;
+        const auto& given = world.given[node.round];
+        if (world.brings && node.round == 0) {
+            const auto [updates, state] = given.at(world.source);
+            if (updates < node.updates) failure_ = "the source is behind rank " + std::to_string(n);
+            if (updates > node.updates) ++outcomes_.brought;
+            node.updates = updates;
+            node.state = state;
+        } else {
+            std::uint64_t sum = 0;
+            for (const auto& [from, what] : given) sum += what.second - node.state;
+            node.state = mix(node.state + sum);
+            ++node.updates;
+        }
+        ++node.round;
+        compute(n);
+    }
+
+    std::string at_the_end() {
+        for (int n = 0; n < count_; ++n)
+            if (alive(n)) return "rank " + std::to_string(n) + " hangs";
+        return {};
+    }
+
+    un::Mt19937 random_;
+    int count_ = 0;
+    std::uint64_t updates_ = 0;
+    std::vector<std::unique_ptr<Node>> nodes_;
+    std::map<std::pair<std::uint64_t, std::vector<int>>, std::shared_ptr<World>> worlds_;
+    std::priority_queue<Event> queue_;
+    std::uint64_t made_ = 0;
+    Time now_ = 0;
+    Time last_death_ = 0;
+    std::vector<Time> arrival_; ///< of the last message of a pair
+    std::vector<bool> side_;    ///< of the cut
+    Time cut_from_ = 0, cut_until_ = 0;
+    bool proven_only_ = false;
+    Outcomes outcomes_;
+    std::string failure_;
+};
+
+} // namespace unisono_test
