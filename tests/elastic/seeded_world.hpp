@@ -249,7 +249,8 @@ private:
         Node& node = at(n);
         if (node.finished) return;
         node.finished = true;
-        if (proven_only_) failure_ = "a rank ended with an error, and others were only killed: rank " + std::to_string(n);
+        if (proven_only_)
+            failure_ = "a rank ended with an error, and others were only killed: rank " + std::to_string(n);
         ++(node.member.phase() == Phase::left_behind ? outcomes_.left_behind : outcomes_.no_quorum);
         say_goodbye(n);
     }

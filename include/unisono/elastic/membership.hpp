@@ -24,40 +24,17 @@
 ///
 /// Members are never added: a rank that was lost, or left behind, does not come back.
 
-#include "unisono/core/config.hpp"
-#include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/elastic/membership_messages.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <string>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// The next membership. Members have the numbers that they had in the first world.
-struct Successor {
-    std::vector<int> members = {}; ///< ascending
-    int source = -1;               ///< a member whose committed updates are the most
-    std::uint64_t updates = 0;     ///< that it has committed
-    friend bool operator==(const Successor&, const Successor&) = default;
-};
-
-enum class MembershipWord : std::uint8_t { prepare, promise, accept, accepted, decided, ready, joined, goodbye };
-
-struct MembershipMessage {
-    MembershipWord word = MembershipWord::prepare;
-    std::uint64_t epoch = 0; ///< of the membership that chooses
-    std::uint64_t ballot = 0;
-    std::uint64_t updates = 0;         ///< promise: committed by who sends it
-    std::uint64_t accepted_ballot = 0; ///< promise: of `successor`; 0: it has accepted none
-    Successor successor = {};
-};
 
 /// What the protocol's proof needs. Tests leave out one of these, and look whether they notice.
 struct MembershipRules {
@@ -345,8 +322,7 @@ private:
         highest_ = promised_ = accepted_ballot_ = 0;
         phase_ = Phase::gathering;
         due_ = now + 2 * times_.patience;
-        if (std::any_of(members_.begin(), members_.end(), [&](int member) { return is_gone(member); }))
-            start_vote(now);
+        if (std::any_of(members_.begin(), members_.end(), [&](int member) { return is_gone(member); })) start_vote(now);
         else see_who_is_ready();
         replay(now);
     }
@@ -367,9 +343,8 @@ private:
 
     void see_who_is_ready() {
         const std::map<int, bool>& ready = ready_[epoch_ - 1];
-        const bool all = std::all_of(members_.begin(), members_.end(), [&](int member) {
-            return member == me_ || ready.find(member) != ready.end();
-        });
+        const bool all = std::all_of(members_.begin(), members_.end(),
+                                     [&](int member) { return member == me_ || ready.find(member) != ready.end(); });
         if (all) phase_ = Phase::formed;
     }
 
@@ -400,9 +375,9 @@ private:
     Successor proposed_;
     std::map<int, bool> accepted_by_;
     Successor decision_;
-    std::map<std::uint64_t, MembershipMessage> past_;         ///< decisions, by the epoch that made them
-    std::map<std::uint64_t, std::map<int, bool>> ready_;      ///< who has acted on them
-    std::vector<std::pair<int, MembershipMessage>> later_;    ///< of epochs to come
+    std::map<std::uint64_t, MembershipMessage> past_;      ///< decisions, by the epoch that made them
+    std::map<std::uint64_t, std::map<int, bool>> ready_;   ///< who has acted on them
+    std::vector<std::pair<int, MembershipMessage>> later_; ///< of epochs to come
     std::vector<std::pair<int, MembershipMessage>> out_;
     nanoseconds started_ = never;
     nanoseconds due_ = never;
