@@ -245,8 +245,8 @@ BOOST_AUTO_TEST_CASE(strangers_change_nothing) {
                 continue;
             }
             seed = seed * 1664525u + 1013904223u;
-            auto hello =
-                un::detail::encode(un::detail::Hello{.token = un::JobToken::random(), .world = 3, .rank = seed % 3});
+            auto hello = un::detail::encode(
+                un::detail::Hello{.nonce = un::JobToken::random().value(), .world = 3, .rank = seed % 3});
             switch (seed >> 28) {
             case 0: hello.clear(); break;
             case 1: hello.resize(seed % 56); break;
@@ -454,13 +454,12 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
     const auto address = d::resolve("127.0.0.1", hub.port(), why).at(0);
     std::vector<d::Entrance> ranks;
     for (int rank = 0; rank < world; ++rank) {
-        const d::Hello hello{.token = token,
-                             .world = world,
+        const d::Hello hello{.world = world,
                              .rank = static_cast<std::uint32_t>(rank),
                              .claimant = static_cast<std::uint64_t>(rank) + 1,
                              .host = ~un::detail::host_number(),
                              .pid = 1};
-        auto entrance = d::enter(address, hello, test::in(20s), why);
+        auto entrance = d::enter(address, hello, token, test::in(20s), why);
         BOOST_REQUIRE_MESSAGE(entrance, why);
         ranks.push_back(std::move(*entrance));
     }
@@ -475,7 +474,7 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
         out.u32(round);
         out.bytes(blob("something"));
         const auto said = d::make_frame(d::FrameKind::contribution, out.take());
-        for (const auto& one : ranks) BOOST_CHECK(d::send_all(one.socket.get(), said, test::in(20s)));
+        for (auto& one : ranks) BOOST_CHECK(d::send_frame(one, said, test::in(20s)));
         for (auto& one : ranks) {
             std::size_t used = 0;
             auto frame = d::next_frame(one, std::size_t{1} << 20, test::in(20s), used);
@@ -490,8 +489,7 @@ BOOST_AUTO_TEST_CASE(as_many_ranks_of_other_hosts_as_there_are_descriptors) {
     }
     ::setrlimit(RLIMIT_NOFILE, &before);
     BOOST_CHECK_EQUAL(gathered, 3 * world);
-    for (const auto& one : ranks)
-        BOOST_CHECK(d::send_all(one.socket.get(), d::make_frame(d::FrameKind::goodbye), test::in(20s)));
+    for (auto& one : ranks) BOOST_CHECK(d::send_frame(one, d::make_frame(d::FrameKind::goodbye), test::in(20s)));
     hub.stop(10'000'000'000);
 }
 
@@ -526,10 +524,13 @@ BOOST_AUTO_TEST_CASE(a_hub_that_changes_what_it_gathers) {
             out.u32(static_cast<std::uint32_t>(each.size()));
             out.bytes(blob(std::string(each)));
         }
-        const un::Blob said = d::make_frame(d::FrameKind::gathered, out.take());
+        un::Blob said = d::make_frame(d::FrameKind::gathered, out.take());
+        const un::JobToken secret = un::JobToken::random();
+        d::ControlSession::begin(d::ControlSession::Side::hub, secret, {}, {}).out.close(said);
         BOOST_REQUIRE(d::send_all(hub.get(), said, test::in(20s)));
         {
-            d::Spoke spoke(1, std::vector<d::Peer>(2), d::FileDescriptor(ends[0]), {}, true);
+            d::Spoke spoke(1, std::vector<d::Peer>(2), d::FileDescriptor(ends[0]), {},
+                           d::ControlSession::begin(d::ControlSession::Side::rank, secret, {}, {}), true);
             if (own == "mine") {
                 BOOST_CHECK_EQUAL(spoke.all_gather(blob("mine"), test::in(20s)).size(), 2u);
             } else {

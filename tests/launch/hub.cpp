@@ -19,13 +19,18 @@ constexpr un::nanoseconds second = 1'000'000'000;
 
 const un::JobToken token = un::JobToken::derived_from("the job's");
 
-un::Blob hello(int rank, int world = 3, const un::JobToken& shown = token, std::uint64_t claimant = 0) {
-    return d::encode(d::Hello{.token = shown,
+un::Blob hello(int rank, int world = 3, std::uint64_t claimant = 0) {
+    return d::encode(d::Hello{.nonce = un::JobToken::random().value(),
                               .world = static_cast<std::uint32_t>(world),
                               .rank = static_cast<std::uint32_t>(rank),
                               .claimant = claimant == 0 ? static_cast<std::uint64_t>(rank) + 100 : claimant,
                               .host = 1,
                               .pid = static_cast<std::uint32_t>(1000 + rank)});
+}
+
+un::Blob bytes_of(const d::Digest& digest) {
+    const auto bytes = std::as_bytes(std::span(digest));
+    return {bytes.begin(), bytes.end()};
 }
 
 un::Blob complaint(const un::Fault& fault, const un::Wait& wait = {}) {
@@ -58,6 +63,8 @@ struct Bench {
         collect();
     }
     void open(std::uint32_t connection) {
+        sent.erase(connection);
+        closed.erase(connection);
         state.opened(connection, now);
         collect();
     }
@@ -65,9 +72,25 @@ struct Bench {
         state.closed(connection);
         collect();
     }
-    void enter(std::uint32_t connection, const un::Blob& bytes) {
+    /// The challenge that a connection got.
+    d::Challenge challenge(std::uint32_t connection) {
+        const un::Blob& bytes = sent[connection];
+        if (bytes.size() < d::Challenge::bytes) return {};
+        return d::parse_challenge(std::span(bytes).first(d::Challenge::bytes)).value_or(d::Challenge{});
+    }
+    /// A rank that has the secret, or another one.
+    void enter(std::uint32_t connection, const un::Blob& hello, const un::JobToken& secret = token) {
         open(connection);
-        give(connection, bytes);
+        give(connection, hello);
+        const d::Challenge asked = challenge(connection);
+        sessions.insert_or_assign(connection,
+                                  d::ControlSession::begin(d::ControlSession::Side::rank, secret, hello, asked.nonce));
+        give(connection, bytes_of(d::proof_of_rank(secret, hello, asked.nonce)));
+    }
+    /// A frame of one that has come in.
+    void say(std::uint32_t connection, un::Blob frame) {
+        sessions[connection].out.close(frame);
+        give(connection, frame);
     }
     void all_enter(int world = 3) {
         for (int rank = 0; rank < world; ++rank) enter(static_cast<std::uint32_t>(rank) + 1, hello(rank, world));
@@ -83,9 +106,12 @@ struct Bench {
     std::string got(std::uint32_t connection) {
         std::string kinds;
         std::span<const std::byte> bytes = sent[connection];
+        if (bytes.size() < d::Challenge::bytes) return kinds;
+        bytes = bytes.subspan(d::Challenge::bytes);
+        d::Seal seal = sessions[connection].in;
         d::Frame frame;
         std::size_t used = 0;
-        while (d::parse_frame(bytes, d::most_frame_bytes, frame, used) == d::Parsed::frame) {
+        while (seal.open(bytes, d::most_frame_bytes, frame, used) == d::Parsed::frame) {
             kinds += "?.....ARCGVILX"[static_cast<std::size_t>(frame.kind) + 1]; // accepted, refused, complete, ...
             last.assign(frame.payload.begin(), frame.payload.end());
             bytes = bytes.subspan(used);
@@ -98,6 +124,7 @@ struct Bench {
     un::nanoseconds now = 0;
     std::map<std::uint32_t, un::Blob> sent;
     std::map<std::uint32_t, bool> closed;
+    std::map<std::uint32_t, d::ControlSession> sessions; ///< of the ranks' side
     un::Blob last;
 };
 
@@ -113,28 +140,34 @@ BOOST_AUTO_TEST_CASE(the_world_begins_when_all_are_here) {
     hub.enter(2, hello(2));
     BOOST_CHECK_EQUAL(hub.got(1), "A");
     BOOST_CHECK(!hub.state.complete());
-    un::Blob bytes = hello(1);
+    const un::Blob bytes = hello(1);
     hub.open(3);
     for (const std::byte byte : bytes) hub.give(3, {byte}); // one at a time
+    const d::Nonce asked = hub.challenge(3).nonce;
+    hub.sessions.insert_or_assign(3, d::ControlSession::begin(d::ControlSession::Side::rank, token, bytes, asked));
+    for (const std::byte byte : bytes_of(d::proof_of_rank(token, bytes, asked))) hub.give(3, {byte});
     for (const std::uint32_t each : {1u, 2u, 3u}) BOOST_CHECK_EQUAL(hub.got(each), "AC");
     BOOST_CHECK(hub.state.complete());
 }
 
-BOOST_AUTO_TEST_CASE(nobody_comes_in_without_the_token) {
+BOOST_AUTO_TEST_CASE(nobody_comes_in_without_the_secret) {
     Bench hub;
-    for (std::uint32_t bit = 0; bit < 128; ++bit) { // a token that differs in one bit
+    for (std::uint32_t bit = 0; bit < 128; ++bit) { // a secret that differs in one bit
         auto value = token.value();
         value[bit / 8] = static_cast<std::uint8_t>(value[bit / 8] ^ (1u << (bit % 8)));
-        hub.enter(bit + 1, hello(0, 3, un::JobToken{value}));
-        BOOST_CHECK(hub.closed[bit + 1] && hub.sent[bit + 1].empty());
+        hub.enter(bit + 1, hello(0), un::JobToken{value});
+        BOOST_CHECK(hub.closed[bit + 1] && hub.got(bit + 1).empty());
     }
-    hub.enter(500, un::Blob(3, std::byte{'x'})); // closed at once, without waiting for more
-    BOOST_CHECK(hub.closed[500]);
+    hub.open(500);
+    hub.give(500, un::Blob(3, std::byte{'x'})); // closed at once, without waiting for more
+    BOOST_CHECK(hub.closed[500] && hub.sent[500].empty());
+    hub.open(502);
+    hub.give(502, hello(0)); // proves nothing
     hub.open(501);
     hub.now = 6 * second; // says nothing for too long
     hub.state.tick(hub.now);
     hub.collect();
-    BOOST_CHECK(hub.closed[501]);
+    BOOST_CHECK(hub.closed[501] && hub.closed[502]);
     BOOST_CHECK(!hub.state.first_fault());
     hub.all_enter();
     BOOST_CHECK(hub.state.complete());
@@ -159,16 +192,16 @@ BOOST_AUTO_TEST_CASE(a_rank_that_comes_again_replaces_itself_and_another_is_refu
     BOOST_CHECK(hub.closed[1] && !hub.closed[2] && !hub.state.first_fault());
     hub.close(1);
     BOOST_CHECK(!hub.state.first_fault());
-    hub.enter(3, hello(0, 3, token, 7));
+    hub.enter(3, hello(0, 3, 7));
     BOOST_CHECK_EQUAL(hub.got(3), "R");
     BOOST_CHECK_EQUAL(hub.got(2), "AV");
     BOOST_CHECK(has(hub.fault(), "two processes claim to be rank 0"));
 
     Bench running;
     running.all_enter();
-    running.enter(9, hello(0, 3, token, 7)); // a world that runs is not disturbed
+    running.enter(9, hello(0, 3, 7)); // a world that runs is not disturbed
     BOOST_CHECK_EQUAL(running.got(9), "R");
-    running.enter(10, hello(0)); // nor by the same hello once more: somebody may have recorded it
+    running.enter(10, hello(0)); // nor by the same process once more
     BOOST_CHECK_EQUAL(running.got(10), "R");
     BOOST_CHECK(!running.closed[1] && running.state.rank_of(1) == 0);
     BOOST_CHECK(!running.state.first_fault());
@@ -177,7 +210,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_comes_again_replaces_itself_and_another_is_refu
 BOOST_AUTO_TEST_CASE(a_goodbye_before_the_world_begins_makes_room) {
     Bench hub;
     hub.enter(1, hello(1));
-    hub.give(1, d::make_frame(FrameKind::goodbye));
+    hub.say(1, d::make_frame(FrameKind::goodbye));
     BOOST_CHECK(!hub.state.first_fault());
     hub.all_enter();
     BOOST_CHECK(hub.state.complete());
@@ -186,7 +219,7 @@ BOOST_AUTO_TEST_CASE(a_goodbye_before_the_world_begins_makes_room) {
 BOOST_AUTO_TEST_CASE(the_end_of_a_connection_is_a_death_and_a_goodbye_is_none) {
     Bench hub;
     hub.all_enter();
-    hub.give(2, d::make_frame(FrameKind::goodbye));
+    hub.say(2, d::make_frame(FrameKind::goodbye));
     hub.close(2);
     BOOST_CHECK(!hub.state.first_fault());
     BOOST_CHECK_EQUAL(hub.got(1), "ACL");
@@ -194,21 +227,21 @@ BOOST_AUTO_TEST_CASE(the_end_of_a_connection_is_a_death_and_a_goodbye_is_none) {
     BOOST_CHECK(hub.fault().code == un::ErrorCode::peer_lost && hub.fault().peer == 2);
     BOOST_CHECK_EQUAL(hub.got(1), "ACLV");
     BOOST_CHECK(!hub.state.finished());
-    hub.give(1, d::make_frame(FrameKind::goodbye));
+    hub.say(1, d::make_frame(FrameKind::goodbye));
     BOOST_CHECK(hub.state.finished());
 }
 
 BOOST_AUTO_TEST_CASE(rounds) {
     Bench hub;
     hub.all_enter();
-    hub.give(1, contribution(0, "a"));
-    hub.give(3, contribution(0, ""));
+    hub.say(1, contribution(0, "a"));
+    hub.say(3, contribution(0, ""));
     BOOST_CHECK_EQUAL(hub.got(1), "AC");
-    hub.give(2, contribution(0, "bb"));
+    hub.say(2, contribution(0, "bb"));
     BOOST_CHECK_EQUAL(hub.got(1), "ACG");
     BOOST_CHECK_EQUAL(hub.last.size(), 4u + 4u + 1u + 4u + 2u + 4u);
-    hub.give(2, contribution(1, "c"));
-    hub.give(2, contribution(1, "c")); // twice in one round: no program of this library does
+    hub.say(2, contribution(1, "c"));
+    hub.say(2, contribution(1, "c")); // twice in one round: no program of this library does
     BOOST_CHECK(hub.fault().code == un::ErrorCode::mismatch && hub.fault().peer == 1);
 }
 
@@ -224,10 +257,10 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     {
         Bench hub; // 2 does not answer
         hub.all_enter();
-        hub.give(1, complaint(late, for_1));
+        hub.say(1, complaint(late, for_1));
         BOOST_CHECK_EQUAL(hub.got(1), "AC"); // the rank that asks has said what it waits for
         BOOST_CHECK_EQUAL(hub.got(2), "ACI");
-        hub.give(2, answer(1, for_2));
+        hub.say(2, answer(1, for_2));
         BOOST_CHECK(!hub.state.first_fault());
         hub.now = 2 * second;
         hub.state.tick(hub.now);
@@ -236,34 +269,34 @@ BOOST_AUTO_TEST_CASE(a_timeout_is_looked_into) {
     {
         Bench hub; // 2 is known to be stopped
         hub.all_enter();
-        hub.give(1, complaint(late, for_1));
+        hub.say(1, complaint(late, for_1));
         BOOST_CHECK((hub.state.unanswered() == std::vector<int>{1, 2}));
-        hub.give(2, answer(1, for_2));
+        hub.say(2, answer(1, for_2));
         hub.state.found_stopped(2);
         BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 is stopped"));
     }
     {
         Bench hub; // 2 computes
         hub.all_enter();
-        hub.give(1, complaint(late, for_1));
-        hub.give(2, answer(1, for_2));
-        hub.give(3, answer(7, for_1)); // an answer to some other question counts for nothing
+        hub.say(1, complaint(late, for_1));
+        hub.say(2, answer(1, for_2));
+        hub.say(3, answer(7, for_1)); // an answer to some other question counts for nothing
         BOOST_CHECK(!hub.state.first_fault());
-        hub.give(3, answer(1, {}));
+        hub.say(3, answer(1, {}));
         BOOST_CHECK(hub.fault().peer == 2 && has(hub.fault(), "rank 2 is in no call"));
     }
     {
         Bench hub; // 2 dies meanwhile: that is the first fault
         hub.all_enter();
-        hub.give(1, complaint(late, for_1));
+        hub.say(1, complaint(late, for_1));
         hub.close(3);
         BOOST_CHECK(hub.fault().code == un::ErrorCode::peer_lost && hub.fault().peer == 2);
     }
     {
         Bench hub; // a complaint without a word about what it waits for
         hub.all_enter();
-        hub.give(1, complaint(late));
-        hub.give(2, answer(1, {}));
+        hub.say(1, complaint(late));
+        hub.say(2, answer(1, {}));
         hub.state.found_stopped(2);
         BOOST_CHECK(hub.fault().peer == 2);
     }
@@ -321,11 +354,113 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_back) {
         d::WireReader less(start);
         BOOST_CHECK(!d::read(less, 3, back));
     }
-    const auto shown = d::Hello{.token = token, .world = 9, .rank = 8, .claimant = 7, .host = 6, .pid = 5};
-    BOOST_CHECK(d::parse_hello(d::encode(shown), token) == shown);
+    const auto shown = d::Hello{.nonce = token.value(), .world = 9, .rank = 8, .claimant = 7, .host = 6, .pid = 5};
+    BOOST_CHECK(d::parse_hello(d::encode(shown)) == shown);
 }
 
-// Random and mutated bytes against a hub in every state. The number of inputs: UNISONO_FUZZ_INPUTS (300,000 by default; ten
+// What an attacker can do who hears everything and can send anything, but does not have the secret.
+BOOST_AUTO_TEST_CASE(a_recorded_handshake_proves_nothing) {
+    Bench hub;
+    const un::Blob shown = hello(1);
+    hub.enter(1, shown);
+    BOOST_REQUIRE_EQUAL(hub.got(1), "A");
+    const un::Blob proof = bytes_of(d::proof_of_rank(token, shown, hub.challenge(1).nonce)); // heard on the way
+    hub.say(1, d::make_frame(FrameKind::goodbye));                                           // the place is free
+    hub.open(2);
+    hub.give(2, shown);
+    hub.give(2, proof);
+    BOOST_CHECK(hub.closed[2] && hub.got(2).empty() && !hub.state.first_fault());
+    Bench next; // nor in the next job that has the same secret
+    next.open(1);
+    next.give(1, shown);
+    next.give(1, proof);
+    BOOST_CHECK(next.closed[1] && next.got(1).empty() && !next.state.first_fault());
+    BOOST_CHECK(hub.challenge(1).nonce != hub.challenge(2).nonce);
+}
+
+BOOST_AUTO_TEST_CASE(a_proof_is_good_for_one_place) {
+    Bench hub;
+    const un::Blob shown = hello(1);
+    hub.open(1);
+    hub.give(1, shown);
+    for (const std::size_t byte : {8u, 24u, 28u, 32u, 40u, 48u}) { // nonce, world, rank, claimant, host, process
+        un::Blob other = shown;
+        other[byte] ^= std::byte{1};
+        BOOST_CHECK(d::proof_of_rank(token, shown, hub.challenge(1).nonce) !=
+                    d::proof_of_rank(token, other, hub.challenge(1).nonce));
+    }
+    BOOST_CHECK(!(token.of_job("one") == token.of_job("another")));
+}
+
+BOOST_AUTO_TEST_CASE(what_the_hub_proves_is_no_proof_of_a_rank) {
+    Bench hub;
+    hub.open(1);
+    hub.give(1, hello(1));
+    hub.give(1, bytes_of(hub.challenge(1).proof)); // sent back
+    BOOST_CHECK(hub.closed[1] && hub.got(1).empty() && !hub.state.first_fault());
+    hub.open(2);
+    const un::Blob shown = hello(2);
+    hub.give(2, shown);
+    BOOST_CHECK(hub.challenge(2).proof == d::proof_of_hub(token, shown, hub.challenge(2).nonce));
+    BOOST_CHECK(hub.challenge(2).proof != d::proof_of_rank(token, shown, hub.challenge(2).nonce));
+}
+
+BOOST_AUTO_TEST_CASE(one_packet_ends_no_rendezvous) {
+    Bench hub;
+    hub.enter(1, hello(0));
+    for (std::uint32_t connection = 2; connection < 50;
+         ++connection) { // another world, a rank that is here, one that is not
+        hub.open(connection);
+        const un::Blob shown = hello(static_cast<int>(connection % 5), connection % 2 == 0 ? 4 : 3);
+        hub.give(connection, shown);
+        hub.give(connection, un::Blob(32 + connection, std::byte{7}));
+        BOOST_CHECK(hub.closed[connection] && hub.got(connection).empty());
+    }
+    BOOST_CHECK(!hub.state.first_fault() && hub.got(1) == "A");
+}
+
+BOOST_AUTO_TEST_CASE(frames_that_are_changed_repeated_or_reordered) {
+    const auto first = contribution(0, "a"), second = contribution(1, "b");
+    const auto sealed = [](d::ControlSession& session, un::Blob frame) {
+        session.out.close(frame);
+        return frame;
+    };
+    const auto lost = [](const Bench& hub) {
+        return hub.fault().code == un::ErrorCode::mismatch && hub.fault().peer == 0 && has(hub.fault(), "changed");
+    };
+    for (std::size_t byte = 4; byte < first.size() + d::Seal::bytes; ++byte) {
+        Bench hub;
+        hub.all_enter();
+        un::Blob frame = sealed(hub.sessions[1], first);
+        frame[byte] ^= std::byte{byte == 4 ? std::uint8_t{3} : std::uint8_t{1}}; // a kind that there is
+        hub.give(1, frame);
+        BOOST_CHECK_MESSAGE(hub.fault().code == un::ErrorCode::mismatch && hub.fault().peer == 0, "byte " << byte);
+        if (byte == 4 || byte >= 8) BOOST_CHECK_MESSAGE(lost(hub), "byte " << byte << ": " << hub.fault().message);
+    }
+    Bench repeated;
+    repeated.all_enter();
+    const un::Blob leaves = sealed(repeated.sessions[1], answer(7, {})); // of no consequence, once
+    repeated.give(1, leaves);
+    BOOST_CHECK(!repeated.state.first_fault());
+    repeated.give(1, leaves);
+    BOOST_CHECK(lost(repeated));
+    Bench reordered;
+    reordered.all_enter();
+    static_cast<void>(sealed(reordered.sessions[1], answer(7, {}))); // is kept back
+    reordered.give(1, sealed(reordered.sessions[1], answer(8, {})));
+    BOOST_CHECK(lost(reordered));
+    Bench others; // of another rank's connection
+    others.all_enter();
+    others.give(1, sealed(others.sessions[2], answer(7, {})));
+    BOOST_CHECK(lost(others));
+    Bench reflected; // what the hub itself has said
+    reflected.all_enter();
+    const un::Blob said(reflected.sent[1].begin() + d::Challenge::bytes, reflected.sent[1].end());
+    reflected.give(1, said);
+    BOOST_CHECK(lost(reflected));
+}
+
+// Random and mutated bytes against a hub in every state, before and after proof. The number of inputs: UNISONO_FUZZ_INPUTS (300,000 by default; ten
 // million take half a minute), the first seed: UNISONO_FUZZ_SEED.
 BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
     const auto number = [](const char* name, long otherwise) {
@@ -356,6 +491,10 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
         return bytes;
     };
     const un::JobToken wrong = un::JobToken::derived_from("another job's");
+    const auto joined = [](un::Blob first, const un::Blob& second) {
+        first.insert(first.end(), second.begin(), second.end());
+        return first;
+    };
     const auto frame = [&](std::uint32_t round) -> un::Blob {
         const un::Wait wait{.operation = "o", .sequence = 1, .peers = {static_cast<int>(below(3))}};
         switch (below(5)) {
@@ -370,6 +509,7 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
     };
 
     Bench hub;
+    d::Nonce recorded = {};
     long admitted = 0, worlds = 0, entered = 0, given = 0;
     std::uint32_t next = 10;
     for (long i = 0; i < inputs; ++i) {
@@ -382,15 +522,14 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
         hub.now += below(1000) * 1'000'000;
         if (below(3) != 0) { // a stranger: the token may be wrong in any way, but is never right
             const std::uint32_t connection = next++;
+            const un::Blob shown = hello(static_cast<int>(below(4)), 3, below(3));
             un::Blob bytes;
-            switch (below(4)) {
+            switch (below(5)) {
             case 0: bytes = garbage(200); break;
-            case 1: bytes = hello(static_cast<int>(below(4)), 3, wrong); break;
-            case 2: bytes = mutate(hello(static_cast<int>(below(4)), 3, wrong)); break;
-            default:
-                bytes = hello(static_cast<int>(below(4)));
-                bytes[8 + below(16)] ^= static_cast<std::byte>(1u + below(255)); // within the token
-                break;
+            case 1: bytes = joined(mutate(shown), garbage(80)); break;
+            case 2: bytes = joined(shown, garbage(80)); break;                                        // and no proof
+            case 3: bytes = joined(shown, bytes_of(d::proof_of_rank(token, shown, recorded))); break; // of another time
+            default: bytes = joined(shown, bytes_of(d::proof_of_rank(wrong, shown, {}))); break;
             }
             if (below(2) == 0) {
                 const un::Blob more = frame(0);
@@ -402,17 +541,22 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
             const std::size_t cut = bytes.empty() ? 0 : below(static_cast<std::uint32_t>(bytes.size()));
             hub.give(connection, un::Blob(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(cut)));
             hub.give(connection, un::Blob(bytes.begin() + static_cast<std::ptrdiff_t>(cut), bytes.end()));
-            admitted += hub.state.rank_of(connection) >= 0 || !hub.sent[connection].empty() ? 1 : 0;
+            admitted += hub.state.rank_of(connection) >= 0 || hub.sent[connection].size() > d::Challenge::bytes ? 1 : 0;
+            if (below(3) == 0) recorded = hub.challenge(connection).nonce;
             // A stranger changes nothing: no fault, no beginning.
             admitted += before != hub.state.first_fault().has_value() || began != hub.state.complete() ? 1 : 0;
         } else if (below(4) == 0) {
-            const un::Blob bytes =
-                below(2) == 0 ? hello(static_cast<int>(below(4)), 3, token, below(3)) : mutate(hello(0));
-            hub.enter(next++, bytes);
+            const std::uint32_t connection = next++; // one that has the secret, and may be wrong about its place
+            hub.enter(connection, below(2) == 0 ? hello(static_cast<int>(below(4)), 3, below(3)) : mutate(hello(0)));
+            if (below(2) == 0) hub.say(connection, frame(0));
             ++entered;
         } else { // a member that may have lost its mind
-            const un::Blob bytes = below(2) == 0 ? frame(0) : mutate(frame(below(2)));
-            hub.give(1 + below(3), bytes);
+            const std::uint32_t connection = 1 + below(3);
+            switch (below(3)) {
+            case 0: hub.say(connection, frame(0)); break;
+            case 1: hub.say(connection, mutate(frame(below(2)))); break;
+            default: hub.give(connection, mutate(frame(below(2)))); break; // or somebody between
+            }
             ++given;
         }
         if (below(20) == 0) hub.close(1 + below(3));
@@ -420,10 +564,11 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
         if (below(10) == 0) hub.state.found_stopped(static_cast<int>(below(3)));
         hub.collect();
         hub.sent.clear();
+        hub.closed.clear();
     }
     BOOST_CHECK_EQUAL(admitted, 0);
-    BOOST_TEST_MESSAGE(inputs << " inputs, " << worlds << " hubs, " << entered << " hellos with the token, " << given
-                              << " frames of members");
+    BOOST_TEST_MESSAGE(inputs << " inputs, " << worlds << " hubs, " << entered << " handshakes with the secret, "
+                              << given << " frames of members");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

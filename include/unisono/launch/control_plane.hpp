@@ -6,10 +6,13 @@
 #include "unisono/launch/spoke.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -102,6 +105,16 @@ public:
         if (failed || late.empty()) return;
         detail::tell_people(concat({"unisono: rank 0 leaves; ", (steady_now() - began) / 1'000'000,
                                     " ms have brought no goodbye from ", late}));
+    }
+
+    /// A key for `purpose` that all ranks of the job can derive and strangers cannot, of the job's secret and of `random`, which must be the same
+    /// on all ranks: what they drew for it and gathered. Random in a world of one.
+    [[nodiscard]] JobToken derive_key(std::string_view purpose, std::span<const std::byte> random) const {
+        if (!spoke_) return JobToken::random();
+        const detail::Digest digest = detail::authenticate(spoke_->secret(), purpose, random);
+        std::array<std::uint8_t, JobToken::bytes> key;
+        std::copy_n(digest.begin(), key.size(), key.begin());
+        return JobToken(key);
     }
 
     [[nodiscard]] Placement placement() const {

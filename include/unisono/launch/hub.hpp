@@ -287,12 +287,10 @@ private:
     }
 
     void say_closing() {
-        const Blob closing = make_frame(FrameKind::closing);
-        for (auto& [id, peer] : peers_) {
-            if (state_.rank_of(id) < 0) continue;
-            static_cast<void>(::send(peer.socket.get(), closing.data(), closing.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
-            ::shutdown(peer.socket.get(), SHUT_WR);
-        }
+        state_.say_closing();
+        act();
+        for (auto& [id, peer] : peers_)
+            if (state_.rank_of(id) >= 0) ::shutdown(peer.socket.get(), SHUT_WR);
         peers_.clear();
     }
 

@@ -4,11 +4,11 @@
 /// The centre of the star as a state machine without sockets, clocks or threads: bytes and events go in, bytes to send
 /// and connections to close come out. So its protocol is tested exactly, and fuzzed.
 ///
-/// Strangers: a connection counts for nothing until it has sent a hello with the job's token. Anything else, and a hello
-/// that does not come in time, closes it and changes nothing.
+/// Strangers: a connection counts for nothing until it has proven that it has the job's secret (proof.hpp). Anything else, and a proof that
+/// does not come in time, closes it and changes nothing.
 
 #include "unisono/launch/inquiry.hpp"
-#include "unisono/launch/wire.hpp"
+#include "unisono/launch/proof.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -25,9 +25,9 @@ namespace detail {
 struct HubOptions {
     int world = 1;
     JobToken token = {};
-    nanoseconds hello_within = 5'000'000'000;  ///< after which a connection without a hello is closed
+    nanoseconds hello_within = 5'000'000'000;  ///< after which a connection that has not proven itself is closed
     nanoseconds answer_within = 1'000'000'000; ///< after which a rank that was asked counts as silent
-    std::size_t most_strangers = 256;          ///< connections without a hello; the oldest gives way
+    std::size_t most_strangers = 256;          ///< connections that have not proven themselves; the oldest gives way
 };
 
 /// For the sockets: bytes to send on a connection, and then perhaps its end.
@@ -73,8 +73,10 @@ public:
         for (;;) {
             Frame frame;
             std::size_t used = 0;
-            const Parsed parsed = parse_frame(std::span(input).subspan(at), most_payload(), frame, used);
+            const Parsed parsed =
+                found->second.session.in.open(std::span(input).subspan(at), most_payload(), frame, used);
             if (parsed == Parsed::incomplete) break;
+            if (parsed == Parsed::forged) return forgery(connection, rank);
             if (parsed == Parsed::garbage || !handle(rank, frame, now)) return violation(connection, rank);
             if (connections_.find(connection) == connections_.end()) return; // it said goodbye
             at += used;
@@ -115,6 +117,9 @@ public:
     [[nodiscard]] const std::vector<int>& unanswered() const { return inquiry_.unanswered(); }
     void found_stopped(int rank) { note(rank, {Standing::stopped, {}}); }
 
+    /// Tells all that are here that the hub ends without fault.
+    void say_closing() { broadcast(make_frame(FrameKind::closing)); }
+
     /// A fault that the hub's owner knows of: a launcher sees processes end.
     void report(const Fault& fault) { declare(fault); }
 
@@ -145,6 +150,8 @@ private:
         int rank = -1;
         nanoseconds opened = 0;
         Blob input = {};
+        Doorkeeper door = {};
+        ControlSession session = {}; ///< once it is proven
     };
 
     [[nodiscard]] Member& place(int rank) { return members_[static_cast<std::size_t>(rank)]; }
@@ -156,31 +163,34 @@ private:
         connections_.erase(connection);
         actions_.push_back({connection, {}, true});
     }
-    void send(int rank, Blob bytes) {
-        if (member(rank).presence == Presence::present)
-            actions_.push_back({member(rank).connection, std::move(bytes), false});
+    void send(int rank, Blob frame, const Digest& digest) {
+        if (member(rank).presence != Presence::present) return;
+        const std::uint32_t connection = member(rank).connection;
+        connections_.at(connection).session.out.close(frame, digest);
+        actions_.push_back({connection, std::move(frame), false});
     }
-    void broadcast(const Blob& bytes) {
-        for (int rank = 0; rank < options_.world; ++rank) send(rank, bytes);
+    void send(int rank, const Blob& frame) { send(rank, frame, digest_of(frame)); }
+    void broadcast(const Blob& frame) {
+        const Digest digest = digest_of(frame);
+        for (int rank = 0; rank < options_.world; ++rank) send(rank, frame, digest);
     }
     void refuse(std::uint32_t connection, const Fault& fault) {
+        Blob frame = fault_frame(FrameKind::refused, fault);
+        connections_.at(connection).session.out.close(frame);
         connections_.erase(connection);
-        actions_.push_back({connection, fault_frame(FrameKind::refused, fault), true});
+        actions_.push_back({connection, std::move(frame), true});
     }
 
     /// True once the connection is a member's; else it waits for more bytes, or is gone.
     bool greet(std::uint32_t connection, Blob& input) {
-        // What cannot become a hello is dropped at its first wrong byte, so that a stranger is not kept waiting.
-        const auto magic = std::as_bytes(std::span(Hello::magic));
-        const std::size_t known = std::min(input.size(), magic.size());
-        if (!std::equal(magic.begin(), magic.begin() + static_cast<std::ptrdiff_t>(known), input.begin())) {
-            return drop(connection), false;
-        }
-        if (input.size() < Hello::bytes) return false;
-        const std::optional<Hello> hello = parse_hello(input, options_.token);
-        if (!hello) return drop(connection), false;
-        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Hello::bytes));
-        return admit(connection, *hello);
+        Connection& stranger = connections_[connection];
+        Blob answer;
+        const Doorkeeper::Answer known = stranger.door.look(options_.token, input, answer);
+        if (!answer.empty()) actions_.push_back({connection, std::move(answer), false});
+        if (known == Doorkeeper::Answer::stranger) drop(connection);
+        if (known != Doorkeeper::Answer::proven) return false;
+        stranger.session = stranger.door.session(options_.token);
+        return admit(connection, Hello(stranger.door.hello()));
     }
 
     bool admit(std::uint32_t connection, const Hello& hello) {
@@ -336,6 +346,12 @@ private:
         place(rank).presence = Presence::lost;
         blame(rank, ErrorCode::mismatch,
               " does not speak this version's protocol (do all ranks run the same program?)");
+    }
+
+    void forgery(std::uint32_t connection, int rank) {
+        drop(connection);
+        place(rank).presence = Presence::lost;
+        blame(rank, ErrorCode::mismatch, ": a control frame of it was changed, repeated or left out on its way");
     }
 
     void blame(int rank, ErrorCode code, const std::string& what) {

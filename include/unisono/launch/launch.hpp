@@ -23,11 +23,12 @@
 /// - meeting.hpp: where to meet, from the same variables; rendezvous.hpp: go there, and come back as a ControlPlane.
 /// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of rank 0, or of a
 ///   launcher, which then survives any rank. A thread and not polling: a rank that computes for minutes must still answer.
+/// - proof.hpp: how both ends prove that they have the job's secret, which is never sent, and what protects the frames between them.
 /// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: the part that starts, waits, kills and reaps.
 /// - local_launcher.hpp: unisono-run.
 ///
-/// Absent on purpose: restarting ranks in place (a world whose rank is lost is over), and encryption (the job token keeps
-/// strangers out, but travels in clear text).
+/// Absent on purpose: restarting ranks in place (a world whose rank is lost is over), and encryption (who reads the network reads what ranks
+/// tell each other, but not the job's secret; see docs/security.md).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"

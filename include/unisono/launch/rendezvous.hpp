@@ -33,23 +33,26 @@ namespace detail {
 struct Entrance {
     FileDescriptor socket = {};
     Blob unread = {};
+    ControlSession session = {};
 };
+
+/// False at the deadline or the connection's end.
+inline bool read_more(Entrance& entrance, nanoseconds until) {
+    if (!wait_for(entrance.socket.get(), POLLIN, until)) return false;
+    std::byte buffer[65536];
+    const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
+    if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+}
 
 /// Reads until a frame is whole; nothing at the deadline or the connection's end. The frame points into `unread`.
 inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_bytes, nanoseconds until,
                                        std::size_t& used) {
     for (;;) {
         Frame frame;
-        switch (parse_frame(entrance.unread, most_bytes, frame, used)) {
-        case Parsed::frame: return frame;
-        case Parsed::garbage: return std::nullopt;
-        case Parsed::incomplete: break;
-        }
-        if (!wait_for(entrance.socket.get(), POLLIN, until)) return std::nullopt;
-        std::byte buffer[65536];
-        const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
-        if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
-        else if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) return std::nullopt;
+        const Parsed parsed = entrance.session.in.open(entrance.unread, most_bytes, frame, used);
+        if (parsed == Parsed::frame) return frame;
+        if (parsed != Parsed::incomplete || !read_more(entrance, until)) return std::nullopt;
     }
 }
 
@@ -67,15 +70,40 @@ inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until
     return true;
 }
 
-/// Goes to one address and says hello. Nothing, and why, unless the hub accepts. Errors: the fault with which it refuses.
-inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, nanoseconds until,
-                                     std::string& why) {
+/// The rank's side of the handshake (proof.hpp): true once the hub has proven that it has the secret, and the rank's proof is sent.
+inline bool prove(Entrance& entrance, Hello hello, const JobToken& secret, nanoseconds until, std::string& why) {
+    hello.nonce = JobToken::random().value();
+    const Blob said = encode(hello);
+    if (!send_all(entrance.socket.get(), said, until)) return false;
+    while (entrance.unread.size() < Challenge::bytes)
+        if (!read_more(entrance, until)) return false;
+    const auto challenge = parse_challenge(std::span(entrance.unread).first(Challenge::bytes));
+    if (!challenge) return false;
+    if (!equal_in_constant_time(challenge->proof, proof_of_hub(secret, said, challenge->nonce))) {
+        why = "what listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or none";
+        return false;
+    }
+    drop_frame(entrance, Challenge::bytes);
+    const Digest proof = proof_of_rank(secret, said, challenge->nonce);
+    entrance.session = ControlSession::begin(ControlSession::Side::rank, secret, said, challenge->nonce);
+    return send_all(entrance.socket.get(), std::as_bytes(std::span(proof)), until);
+}
+
+inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {
+    entrance.session.out.close(frame);
+    return send_all(entrance.socket.get(), frame, until);
+}
+
+/// Goes to one address and proves that this process has the secret. Nothing, and why, unless the hub has it, too, and accepts. Errors: the
+/// fault with which it refuses.
+inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, const JobToken& secret,
+                                     nanoseconds until, std::string& why) {
     Entrance entrance{.socket = connect_to(address, until, why)};
     if (!entrance.socket.valid()) return std::nullopt;
+    why = "what listens there does not belong to this job, or did not answer";
+    if (!prove(entrance, hello, secret, until, why)) return std::nullopt;
     std::size_t used = 0;
-    const bool sent = send_all(entrance.socket.get(), encode(hello), until);
-    const std::size_t most = 3 * most_text_bytes;
-    const std::optional<Frame> answer = sent ? next_frame(entrance, most, until, used) : std::nullopt;
+    const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);
     if (answer && answer->kind == FrameKind::accepted) {
         drop_frame(entrance, used);
         return entrance;
@@ -83,9 +111,8 @@ inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& 
     Fault fault;
     WireReader in(answer ? answer->payload : std::span<const std::byte>{});
     if (answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
-    why = "what listens there does not belong to this job, or did not answer";
     // It may have accepted by now: a goodbye keeps this attempt from counting as a death.
-    static_cast<void>(send_all(entrance.socket.get(), make_frame(FrameKind::goodbye), steady_now()));
+    static_cast<void>(send_frame(entrance, make_frame(FrameKind::goodbye), steady_now()));
     return std::nullopt;
 }
 
@@ -98,8 +125,7 @@ inline std::string place_of(const MeetingPoint& point) {
 class Search {
 public:
     Search(const Identity& me, MeetingPoint point, std::uint64_t claimant)
-        : point_(std::move(point)), hello_{.token = point_.token,
-                                           .world = static_cast<std::uint32_t>(me.world),
+        : point_(std::move(point)), hello_{.world = static_cast<std::uint32_t>(me.world),
                                            .rank = static_cast<std::uint32_t>(me.rank),
                                            .claimant = claimant,
                                            .host = host_number(),
@@ -124,7 +150,6 @@ public:
                 why_ = concat({"no file ", meeting_path(point_)});
                 return std::nullopt;
             }
-            hello_.token = point_.token;
         }
         const bool several = point_.further_ports > 0;
         for (int port = point_.port; port <= point_.port + point_.further_ports && port <= 65535; ++port) {
@@ -134,7 +159,7 @@ public:
                 const nanoseconds each = several || addresses.size() > 1 || !point_.folder.empty()
                                              ? std::min(deadline, steady_now() + 3'000'000'000)
                                              : deadline;
-                if (auto entrance = enter(address, hello_, each, why_)) return entrance;
+                if (auto entrance = enter(address, hello_, point_.token, each, why_)) return entrance;
             }
         }
         return std::nullopt;
@@ -275,7 +300,7 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
         complained = true;
         verdict_until = steady_now() + verdict_within;
         deadline = steady_now() + suspicious_after;
-        static_cast<void>(send_all(entrance.socket.get(), make_frame(FrameKind::complaint, out.take()), deadline));
+        static_cast<void>(send_frame(entrance, make_frame(FrameKind::complaint, out.take()), deadline));
     }
 }
 
@@ -309,7 +334,8 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
         }
         std::vector<Peer> peers = await_all(*entrance, me, options, deadline, point);
         return {std::make_unique<Spoke>(me.rank, std::move(peers), std::move(entrance->socket),
-                                        std::move(entrance->unread), point.launcher_listens, point.launcher),
+                                        std::move(entrance->unread), entrance->session, point.launcher_listens,
+                                        point.launcher),
                 std::move(hub), options.linger};
     } catch (const error& failed) {
         // The others hear why, also those that come a little later.

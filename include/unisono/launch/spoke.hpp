@@ -31,11 +31,12 @@ struct Peer {
 /// The rank's end of the star.
 class Spoke {
 public:
-    Spoke(int rank, std::vector<Peer> peers, FileDescriptor socket, Blob unread, bool launcher_listens,
-          int launcher = 0)
+    Spoke(int rank, std::vector<Peer> peers, FileDescriptor socket, Blob unread, const ControlSession& session,
+          bool launcher_listens, int launcher = 0)
         : rank_(rank), peers_(std::move(peers)), launcher_listens_(launcher_listens), launcher_(launcher),
-          socket_(std::move(socket)), in_(std::move(unread)),
-          left_(std::make_unique<std::atomic<bool>[]>(peers_.size())), thread_(quiet_thread([this] { run(); })) {}
+          secret_(session.secret), socket_(std::move(socket)), in_(std::move(unread)), seal_in_(session.in),
+          seal_out_(session.out), left_(std::make_unique<std::atomic<bool>[]>(peers_.size())),
+          thread_(quiet_thread([this] { run(); })) {}
     Spoke(const Spoke&) = delete;
     Spoke& operator=(const Spoke&) = delete;
     ~Spoke() { leave(); }
@@ -43,6 +44,7 @@ public:
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
     [[nodiscard]] const std::vector<Peer>& peers() const { return peers_; }
+    [[nodiscard]] const JobToken& secret() const { return secret_; }
     [[nodiscard]] const Fault* first_fault() const noexcept { return seen_.load(std::memory_order_acquire); }
     [[nodiscard]] bool has_left(int rank) const noexcept {
         return left_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
@@ -148,7 +150,8 @@ private:
         return ranks;
     }
 
-    void post(const Blob& frame) {
+    void post(Blob frame) {
+        seal_out_.close(frame);
         out_.insert(out_.end(), frame.begin(), frame.end());
         wakeup_.ring();
     }
@@ -294,9 +297,9 @@ private:
             Frame frame;
             std::size_t used = 0;
             const Parsed parsed =
-                parse_frame(std::span(in_).subspan(at), most_frame_bytes + 16 * peers_.size(), frame, used);
+                seal_in_.open(std::span(in_).subspan(at), most_frame_bytes + 16 * peers_.size(), frame, used);
             if (parsed == Parsed::incomplete) break;
-            if (parsed == Parsed::garbage || !handle(frame)) return false;
+            if (parsed != Parsed::frame || !handle(frame)) return false;
             at += used;
         }
         in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -350,9 +353,12 @@ private:
     int rank_;
     std::vector<Peer> peers_;
     bool launcher_listens_;
-    int launcher_;          ///< its process; 0: unknown
+    int launcher_; ///< its process; 0: unknown
+    JobToken secret_;
     FileDescriptor socket_; ///< the thread's own
     Blob in_;               ///< the thread's own
+    Seal seal_in_;          ///< the thread's own
+    Seal seal_out_;
     Wakeup wakeup_;
     std::mutex mutex_;
     std::condition_variable changed_;

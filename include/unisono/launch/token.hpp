@@ -1,10 +1,12 @@
 #pragma once
 
 /// \file
-/// A job's token: 128 random bits that its processes know and strangers do not.
+/// A job's secret: 128 random bits that its processes know and strangers do not.
 
 #include "unisono/launch/environment.hpp"
+#include "unisono/launch/sha256.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -15,7 +17,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Travels in clear text: it keeps strangers, other jobs and port scanners out, not someone who reads the network.
+/// It is never sent over the network: processes prove that they have it (proof.hpp).
 class JobToken {
 public:
     static constexpr std::size_t bytes = 16;
@@ -57,7 +59,7 @@ public:
         return made;
     }
 
-    /// The same for all that know the text, strangers included: keeps apart jobs that meet at one address by mistake.
+    /// The same for all that know the text, strangers included: keeps apart jobs that meet at one address by mistake, and is no secret.
     static JobToken derived_from(std::string_view text) {
         JobToken made;
         std::uint64_t halves[2] = {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u};
@@ -72,6 +74,17 @@ public:
         return made;
     }
 
+    /// Another secret for each job that was given this one: what is proven in one job proves nothing in another.
+    [[nodiscard]] JobToken of_job(std::string_view job) const {
+        const detail::Digest digest = detail::HmacSha256(value_).add("unisono2 job ").add(job).finish();
+        JobToken made;
+        std::copy_n(digest.begin(), bytes, made.value_.begin());
+        return made;
+    }
+
+    /// All zero: where there is no secret.
+    [[nodiscard]] bool is_none() const { return *this == JobToken(); }
+
     [[nodiscard]] std::string text() const {
         constexpr std::string_view digits = "0123456789abcdef";
         std::string shown;
@@ -84,13 +97,8 @@ public:
 
     [[nodiscard]] const std::array<std::uint8_t, bytes>& value() const { return value_; }
 
-    /// In constant time: how long it takes says nothing about where two tokens differ.
     friend bool operator==(const JobToken& a, const JobToken& b) noexcept {
-        volatile std::uint8_t difference = 0;
-        for (std::size_t i = 0; i < bytes; ++i) {
-            difference = static_cast<std::uint8_t>(difference | (a.value_[i] ^ b.value_[i]));
-        }
-        return difference == 0;
+        return detail::equal_in_constant_time(a.value_, b.value_);
     }
 
 private:

@@ -4,10 +4,9 @@
 /// What travels between a control plane and its hub, as pure functions from bytes to values: nothing here blocks, throws
 /// on foreign bytes or trusts a length. Numbers are little-endian.
 ///
-/// A connection opens with a hello of fixed size. Frames follow: length of the payload (4 bytes), kind (1), zeros (3).
+/// A connection opens with a handshake of fixed size (proof.hpp). Frames follow: length of the payload (4 bytes), kind (1), zeros (3), payload.
 
 #include "unisono/launch/launch.hpp"
-#include "unisono/launch/token.hpp"
 
 #include <algorithm>
 #include <array>
@@ -88,12 +87,15 @@ private:
     bool good_ = true;
 };
 
-/// How a process presents itself.
+/// Random bytes that are used once.
+using Nonce = std::array<std::uint8_t, 16>;
+
+/// How a process presents itself. Nothing in it is secret, and nothing of it counts before it is proven.
 struct Hello {
     static constexpr std::size_t bytes = 56;
-    static constexpr std::string_view magic = "unisono1";
+    static constexpr std::string_view magic = "unisono2";
 
-    JobToken token = {};
+    Nonce nonce = {};
     std::uint32_t world = 0;
     std::uint32_t rank = 0;
     std::uint64_t claimant = 0; ///< drawn by the process: the same when it comes again
@@ -105,7 +107,7 @@ struct Hello {
 inline Blob encode(const Hello& hello) {
     WireWriter out;
     out.bytes(std::as_bytes(std::span(Hello::magic)));
-    out.bytes(std::as_bytes(std::span(hello.token.value())));
+    out.bytes(std::as_bytes(std::span(hello.nonce)));
     out.u32(hello.world);
     out.u32(hello.rank);
     out.u64(hello.claimant);
@@ -115,17 +117,19 @@ inline Blob encode(const Hello& hello) {
     return out.take();
 }
 
-/// Nothing unless the bytes are a hello with this token. The token is compared first and in constant time.
-inline std::optional<Hello> parse_hello(std::span<const std::byte> input, const JobToken& token) {
-    if (input.size() < Hello::bytes) return std::nullopt;
-    WireReader in(input.first(Hello::bytes));
+/// Nothing unless the bytes are a hello.
+inline std::optional<Hello> parse_hello(std::span<const std::byte> input) {
+    if (input.size() != Hello::bytes) return std::nullopt;
+    WireReader in(input);
     const auto magic = in.bytes(Hello::magic.size());
-    std::array<std::uint8_t, JobToken::bytes> value{};
-    for (std::uint8_t& byte : value) byte = in.u8();
-    if (!(JobToken{value} == token)) return std::nullopt;
     if (!std::equal(magic.begin(), magic.end(), std::as_bytes(std::span(Hello::magic)).begin())) return std::nullopt;
-    Hello hello{
-        .token = token, .world = in.u32(), .rank = in.u32(), .claimant = in.u64(), .host = in.u64(), .pid = in.u32()};
+    Hello hello;
+    for (std::uint8_t& byte : hello.nonce) byte = in.u8();
+    hello.world = in.u32();
+    hello.rank = in.u32();
+    hello.claimant = in.u64();
+    hello.host = in.u64();
+    hello.pid = in.u32();
     if (in.u32() != 0) return std::nullopt;
     return hello;
 }
@@ -152,7 +156,7 @@ struct Frame {
     std::span<const std::byte> payload = {};
 };
 
-enum class Parsed : std::uint8_t { incomplete, frame, garbage };
+enum class Parsed : std::uint8_t { incomplete, frame, garbage, forged };
 
 /// The first frame of the input, if it is all there; `used` is then its size. Garbage as soon as a header cannot be.
 inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {

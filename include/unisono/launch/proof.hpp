@@ -1,0 +1,182 @@
+#pragma once
+
+/// \file
+/// How a rank and the place where the ranks meet prove to each other that they have the job's secret, which is never sent; and what protects
+/// the frames that follow.
+///
+///     rank -> hub   Hello      its place, and 16 random bytes
+///     hub  -> rank  Challenge  16 random bytes, and a code over "unisono2 hub", the hello and these bytes
+///     rank -> hub   32 bytes   a code over "unisono2 rank", the hello and the hub's bytes
+///
+/// A code is HMAC-SHA-256 by the secret. The random bytes of both sides make each handshake another one, so that a recorded one proves
+/// nothing. The words make one side's proof useless as the other's. The hello has rank, world, process and host, so that a proof is good for
+/// one place. A secret that a user gives is bound to the job first (JobToken::of_job), so that it is not good for another job.
+///
+/// Behind each frame follow 16 bytes: the start of a code over the number of the frame in its direction and the frame's SHA-256, by a key for
+/// this connection and direction. A frame that was changed, left out, repeated or sent back ends the connection.
+
+#include "unisono/launch/sha256.hpp"
+#include "unisono/launch/token.hpp"
+#include "unisono/launch/wire.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+inline Digest authenticate(const JobToken& key, std::string_view purpose, std::span<const std::byte> first,
+                           std::span<const std::byte> second = {}) {
+    HmacSha256 code(key.value());
+    code.add(purpose).add(first).add(second);
+    return code.finish();
+}
+
+/// The hub's answer to a hello.
+struct Challenge {
+    static constexpr std::size_t bytes = 56;
+    static constexpr std::string_view magic = "unisono2";
+
+    Nonce nonce = {};
+    Digest proof = {};
+};
+
+inline Blob encode(const Challenge& challenge) {
+    WireWriter out;
+    out.bytes(std::as_bytes(std::span(Challenge::magic)));
+    out.bytes(std::as_bytes(std::span(challenge.nonce)));
+    out.bytes(std::as_bytes(std::span(challenge.proof)));
+    return out.take();
+}
+
+/// Nothing unless the bytes are a challenge.
+inline std::optional<Challenge> parse_challenge(std::span<const std::byte> input) {
+    const auto magic = std::as_bytes(std::span(Challenge::magic));
+    if (input.size() != Challenge::bytes || !std::equal(magic.begin(), magic.end(), input.begin())) return std::nullopt;
+    WireReader in(input.subspan(magic.size()));
+    Challenge challenge;
+    for (std::uint8_t& byte : challenge.nonce) byte = in.u8();
+    for (std::uint8_t& byte : challenge.proof) byte = in.u8();
+    return challenge;
+}
+
+inline Digest proof_of_hub(const JobToken& secret, std::span<const std::byte> hello, const Nonce& nonce) {
+    return authenticate(secret, "unisono2 hub", hello, std::as_bytes(std::span(nonce)));
+}
+inline Digest proof_of_rank(const JobToken& secret, std::span<const std::byte> hello, const Nonce& nonce) {
+    return authenticate(secret, "unisono2 rank", hello, std::as_bytes(std::span(nonce)));
+}
+
+inline Digest digest_of(std::span<const std::byte> text) {
+    Sha256 hash;
+    hash.add(text);
+    return hash.finish();
+}
+
+/// One direction of a connection: adds codes to the frames that leave, or checks those of frames that come. Both ends count.
+class Seal {
+public:
+    static constexpr std::size_t bytes = 16;
+
+    Seal() : Seal(Digest{}) {}
+    explicit Seal(const Digest& key) : key_(key) {}
+
+    /// The next frame's code. `digest` is the frame's, so that a frame for many ranks is hashed once.
+    [[nodiscard]] std::array<std::uint8_t, bytes> next(const Digest& digest) {
+        WireWriter number;
+        number.u64(count_++);
+        HmacSha256 code = key_;
+        const Digest whole = code.add(number.take()).add(std::as_bytes(std::span(digest))).finish();
+        std::array<std::uint8_t, bytes> start;
+        std::copy_n(whole.begin(), bytes, start.begin());
+        return start;
+    }
+    void close(Blob& frame, const Digest& digest) {
+        const auto code = next(digest);
+        const auto added = std::as_bytes(std::span(code));
+        frame.insert(frame.end(), added.begin(), added.end());
+    }
+    void close(Blob& frame) { close(frame, digest_of(frame)); }
+
+    /// `parse_frame` of one whose code is right; `used` is its size with the code. `forged` where the code is wrong.
+    Parsed open(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {
+        const Parsed parsed = parse_frame(input, most_bytes, frame, used);
+        if (parsed != Parsed::frame) return parsed;
+        if (input.size() - used < bytes) return Parsed::incomplete;
+        const auto code = next(digest_of(input.first(used)));
+        const std::span<const std::uint8_t> said(reinterpret_cast<const std::uint8_t*>(input.data()) + used, bytes);
+        used += bytes;
+        return equal_in_constant_time(code, said) ? Parsed::frame : Parsed::forged;
+    }
+
+private:
+    HmacSha256 key_;
+    std::uint64_t count_ = 0;
+};
+
+/// What both ends of a connection have once they have proven themselves.
+struct ControlSession {
+    enum class Side : std::uint8_t { rank, hub };
+
+    JobToken secret = {};
+    Seal out = {};
+    Seal in = {};
+
+    static ControlSession begin(Side side, const JobToken& secret, std::span<const std::byte> hello,
+                                const Nonce& nonce) {
+        const auto random = std::as_bytes(std::span(nonce));
+        Seal to_hub(authenticate(secret, "unisono2 frames to hub", hello, random));
+        Seal to_rank(authenticate(secret, "unisono2 frames to rank", hello, random));
+        return side == Side::rank ? ControlSession{secret, to_hub, to_rank} : ControlSession{secret, to_rank, to_hub};
+    }
+};
+
+/// The hub's side of a handshake.
+class Doorkeeper {
+public:
+    enum class Answer : std::uint8_t { waits, stranger, proven };
+
+    /// Takes what it knows from the start of `input`, and adds what is to be sent to `out`. What cannot become a hello makes a stranger at its
+    /// first wrong byte, so that it is not kept waiting.
+    Answer look(const JobToken& secret, Blob& input, Blob& out) {
+        if (!hello_) {
+            const auto magic = std::as_bytes(std::span(Hello::magic));
+            const std::size_t known = std::min(input.size(), magic.size());
+            if (!std::equal(magic.begin(), magic.begin() + static_cast<std::ptrdiff_t>(known), input.begin()))
+                return Answer::stranger;
+            if (input.size() < Hello::bytes) return Answer::waits;
+            const std::span<const std::byte> said = std::span(input).first(Hello::bytes);
+            hello_ = parse_hello(said);
+            if (!hello_) return Answer::stranger;
+            const Challenge challenge{.nonce = nonce_ = JobToken::random().value(),
+                                      .proof = proof_of_hub(secret, said, nonce_)};
+            awaited_ = proof_of_rank(secret, said, nonce_);
+            const Blob bytes = encode(challenge);
+            out.insert(out.end(), bytes.begin(), bytes.end());
+            input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(Hello::bytes));
+        }
+        if (input.size() < awaited_.size()) return Answer::waits;
+        const std::span<const std::uint8_t> said(reinterpret_cast<const std::uint8_t*>(input.data()), awaited_.size());
+        if (!equal_in_constant_time(awaited_, said)) return Answer::stranger;
+        input.erase(input.begin(), input.begin() + static_cast<std::ptrdiff_t>(awaited_.size()));
+        return Answer::proven;
+    }
+
+    /// Once it is proven.
+    [[nodiscard]] const Hello& hello() const { return *hello_; }
+    [[nodiscard]] ControlSession session(const JobToken& secret) const {
+        return ControlSession::begin(ControlSession::Side::hub, secret, encode(*hello_), nonce_);
+    }
+
+private:
+    std::optional<Hello> hello_;
+    Nonce nonce_ = {};
+    Digest awaited_ = {};
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
