@@ -50,8 +50,8 @@ typedef enum unisono_type {
 
 typedef enum unisono_op { UNISONO_SUM = 0, UNISONO_PRODUCT, UNISONO_MIN, UNISONO_MAX } unisono_op;
 
-/** inout[i] = in[i] op inout[i] for `count` elements: associative, commutative, and the same on every rank. */
-typedef void (*unisono_function)(const void* in, void* inout, size_t count, void* context);
+/** in_out[i] = in[i] op in_out[i] for `count` elements: associative, commutative, and the same on every rank. */
+typedef void (*unisono_function)(const void* in, void* in_out, size_t count, void* context);
 
 /** How to join; zeros are the defaults. */
 typedef struct unisono_options {

@@ -25,17 +25,17 @@ typedef struct {
     int32_t who;
 } best;
 
-static void smaller_loss(const void* in, void* inout, size_t count, void* calls) {
+static void smaller_loss(const void* in, void* in_out, size_t count, void* calls) {
     const best* a = in;
-    best* b = inout;
+    best* b = in_out;
     for (size_t i = 0; i < count; ++i)
         if (a[i].loss < b[i].loss || (a[i].loss == b[i].loss && a[i].who < b[i].who)) b[i] = a[i];
     ++*(int*)calls;
 }
 
-static void add_numbers(const void* in, void* inout, size_t count, void* context) {
+static void add_numbers(const void* in, void* in_out, size_t count, void* context) {
     const int16_t* a = in;
-    int16_t* b = inout;
+    int16_t* b = in_out;
     for (size_t i = 0; i < count; ++i) b[i] = (int16_t)(a[i] + b[i]);
     (void)context;
 }
