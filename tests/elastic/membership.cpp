@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_SUITE(membership)
 
 BOOST_AUTO_TEST_CASE(campaign) {
     Outcomes sum;
-    const std::uint64_t seeds = seeds_or(3000);
+    const std::uint64_t seeds = seeds_or(1000);
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         SeededWorld<> world(seed);
         const std::string failure = world.run();

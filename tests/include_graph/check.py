@@ -38,7 +38,7 @@ MAY_INCLUDE = {
     "parallel": ["collective", *COLLECTIVE, "model", "observe", "trainer:concept"],
     "model": ["core"],
     "checkpoint": ["core", "layout", "collective", "model", "sampler:concept", "trainer", "update:concept"],
-    "elastic": ["core", "launch", "transport", "group", "collective", "layout", "model", "optimizer", "sampler", "trainer"],
+    "elastic": ANY_BUT_TESTING,
     "observe": ["core"],
     "trainer": ANY_BUT_TESTING,
     "compiled": ANY_BUT_TESTING,

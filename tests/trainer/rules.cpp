@@ -1,6 +1,7 @@
 // The tables of docs/rules.md are the rows of the rules themselves.
 #include "unisono/trainer/rules.hpp"
 #include "unisono/compression/top_k.hpp"
+#include "unisono/elastic/rules.hpp"
 #include "unisono/trainer/reproducible.hpp"
 #include "unisono/transport/in_process.hpp"
 
@@ -27,7 +28,8 @@ std::string markdown(const std::string& title) {
 std::string tables() {
     return markdown<un::detail::PolicyRules>("Among policies") + "\n" +
            markdown<un::detail::ModelRules>("With the model and the transport") + "\n" +
-           markdown<un::detail::DeviceRules>("With a model on a device");
+           markdown<un::detail::DeviceRules>("With a model on a device") + "\n" +
+           markdown<un::detail::ElasticRules>("With an elastic world");
 }
 
 struct Model {
@@ -70,6 +72,7 @@ BOOST_AUTO_TEST_CASE(every_row_has_words_of_its_own) {
     check(un::detail::PolicyRules::texts);
     check(un::detail::ModelRules::texts);
     check(un::detail::DeviceRules::texts);
+    check(un::detail::ElasticRules::texts);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

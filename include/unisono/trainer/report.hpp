@@ -28,6 +28,8 @@ struct UpdateReport {
     std::uint64_t ahead =
         0;             ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
     bool late = false; ///< this worker's gradient was dropped, since enough others had come before it (BackupWorkers)
+    bool world_changed =
+        false; ///< elastic worlds (elastic/): ranks were lost, and this update did not happen on this rank
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
     std::int64_t samples = 0;       ///< of all ranks, repeated ones included

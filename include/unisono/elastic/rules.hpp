@@ -1,0 +1,48 @@
+#pragma once
+
+/// \file
+/// Which trainings an elastic world can have: a table of rules, like trainer/policy_rules.hpp.
+
+#include "unisono/core/rule.hpp"
+#include "unisono/trainer/model_rules.hpp"
+#include "unisono/trainer/policies.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+namespace elastic_rule {
+
+UNISONO_RULE(
+    replicas_given, "the world is elastic and its replicas are as many as its ranks",
+    "an elastic world, with replicas that do not declare `logical`", "Replicas{.count = L}",
+    "the batch of an update must stay what it is when ranks are lost", requires { requires P::Hosting::logical; });
+UNISONO_RULE(state_everywhere, "the world is elastic and a rank would have state that no other has",
+             "an elastic world, with a policy that declares `gives_owners` or `may_give_owners`",
+             "every rank owns everything, for instance Replicated with NativeReducer",
+             "the optimizer's state of a lost rank's slices would be lost",
+             !(may_give_owners<typename P::Sharding> || gives_owners<typename P::Reducer>));
+UNISONO_RULE(updates_of_all, "the world is elastic and ranks go their own ways",
+             "an elastic world, with an update that does not declare `agrees`",
+             "one that does, for instance Synchronous",
+             "what a lost rank has learnt since the ranks last met would be lost", agrees<typename P::Update>);
+UNISONO_RULE(nothing_left_over, "the world is elastic and a compression keeps what it did not send",
+             "an elastic world, with a compression that declares `compresses`", "no compression",
+             "what a rank has not sent yet would be lost with it, and belongs to no replica",
+             !compresses<typename P::Compression>);
+UNISONO_RULE(model_everywhere, "the world is elastic and ranks hold parts of the model, or it is on a device",
+             "an elastic world, with a model in units, on a device, or of which each rank has a part",
+             "a model of the host, whole on every rank", "a lost rank's part would be lost",
+             !(unit_model<typename P::Model> || model_part<typename P::Model> || trained_on_device<typename P::Model>));
+UNISONO_RULE(
+    buffers_of_nobody, "the world is elastic and the model has buffers",
+    "an elastic world, with a model that has buffers()", "a model without",
+    "running statistics are those of the replicas that rank 0 hosts, which change with the ranks",
+    !requires(typename P::Model& model) { model.buffers(); });
+
+} // namespace elastic_rule
+
+using ElasticRules =
+    RuleTable<elastic_rule::replicas_given, elastic_rule::state_everywhere, elastic_rule::updates_of_all,
+              elastic_rule::nothing_left_over, elastic_rule::model_everywhere, elastic_rule::buffers_of_nobody>;
+
+} // namespace detail
+UNISONO_NAMESPACE_END

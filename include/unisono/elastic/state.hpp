@@ -1,0 +1,166 @@
+#pragma once
+
+/// \file
+/// What a training has beside its policies, where every rank has all of it: the model's parameters, the optimizer's state, and a few
+/// numbers. Ranks that are behind get it from one that is not, and take it over only when all of it has come.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/list.hpp"
+#include "unisono/guard/loss_scaling.hpp"
+#include "unisono/layout/layout.hpp"
+#include "unisono/model/model.hpp"
+#include "unisono/optimizer/optimizer.hpp"
+#include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/report.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Sums of a `fit` that several worlds have a part in: as if it were one.
+struct FitSums {
+    std::vector<EpochReport> epochs = {};
+    double weighted_loss = 0; ///< of the last epoch
+    bool stopped = false;
+
+    void add(const UpdateReport& update) {
+        if (epochs.empty() || epochs.back().epoch != update.epoch) {
+            epochs.push_back({.epoch = update.epoch});
+            weighted_loss = 0;
+        }
+        EpochReport& sums = epochs.back();
+        (update.committed ? sums.updates : sums.skipped) += 1;
+        if (!update.committed) return;
+        sums.samples += update.samples;
+        weighted_loss += update.loss * static_cast<double>(update.samples);
+        sums.loss = sums.samples > 0 ? weighted_loss / static_cast<double>(sums.samples) : 0;
+    }
+};
+
+/// After the last committed update. Without the parameters, which are the model's.
+template <class T>
+struct ElasticState {
+    TrainingProgress progress = {};
+    std::vector<std::int32_t> grids = {}; ///< exponents, with Reproducible
+    LossScale loss_scale = {};
+    FitSums sums = {};
+    OptimizerState<T> optimizer = {};
+    bool has_optimizer = false; ///< else it is as before the first update
+};
+
+/// Numbers one after another, and back.
+class ByteImage {
+public:
+    template <class T>
+    void put(std::span<const T> values) {
+        const auto bytes = std::as_bytes(values);
+        const std::size_t before = bytes_.size();
+        bytes_.resize(before + bytes.size());
+        if (!bytes.empty()) std::memcpy(bytes_.data() + before, bytes.data(), bytes.size());
+    }
+    template <class T>
+    void put_one(const T& value) {
+        put(std::span<const T>(&value, 1));
+    }
+    template <class T>
+    void take(std::span<T> values) {
+        UNISONO_ASSERT(values.size_bytes() <= bytes_.size() - at_, "all ranks have models and optimizers alike");
+        if (!values.empty()) std::memcpy(values.data(), bytes_.data() + at_, values.size_bytes());
+        at_ += values.size_bytes();
+    }
+    template <class T>
+    [[nodiscard]] T take_one() {
+        T value{};
+        take(std::span<T>(&value, 1));
+        return value;
+    }
+    [[nodiscard]] std::vector<std::uint8_t>& bytes() { return bytes_; }
+
+private:
+    std::vector<std::uint8_t> bytes_;
+    std::size_t at_ = 0;
+};
+
+template <class Model, class T>
+void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
+    const TrainingProgress& p = state.progress;
+    for (const std::uint64_t word :
+         {p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
+          static_cast<std::uint64_t>(p.position.samples), static_cast<std::uint64_t>(p.epoch.number()), p.seed,
+          static_cast<std::uint64_t>(p.data_size), std::uint64_t{p.restored},
+          static_cast<std::uint64_t>(state.loss_scale.good_updates), std::uint64_t{state.sums.stopped},
+          std::uint64_t{state.has_optimizer}, std::uint64_t{state.grids.size()},
+          std::uint64_t{state.sums.epochs.size()}})
+        image.put_one(word);
+    image.put_one(state.loss_scale.scale);
+    image.put_one(state.sums.weighted_loss);
+    image.put(std::span<const std::int32_t>(state.grids));
+    image.put(std::span<const EpochReport>(state.sums.epochs));
+    for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
+    if (state.has_optimizer)
+        for (std::size_t a = 0; a < state.optimizer.size(); ++a)
+            image.put(std::span<const T>(state.optimizer.array(a)));
+}
+
+/// Local: nothing can fail half-way.
+template <class Model, class T>
+void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
+    TrainingProgress& p = state.progress;
+    p.updates = image.take_one<std::uint64_t>();
+    p.position.epoch = Epoch{image.take_one<std::int64_t>()};
+    p.position.samples = image.take_one<std::int64_t>();
+    p.epoch = Epoch{image.take_one<std::int64_t>()};
+    p.seed = image.take_one<std::uint64_t>();
+    p.data_size = image.take_one<std::int64_t>();
+    p.restored = image.take_one<std::uint64_t>() != 0;
+    state.loss_scale.good_updates =
+        static_cast<decltype(state.loss_scale.good_updates)>(image.take_one<std::uint64_t>());
+    state.sums.stopped = image.take_one<std::uint64_t>() != 0;
+    state.has_optimizer = image.take_one<std::uint64_t>() != 0;
+    state.grids.resize(image.take_one<std::uint64_t>());
+    state.sums.epochs.resize(image.take_one<std::uint64_t>());
+    state.loss_scale.scale = image.take_one<decltype(state.loss_scale.scale)>();
+    state.sums.weighted_loss = image.take_one<double>();
+    image.take(std::span<std::int32_t>(state.grids));
+    image.take(std::span<EpochReport>(state.sums.epochs));
+    for_each_span(model.parameters(), [&](auto one) { image.take(one); });
+    if (state.has_optimizer)
+        for (std::size_t a = 0; a < state.optimizer.size(); ++a) image.take(state.optimizer.array(a));
+}
+
+/// All ranks get to the most committed updates, which `source` has. `finished`: calls of the user's own that a rank has finished; the most of
+/// all ranks is returned. Collective. Cost: 16 bytes a rank; where a rank is behind, a broadcast of the state, which all hold twice meanwhile.
+template <class World, class Model, class T>
+std::uint64_t bring_forward(World& world, int source, std::uint64_t finished, Model& model, ElasticState<T>& state) {
+    List<std::uint64_t> mine;
+    mine.push_back(state.progress.updates);
+    mine.push_back(finished);
+    List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
+    if (world.size() == 1) return finished;
+    gather_words(world, mine, all);
+    std::uint64_t most = 0;
+    const std::uint64_t wanted = all[2 * static_cast<std::size_t>(source)];
+    bool behind = false;
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+        behind = behind || all[i] != wanted;
+        most = std::max(most, all[i + 1]);
+    }
+    if (!behind) return most;
+    ByteImage image;
+    if (world.rank() == source) put_state(image, model, state);
+    std::array<std::uint64_t, 1> bytes = {image.bytes().size()};
+    broadcast(world, bytes, source);
+    image.bytes().resize(bytes[0]);
+    broadcast(world, std::span<std::uint8_t>(image.bytes()), source);
+    if (state.progress.updates != wanted) take_state(image, model, state);
+    return most;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END

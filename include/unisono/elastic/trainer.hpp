@@ -1,0 +1,235 @@
+#pragma once
+
+/// \file
+/// The trainer over an elastic world: one trainer over a group after another.
+///
+/// Where every rank has all parameters and all of the optimizer's state, an update is committed on a rank by its optimizer's pass over its
+/// own memory, which no other rank can interrupt: so there is nothing to roll back. A rank that was lost in the middle of an update leaves
+/// the others before that update or after it. Those after it are right, those before it get the state of one of these, or all make it again.
+
+#include "unisono/elastic/rules.hpp"
+#include "unisono/elastic/state.hpp"
+#include "unisono/elastic/world.hpp"
+#include "unisono/trainer/trainer.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+/// Trains `model` on the ranks that are left. As the trainer over a group, but:
+/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` go on with those that are left; `step` says so in its report. Who
+///   was lost, and when: `ElasticWorld::changes`.
+/// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the ranks' grouping of addends shows.
+/// - A call that ranks make together must go through the trainer: `collectively`, or those above.
+///
+/// Cost: undisturbed, one copy of the grids' exponents (4 bytes a parameter tensor) an update. After a loss, a new group, and a
+/// trainer's start on it. Errors: as Trainer's, and ElasticWorld's.
+template <class Transport, class Model, class... Given>
+class Trainer<ElasticWorld<Transport>, Model, Given...> {
+    using World = ElasticWorld<Transport>;
+    using Inner = Trainer<Group<Transport>, Model, Given...>;
+    using Training = detail::ChosenTraining<Group<Transport>, Model, detail::ChosenPolicies<Given...>>;
+
+public:
+    static_assert(
+        detail::ElasticRules::asserted<Training>,
+        "unisono::Trainer: the elastic world, the model and the policies do not go together; the message above "
+        "says why");
+    using Element = typename Inner::Element;
+    static constexpr bool shards_parameters = false;
+
+    Trainer(World& world, Model& trained, Given... given)
+        : world_(&world), model_(&trained), given_(std::move(given)...) {
+        surviving([&] { begin(); });
+    }
+
+    /// As Trainer::fit. `on_update` is called on every rank after each update that it makes; a rank that is brought forward to an update
+    /// that others had committed already does not hear of it. A checkpoint that was being saved when a rank was lost does not appear.
+    template <class Data, class OnUpdate = detail::IgnoreUpdates>
+    FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
+        remember();
+        state_.sums = {};
+        if (options.start) state_.progress.position = *options.start;
+        const std::int64_t end = state_.progress.position.epoch.number() + options.epochs;
+        FitOptions rest = options;
+        std::optional<FitReport> undisturbed;
+        const std::size_t changes = world_->changes().size();
+        surviving([&] {
+            rest.epochs = end - state_.progress.position.epoch.number();
+            if (world_->changes().size() != changes) rest.start = {};
+            if (state_.sums.stopped || (rest.epochs <= 0 && world_->changes().size() != changes)) return;
+            undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
+                state_.sums.add(update);
+                commit();
+                if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
+                    state_.sums.stopped = !detail::goes_on(on_update, update);
+                return !state_.sums.stopped;
+            });
+            remember();
+        });
+        if (undisturbed && world_->changes().size() == changes) return *undisturbed;
+        FitReport report;
+        report.epochs = state_.sums.epochs;
+        report.position = state_.progress.position;
+        report.stopped = state_.sums.stopped || (undisturbed && undisturbed->stopped);
+        return report;
+    }
+
+    /// As Trainer::step, unless ranks are lost: then it returns in the next world, with `world_changed`, and each rank goes on behind the
+    /// updates that `updates()` says are committed, with the batches that it now hosts.
+    template <class... Batches>
+    UpdateReport step(const Batches&... batches) {
+        UpdateReport report;
+        bool changed = false;
+        surviving([&] {
+            if (changed) return;
+            changed = true; // unless it comes to its end
+            report = inner_->step(batches...);
+            commit();
+            changed = false;
+        });
+        if (changed) report = {.number = updates()};
+        report.world_changed = changed;
+        return report;
+    }
+
+    /// `call(trainer)`, with the trainer over the group of now, which all ranks call together; its result must not depend on the number of
+    /// ranks. If ranks are lost on the way, it is called again in the next world. A rank that had not finished while others had calls it alone.
+    ///
+    ///     const un::StateHash hash = trainer.collectively([](auto& now) { return un::state_hash(now); });
+    template <class Call>
+    auto collectively(Call call) {
+        using Result = std::decay_t<decltype(call(std::declval<Inner&>()))>;
+        std::optional<Result> result;
+        surviving([&] {
+            if (finished_ < most_finished_) {
+                Group<Transport> alone;
+                Inner trainer = make(alone);
+                trainer.optimizer_state() = std::move(inner_->optimizer_state());
+                restore(trainer);
+                result.emplace(call(trainer));
+                inner_->optimizer_state() = std::move(trainer.optimizer_state());
+            } else {
+                result.emplace(call(*inner_));
+            }
+            remember();
+        });
+        ++finished_;
+        return std::move(*result);
+    }
+
+    template <class Data, class... Rest>
+    auto evaluate(Data&& data, const EvaluateOptions& options, Rest... rest) {
+        return collectively([&](auto& trainer) { return trainer.evaluate(data, options, rest...); });
+    }
+    template <class Data>
+    auto predict(Data&& data, const EvaluateOptions& options = {}) {
+        return collectively([&](auto& trainer) { return trainer.predict(data, options); });
+    }
+    void verify_replicas() {
+        collectively([](auto& trainer) {
+            trainer.verify_replicas();
+            return true;
+        });
+    }
+
+    [[nodiscard]] std::string describe() const { return concat({inner_->describe(), sentence}); }
+    [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
+        return concat({inner_->describe(data_size, options), sentence});
+    }
+    void set_epoch(Epoch epoch) {
+        state_.progress.epoch = epoch;
+        inner_->set_epoch(epoch);
+    }
+    void set_schedule(const RatePoint& point) {
+        point_ = point;
+        inner_->set_schedule(point);
+    }
+    [[nodiscard]] const Position& position() const { return inner_->position(); }
+    [[nodiscard]] std::uint64_t updates() const { return inner_->updates(); }
+    [[nodiscard]] TrainingProgress progress() const { return inner_->progress(); }
+    [[nodiscard]] World& world() const { return *world_; }
+    [[nodiscard]] Model& trained() const { return *model_; }
+    /// The trainer over the group of now, until the world changes.
+    [[nodiscard]] Inner& now() { return *inner_; }
+
+private:
+    static constexpr std::string_view sentence = "elastic: every rank has all parameters and all of the optimizer's "
+                                                 "state; those that are left go on with them\n";
+    static constexpr int most_fruitless = 3; ///< changes in a row that lost nobody, without an update between them
+
+    Inner make(Group<Transport>& group) {
+        return std::apply([&](auto&... given) { return Inner(group, *model_, given...); }, given_);
+    }
+    void begin() {
+        inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
+                            given_);
+        if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
+        if (restores_) restore(*inner_);
+        remember();
+    }
+    /// From the state after the last committed update.
+    void restore(Inner& trainer) {
+        trainer.restore(state_.progress);
+        if constexpr (Training::Summation::reproducible)
+            if (!state_.grids.empty()) trainer.restore_grid_exponents(state_.grids);
+        if constexpr (Training::Scaling::scales) trainer.restore_loss_scale(state_.loss_scale);
+        trainer.set_schedule(point_);
+    }
+    void commit() {
+        fruitless_ = 0;
+        remember();
+    }
+    /// Where the training stands, between two updates.
+    void remember() {
+        state_.progress = inner_->progress();
+        const auto grids = inner_->grid_exponents();
+        state_.grids.assign(grids.begin(), grids.end());
+        state_.loss_scale = inner_->loss_scale();
+    }
+
+    /// Runs `body` until it comes to its end; each time that ranks are lost, in the next world.
+    template <class Body>
+    void surviving(Body body) {
+        for (bool lost = false;;) {
+            try {
+                if (lost) recover();
+                lost = false;
+                body();
+                return;
+            } catch (const error& failed) {
+                if (!world_->has_lost(failed) || fruitless_ >= most_fruitless) throw;
+                lost = true;
+            }
+        }
+    }
+    void recover() {
+        restores_ = true;
+        if (inner_) {
+            if (!state_.has_optimizer) state_.optimizer = std::move(inner_->optimizer_state());
+            state_.has_optimizer = true;
+            inner_.reset();
+        }
+        world_->form_next(state_.progress.updates);
+        fruitless_ = world_->changes().back().lost.empty() ? fruitless_ + 1 : 0;
+        most_finished_ = detail::bring_forward(world_->group(), world_->source(), finished_, *model_, state_);
+        begin();
+    }
+
+    World* world_;
+    Model* model_;
+    std::tuple<Given...> given_;
+    std::unique_ptr<Inner> inner_;
+    detail::ElasticState<Element> state_;
+    RatePoint point_ = {};
+    std::uint64_t finished_ = 0;      ///< calls of the user's own
+    std::uint64_t most_finished_ = 0; ///< by any rank, when the world last changed
+    int fruitless_ = 0;
+    bool restores_ = false;
+};
+
+UNISONO_NAMESPACE_END

@@ -1,0 +1,206 @@
+#pragma once
+
+/// \file
+/// A world that outlives its ranks: when some are lost, those that are left form the next one.
+
+#include "unisono/elastic/forming.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Names a transport whose worlds follow one another: `un::join<un::Elastic<un::Tcp>>()`.
+template <class Transport>
+struct Elastic {
+    using transport = Transport;
+};
+
+/// One change of an elastic world, as this rank saw it.
+struct WorldChange {
+    std::uint64_t epoch = 0;             ///< of the new membership; the first world has 0
+    std::vector<int> lost = {};          ///< numbers that these ranks had in the first world
+    std::uint64_t updates = 0;           ///< that this rank had committed
+    std::chrono::nanoseconds took{};     ///< from the fault until the new group was there, and of that:
+    std::chrono::nanoseconds ending{};   ///< until the old group had ended,
+    std::chrono::nanoseconds agreeing{}; ///< and until its members had agreed; the rest is meeting anew
+    std::string why = {};                ///< the fault that ended the old world
+};
+
+/// The ranks that are left of a first world. Move-only; the trainer over it goes on when ranks are lost.
+///
+/// Laws
+/// - A rank's process that has ended is known to be dead: any number of the others go on. Of ranks that are silent alone (stopped, or
+///   cut off), a majority of the last membership goes on; the others end with an error. So there are never two worlds.
+/// - A rank has another number in each world (`rank()`), and one for its life (`number()`).
+/// - A rank that was left behind, or has ended, does not come back.
+///
+/// Errors of whatever loses a rank and cannot go on, on the ranks concerned: aborted (this rank was left behind), timeout (no
+/// majority answers), refused (fewer ranks than `ElasticOptions::least`).
+template <transport Transport>
+class ElasticWorld {
+public:
+    using transport_type = Transport;
+
+    explicit ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation)
+        : formation_(std::move(formation)), formed_(formation_->first()) {
+        number_ = formed_->group.rank();
+    }
+    /// Of a formation that has begun.
+    ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation, detail::FormedWorld<Transport> first)
+        : formation_(std::move(formation)), formed_(std::move(first)) {
+        number_ = formed_->group.rank();
+    }
+    ElasticWorld(ElasticWorld&&) noexcept = default;
+    ElasticWorld& operator=(ElasticWorld&&) = delete;
+
+    /// In the world of now; -1 where this rank could not go on.
+    [[nodiscard]] int rank() const { return formed_ ? formed_->group.rank() : -1; }
+    [[nodiscard]] int size() const {
+        return formed_ ? formed_->group.size() : 0;
+    }                                                    ///< 0 where this rank could not go on
+    [[nodiscard]] int number() const { return number_; } ///< this rank's in the first world
+    [[nodiscard]] std::uint64_t epoch() const { return formed_->epoch; }
+    /// The numbers of the ranks of now, in their order.
+    [[nodiscard]] const std::vector<int>& members() const { return formed_->members; }
+    [[nodiscard]] const std::vector<WorldChange>& changes() const { return changes_; }
+    /// The group of now, for collectives. It belongs to one epoch: after a change there is another one.
+    [[nodiscard]] Group<Transport>& group() { return formed_->group; }
+    /// A rank of now with the most committed updates, where the world has just changed.
+    [[nodiscard]] int source() const { return formed_->source; }
+
+    /// Memory for the model. It stays where it is when the world changes; peers then no longer see it, and what is sent from it is copied.
+    template <element E>
+    [[nodiscard]] Memory<E> allocate(std::size_t count) {
+        return formed_->group.template allocate<E>(count);
+    }
+    void abort(const Fault& fault) {
+        if (formed_) formed_->group.abort(fault);
+    }
+
+    /// Whether an error that was thrown means that ranks were lost: then `form_next` may be called.
+    [[nodiscard]] bool has_lost(const error& thrown) {
+        if (!formed_) return false;
+        const auto loss = [](ErrorCode code) { return code == ErrorCode::peer_lost || code == ErrorCode::timeout; };
+        const Fault* const first = formed_->group.endpoint().first_fault();
+        return first != nullptr && loss(first->code) && loss(thrown.code());
+    }
+
+    /// After a loss: the ranks that are left form the next world, and the old group ends. This rank has committed so many updates. Nothing
+    /// of the old group must be in use. Collective over those that are left. Errors: above.
+    void form_next(std::uint64_t updates) {
+        WorldChange change{.updates = updates};
+        if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
+        const auto timeout = formed_->group.timeout();
+        const std::vector<int> before = formed_->members;
+        const nanoseconds began = steady_now();
+        formed_.reset();
+        const nanoseconds ended = steady_now();
+        change.ending = std::chrono::nanoseconds(ended - began);
+        formed_.emplace(formation_->next(updates));
+        change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
+        formed_->group.set_timeout(timeout);
+        change.took = std::chrono::nanoseconds(steady_now() - began);
+        change.epoch = formed_->epoch;
+        for (const int member : before)
+            if (!std::binary_search(formed_->members.begin(), formed_->members.end(), member))
+                change.lost.push_back(member);
+        changes_.push_back(std::move(change));
+    }
+
+private:
+    std::unique_ptr<detail::Formation<Transport>> formation_;
+    std::optional<detail::FormedWorld<Transport>> formed_;
+    std::vector<WorldChange> changes_;
+    int number_ = 0;
+};
+
+namespace detail {
+
+template <class E>
+inline constexpr bool is_elastic = false;
+template <class T>
+inline constexpr bool is_elastic<Elastic<T>> = true;
+
+/// Processes of which one may end without the others.
+template <class T>
+concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!enqueuing_transport<T>;
+
+template <class Transport, class Join>
+ElasticWorld<Transport> join_elastic(const ElasticOptions& options, Join join) {
+    check_elastic(options);
+    return ElasticWorld<Transport>(std::make_unique<NetworkFormation<Transport, Join>>(options, std::move(join)));
+}
+template <class Transport, class Join>
+ElasticWorld<Transport> join_elastic(ControlPlane control, const ElasticOptions& options, Join join) {
+    check_elastic(options);
+    auto formation = std::make_unique<NetworkFormation<Transport, Join>>(options, std::move(join));
+    auto first = formation->first(std::move(control));
+    return {std::move(formation), std::move(first)};
+}
+template <class T>
+auto joining() {
+    return
+        [](ControlPlane control, const JoinOptions& options) { return unisono::join<T>(std::move(control), options); };
+}
+template <class T>
+auto joining(const typename T::Options& network) {
+    return [network](ControlPlane control, const JoinOptions& options) {
+        return unisono::join<T>(std::move(control), options, network);
+    };
+}
+
+} // namespace detail
+
+/// The elastic world that this process belongs to, as its environment says (see `join` in join.hpp).
+///
+///     auto world = un::join<un::Elastic<un::SharedMemory>>({.least = 2});
+///
+/// The launcher must let the others live when a rank dies: docs/elastic.md. Collective. Errors: as `join`.
+template <class E>
+    requires detail::is_elastic<E> && joinable_transport<typename E::transport> &&
+             detail::elastic_transport<typename E::transport>
+[[nodiscard]] auto join(const ElasticOptions& options = {}) {
+    return detail::join_elastic<typename E::transport>(options, detail::joining<typename E::transport>());
+}
+/// The same of processes that have met.
+template <class E>
+    requires detail::is_elastic<E> && joinable_transport<typename E::transport> &&
+             detail::elastic_transport<typename E::transport>
+[[nodiscard]] auto join(ControlPlane control, const ElasticOptions& options = {}) {
+    return detail::join_elastic<typename E::transport>(std::move(control), options,
+                                                       detail::joining<typename E::transport>());
+}
+/// The same over a network, whose options say which interface and ports.
+template <class E>
+    requires detail::is_elastic<E> && network_transport<typename E::transport> &&
+             detail::elastic_transport<typename E::transport>
+[[nodiscard]] auto join(const ElasticOptions& options = {}, const typename E::transport::Options& network = {}) {
+    return detail::join_elastic<typename E::transport>(options, detail::joining<typename E::transport>(network));
+}
+template <class E>
+    requires detail::is_elastic<E> && network_transport<typename E::transport> &&
+             detail::elastic_transport<typename E::transport>
+[[nodiscard]] auto join(ControlPlane control, const ElasticOptions& options = {},
+                        const typename E::transport::Options& network = {}) {
+    return detail::join_elastic<typename E::transport>(std::move(control), options,
+                                                       detail::joining<typename E::transport>(network));
+}
+/// Refused: what cannot lose a rank.
+template <class E>
+    requires detail::is_elastic<E> && (!detail::elastic_transport<typename E::transport>)
+void join(const ElasticOptions& = {}) {
+    static_assert(detail::never_true<E>, "unisono::join: found Elastic of a transport that is not made by a control "
+                                         "plane. Required: SharedMemory, Tcp, or another "
+                                         "one whose ranks are processes that join. Why: the threads of InProcess die "
+                                         "together, and MPI and NCCL end a job, or cannot be used "
+                                         "further, when a rank is lost.");
+}
+
+UNISONO_NAMESPACE_END

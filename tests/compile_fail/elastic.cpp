@@ -1,0 +1,77 @@
+// What an elastic world cannot keep when a rank is lost is refused with the reason.
+#include "unisono/elastic.hpp"
+#include "unisono/compression/cast.hpp"
+#include "unisono/sharding/state.hpp"
+#include "unisono/tcp.hpp"
+#include "unisono/update/local_steps.hpp"
+
+namespace un = unisono;
+
+struct Model {
+    float weight = 0, gradient = 0;
+    std::span<float> parameters() { return {&weight, 1}; }
+    std::span<float> gradients() { return {&gradient, 1}; }
+    double operator()(int, un::Pass&) { return 0; }
+};
+struct WithBuffers : Model {
+    float mean = 0;
+    std::span<float> buffers() { return {&mean, 1}; }
+};
+
+template <class M, class... Policies>
+void train(M& model, Policies... policies) {
+    auto world = un::join<un::Elastic<un::Tcp>>();
+    un::Trainer trainer{world, model, policies...};
+    trainer.step(1);
+}
+
+int main() {
+    [[maybe_unused]] Model model;
+    [[maybe_unused]] WithBuffers other;
+
+// case: good
+// expect-success
+#ifdef CASE_good
+    train(model, un::Replicas{4});
+#endif
+
+// case: no_replicas
+// expect: found an elastic world, with replicas that do not declare `logical`. Required: Replicas{.count = L}
+// expect: Why: the batch of an update must stay what it is when ranks are lost
+#ifdef CASE_no_replicas
+    train(model, un::Sgd{});
+#endif
+
+// case: sharded
+// expect: found an elastic world, with a policy that declares `gives_owners` or `may_give_owners`
+// expect: Why: the optimizer's state of a lost rank's slices would be lost
+#ifdef CASE_sharded
+    train(model, un::Replicas{4}, un::StateSharding{});
+#endif
+
+// case: local_steps
+// expect: found an elastic world, with an update that does not declare `agrees`
+// expect: Why: what a lost rank has learnt since the ranks last met would be lost
+#ifdef CASE_local_steps
+    train(model, un::Replicas{4}, un::LocalSteps{.steps = 2});
+#endif
+
+// case: compressed
+// expect: found an elastic world, with a compression that declares `compresses`
+#ifdef CASE_compressed
+    train(model, un::Replicas{4}, un::Bf16Wire{});
+#endif
+
+// case: buffers
+// expect: found an elastic world, with a model that has buffers()
+#ifdef CASE_buffers
+    train(other, un::Replicas{4});
+#endif
+
+// case: threads
+// expect: unisono::join: found Elastic of a transport that is not made by a control plane
+// expect: Why: the threads of InProcess die together
+#ifdef CASE_threads
+    un::join<un::Elastic<un::InProcess>>();
+#endif
+}

@@ -1,0 +1,345 @@
+// Processes that train are killed, rank 0 among them, at moments that a seed decides: those that are left end with the bits of an
+// undisturbed training. UNISONO_ELASTIC_KILLS=500 tries so many seeds instead of the few that always run.
+#include "training.hpp"
+
+#include <unisono/hosts.hpp>
+#include <unisono/launch/processes.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <sys/mman.h>
+#include <sys/time.h>
+
+using namespace unisono_test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct Told {
+    bool done = false;
+    Result result = {};
+    int code = -1;
+    std::uint64_t changes = 0;
+    double slowest_ms = 0;
+    char text[400] = {};
+};
+struct Board {
+    std::array<Told, 8> told = {};
+};
+
+/// What the ranks write and the parent reads.
+class Shared {
+public:
+    Shared() : at_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+        ::new (at_) Board;
+    }
+    Shared(const Shared&) = delete;
+    Shared& operator=(const Shared&) = delete;
+    ~Shared() { ::munmap(at_, sizeof(Board)); }
+    Told& operator[](int rank) const { return static_cast<Board*>(at_)->told[static_cast<std::size_t>(rank)]; }
+
+private:
+    void* at_;
+};
+
+/// A folder of its own for each trial.
+class Folder {
+public:
+    Folder() {
+        char name[] = "/tmp/unisono-elastic-XXXXXX";
+        BOOST_REQUIRE(::mkdtemp(name) != nullptr);
+        path_ = name;
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { static_cast<void>(std::system(("rm -rf " + path_).c_str()) + 0); } // NOLINT
+    [[nodiscard]] const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+/// A rank is struck some microseconds after it has made an update (0: while its trainer begins).
+struct Strike {
+    int rank = 0;
+    int signal = SIGKILL;
+    std::uint64_t update = 0;
+    unsigned after_us = 0;
+};
+
+int chosen_signal = SIGKILL;
+void strike(int) { ::kill(::getpid(), chosen_signal); }
+void strike_after(const Strike& how) {
+    chosen_signal = how.signal;
+    struct sigaction action {};
+    action.sa_handler = &strike;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGALRM, &action, nullptr);
+    itimerval timer{};
+    timer.it_value.tv_usec = static_cast<suseconds_t>(how.after_us + 1);
+    ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+/// `body(world)` returns what is to be told.
+template <class Transport, class Body>
+int be_rank(int rank, int ranks, const std::string& folder, const un::ElasticOptions& options, Told& told, Body body) {
+    std::optional<un::ElasticWorld<Transport>> world;
+    try {
+        world.emplace(un::join<un::Elastic<Transport>>(
+            un::rendezvous(un::identity_of(rank, ranks), un::MeetingPoint{.folder = folder}, options.join.rendezvous),
+            options));
+        told.result = body(*world);
+        told.done = true;
+    } catch (const un::error& failed) {
+        told.code = static_cast<int>(failed.code());
+        std::snprintf(told.text, sizeof told.text, "%s", failed.what());
+    }
+    if (world) {
+        told.changes = world->changes().size();
+        for (const un::WorldChange& change : world->changes())
+            told.slowest_ms = std::max(told.slowest_ms, static_cast<double>(change.took.count()) / 1e6);
+    }
+    return told.done ? 0 : 1;
+}
+
+/// The training, in which ranks are struck.
+auto struck(int rank, const std::vector<Strike>& strikes) {
+    return [rank, &strikes](auto& world) {
+        const auto look = [&](std::uint64_t update) {
+            for (const Strike& one : strikes)
+                if (one.rank == rank && one.update == update) strike_after(one);
+        };
+        look(0);
+        return train(world, [&](const un::UpdateReport& report) {
+            look(report.number);
+            ::usleep(300);
+        });
+    };
+}
+
+struct Sums {
+    int trials = 0, killed = 0, changes = 0, unchanged = 0;
+    double slowest_ms = 0;
+};
+
+template <class Transport>
+void try_seed(unsigned seed, Sums& sums) {
+    std::mt19937 random(seed);
+    const auto draw = [&](unsigned below) { return static_cast<unsigned>(random() % below); };
+    const int ranks = 2 + static_cast<int>(draw(4));
+    std::vector<Strike> strikes;
+    const unsigned kills = 1 + draw(static_cast<unsigned>(ranks) - 1);
+    std::vector<int> order;
+    for (int rank = 0; rank < ranks; ++rank) order.push_back(rank);
+    std::shuffle(order.begin(), order.end(), random);
+    if (draw(3) == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]); // rank 0 first
+    std::uint64_t update = draw(14);
+    for (unsigned i = 0; i < kills; ++i) {
+        if (draw(2) == 0) update = draw(16); // else close to the last: while the others form a new world
+        strikes.push_back({order[i], SIGKILL, update, draw(2) == 0 ? draw(500) : draw(6'000)});
+    }
+    un::ElasticOptions options;
+    options.join.timeout = 20s;
+    options.join.rendezvous.timeout = 20s;
+    options.patience = 10s;
+    options.give_up = 20s;
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    for (int rank = 0; rank < ranks; ++rank)
+        processes.start(
+            [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], struck(rank, strikes)); });
+    int survivors = 0;
+    bool changed = false;
+    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) {
+        const Told& rank = told[end->index];
+        BOOST_TEST_CONTEXT(Transport::name << ", seed " << seed << ", rank " << end->index << " of " << ranks << ": "
+                                           << rank.text) {
+            if (end->signal != 0) {
+                BOOST_TEST(end->signal == SIGKILL);
+                ++sums.killed;
+                continue;
+            }
+            ++survivors;
+            BOOST_TEST(end->status == 0);
+            BOOST_TEST((rank.result == undisturbed()), "another result than undisturbed");
+            sums.changes += static_cast<int>(rank.changes);
+            sums.slowest_ms = std::max(sums.slowest_ms, rank.slowest_ms);
+            changed = changed || rank.changes != 0;
+        }
+    }
+    BOOST_TEST_CONTEXT(Transport::name << ", seed " << seed) {
+        BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+        BOOST_TEST(survivors > 0);
+    }
+    ++sums.trials;
+    sums.unchanged += changed ? 0 : 1;
+}
+
+template <class Transport>
+void kill_many(unsigned usual) {
+    const char* const wanted = std::getenv("UNISONO_ELASTIC_KILLS");
+    const unsigned seeds = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10)) : usual;
+    const char* const from = std::getenv("UNISONO_ELASTIC_FROM");
+    const unsigned first = from != nullptr ? static_cast<unsigned>(std::strtoul(from, nullptr, 10)) : 0;
+    Sums sums;
+    for (unsigned seed = first; seed < first + seeds; ++seed) try_seed<Transport>(seed, sums);
+    BOOST_TEST_MESSAGE(Transport::name << ": " << sums.trials << " trainings, " << sums.killed << " ranks killed, "
+                                       << sums.changes << " changes of world; slowest " << sums.slowest_ms << " ms; in "
+                                       << sums.unchanged << " trainings nobody was killed in time");
+    BOOST_TEST(sums.killed >= sums.trials / 2);
+    BOOST_TEST(sums.changes > 0);
+}
+
+/// Runs ranks to their end; `watch()` is called every few milliseconds.
+template <class Transport, class MakeBody, class Watch>
+void run_ranks(int ranks, const un::ElasticOptions& options, const Shared& told, MakeBody make_body, Watch watch) {
+    const Folder folder;
+    un::Processes processes;
+    for (int rank = 0; rank < ranks; ++rank)
+        processes.start(
+            [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], make_body(rank)); });
+    const un::nanoseconds until = un::steady_now() + 40'000'000'000;
+    while (processes.running() > 0 && un::steady_now() < until) {
+        static_cast<void>(processes.wait_any(un::steady_now() + 5'000'000));
+        watch(processes);
+    }
+    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+}
+
+un::ElasticOptions impatient() {
+    un::ElasticOptions options;
+    options.join.timeout = 400ms;
+    options.join.rendezvous.timeout = 20s;
+    options.patience = 400ms;
+    options.give_up = 1500ms;
+    return options;
+}
+
+/// Lets those that a signal has stopped go on when all others have ended.
+auto wake_at_the_end(int stopped) {
+    return [stopped](const un::Processes& processes) {
+        if (processes.running() == stopped) processes.signal_all(SIGCONT);
+    };
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_processes)
+
+BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_many<un::SharedMemory>(6); }
+BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_many<un::Tcp>(6); }
+BOOST_AUTO_TEST_CASE(killed_on_hosts) { kill_many<un::Hosts<un::Tcp>>(3); }
+
+/// Nothing proves that it is dead: a majority goes on, and when it wakes it has no second life.
+BOOST_AUTO_TEST_CASE(stopped_rank_is_left_behind) {
+    for (const int victim : {0, 2}) {
+        const std::vector<Strike> strikes = {{victim, SIGSTOP, 5, 0}};
+        const Shared told;
+        run_ranks<un::Tcp>(
+            3, impatient(), told, [&](int rank) { return struck(rank, strikes); }, wake_at_the_end(1));
+        for (int rank = 0; rank < 3; ++rank) {
+            BOOST_TEST_CONTEXT("rank " << rank << ": " << told[rank].text) {
+                BOOST_TEST(told[rank].done == (rank != victim));
+                if (rank != victim) BOOST_TEST((told[rank].result == undisturbed()));
+                else BOOST_TEST(told[rank].code == static_cast<int>(un::ErrorCode::aborted));
+                if (rank == victim) BOOST_TEST(std::string(told[rank].text).find("left behind") != std::string::npos);
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(no_majority_ends) {
+    const std::vector<Strike> strikes = {{1, SIGSTOP, 5, 0}};
+    const Shared told;
+    run_ranks<un::SharedMemory>(
+        2, impatient(), told, [&](int rank) { return struck(rank, strikes); }, wake_at_the_end(1));
+    BOOST_TEST(!told[0].done);
+    BOOST_TEST(told[1].done, told[1].text); // rank 0 said goodbye, and there was no other world: it goes on alone
+    BOOST_TEST((told[1].result == undisturbed()));
+    BOOST_TEST(told[0].code == static_cast<int>(un::ErrorCode::timeout));
+    BOOST_TEST(std::string(told[0].text).find("no two worlds") != std::string::npos, told[0].text);
+}
+
+BOOST_AUTO_TEST_CASE(fewer_than_least_end) {
+    const std::vector<Strike> strikes = {{0, SIGKILL, 5, 0}};
+    un::ElasticOptions options = impatient();
+    options.least = 3;
+    const Shared told;
+    run_ranks<un::Tcp>(
+        3, options, told, [&](int rank) { return struck(rank, strikes); }, [](auto&) {});
+    for (const int rank : {1, 2}) {
+        BOOST_TEST(told[rank].code == static_cast<int>(un::ErrorCode::refused));
+        BOOST_TEST(std::string(told[rank].text).find("expected at least 3") != std::string::npos, told[rank].text);
+    }
+}
+
+/// Whoever hosts the replica would throw again.
+BOOST_AUTO_TEST_CASE(exceptions_are_no_losses) {
+    const Shared told;
+    run_ranks<un::SharedMemory>(
+        3, impatient(), told,
+        [&](int rank) {
+            return [rank](auto& world) {
+                return train(world, [&](const un::UpdateReport& report) {
+                    if (rank == 1 && report.number == 4) un::refuse_input("no such sample");
+                });
+            };
+        },
+        [](auto&) {});
+    for (const int rank : {0, 1, 2}) {
+        BOOST_TEST(!told[rank].done);
+        BOOST_TEST(told[rank].changes == 0u);
+        BOOST_TEST(std::string(told[rank].text).find("no such sample") != std::string::npos, told[rank].text);
+    }
+}
+
+/// In a loop of the user's own, each rank gives the micro-batches that it hosts in the world of now: replica r is rank r modulo their number's.
+BOOST_AUTO_TEST_CASE(steps_of_ones_own) {
+    constexpr std::uint64_t updates = 12;
+    const auto loop = [](auto& world, auto before) {
+        static const std::vector<float> values = un::torch_rand(5, updates * 4 * Layer::width);
+        Layer model;
+        un::Trainer trainer{world, model, un::Replicas{4}, un::Reproducible{}, un::Sgd{.learning_rate = 0.01}};
+        while (trainer.updates() < updates) {
+            before(trainer.updates());
+            const std::size_t first = trainer.updates() * 4;
+            const auto batch = [&](std::size_t replica) {
+                const auto at = values.begin() + static_cast<std::ptrdiff_t>((first + replica) * Layer::width);
+                return un::RowBatch<float>{.values = {at, at + Layer::width}, .width = Layer::width};
+            };
+            if (world.size() == 2) {
+                const auto rank = static_cast<std::size_t>(world.rank());
+                static_cast<void>(trainer.step(batch(rank), batch(2 + rank)));
+            } else static_cast<void>(trainer.step(batch(0), batch(1), batch(2), batch(3)));
+        }
+        return Result{.hash = trainer.collectively([](auto& now) { return un::state_hash(now); }),
+                      .updates = trainer.updates()};
+    };
+    Result undisturbed_result;
+    for (const bool disturbed : {false, true}) {
+        const Shared told;
+        run_ranks<un::SharedMemory>(
+            2, impatient(), told,
+            [&](int rank) {
+                return [&, rank](auto& world) {
+                    return loop(world, [&](std::uint64_t done) {
+                        if (disturbed && rank == 0 && done == 5) strike_after({0, SIGKILL, 5, 100});
+                        ::usleep(300);
+                    });
+                };
+            },
+            [](auto&) {});
+        BOOST_TEST(told[1].done, told[1].text);
+        BOOST_TEST(told[1].changes == (disturbed ? 1u : 0u));
+        BOOST_TEST(told[1].result.updates == updates);
+        if (!disturbed) undisturbed_result = told[1].result;
+        else BOOST_TEST((told[1].result == undisturbed_result));
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
