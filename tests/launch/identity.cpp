@@ -2,7 +2,9 @@
 
 #include <unisono/launch/identity.hpp>
 #include <unisono/launch/meeting.hpp>
+#include <unisono/launch/rendezvous.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -280,8 +282,14 @@ BOOST_AUTO_TEST_SUITE(launch_meeting)
 
 namespace {
 
+const std::string secret(32, 'a');
+
 un::MeetingPoint meeting(const Environment& environment) {
     return un::meeting_point(environment, un::identify(environment), "parent");
+}
+/// One whose ranks were given a secret.
+un::MeetingPoint secret_meeting(const Environment& environment) {
+    return meeting(with(environment, "UNISONO_TOKEN", secret));
 }
 void no_meeting(const Environment& environment, const std::vector<std::string>& words,
                 un::ErrorCode code = un::ErrorCode::bad_input) {
@@ -291,15 +299,14 @@ void no_meeting(const Environment& environment, const std::vector<std::string>& 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(an_address_that_all_know) {
-    const auto master = meeting(torchrun({1, 4, 2}));
+    const auto master = secret_meeting(torchrun({1, 4, 2}));
     BOOST_CHECK_EQUAL(master.host, "10.0.0.1");
     BOOST_CHECK_EQUAL(master.port, 29500);
     BOOST_CHECK(!master.launcher_listens && master.folder.empty());
-    const auto v6 = meeting(with(torchrun({1, 4, 2}), "UNISONO_MASTER", "[fe80::1]:77"));
+    const auto v6 = secret_meeting(with(torchrun({1, 4, 2}), "UNISONO_MASTER", "[fe80::1]:77"));
     BOOST_CHECK_EQUAL(v6.host, "fe80::1");
     BOOST_CHECK_EQUAL(v6.port, 77);
-    const Environment hub =
-        with(with(own({0, 2, 2}), "UNISONO_HUB", "localhost:5"), "UNISONO_TOKEN", std::string(32, 'a'));
+    const Environment hub = with(with(own({0, 2, 2}), "UNISONO_HUB", "localhost:5"), "UNISONO_TOKEN", secret);
     BOOST_CHECK(meeting(hub).launcher_listens);
     BOOST_CHECK(meeting(hub).token == un::JobToken::parse(std::string(32, 'A')));
     no_meeting(without(hub, "UNISONO_TOKEN"), {"UNISONO_TOKEN"});
@@ -312,7 +319,7 @@ BOOST_AUTO_TEST_CASE(an_address_that_all_know) {
 }
 
 BOOST_AUTO_TEST_CASE(the_port_of_a_slurm_job_is_drawn_from_all_of_its_number) {
-    const Environment job = srun({1, 4, 2}); // on two hosts
+    const Environment job = with(srun({1, 4, 2}), "UNISONO_TOKEN", secret); // on two hosts
     BOOST_CHECK_EQUAL(meeting(job).port, 20'000 + 4711);
     BOOST_CHECK_EQUAL(meeting(with(job, "SLURM_JOB_ID", "18446744073709551615")).port, 20'000 + 1615);
     for (const char* bad : {"", "x", "-1", "47 11", "18446744073709551616"})
@@ -320,10 +327,79 @@ BOOST_AUTO_TEST_CASE(the_port_of_a_slurm_job_is_drawn_from_all_of_its_number) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_of_one_job_agree_and_other_jobs_differ) {
-    const auto first = meeting(torchrun({0, 4, 2}));
-    BOOST_CHECK(first == meeting(torchrun({3, 4, 2})));
-    BOOST_CHECK(!(first.token == meeting(with(torchrun({0, 4, 2}), "TORCHELASTIC_RUN_ID", "other")).token));
-    BOOST_CHECK(!(first.token == meeting(with(torchrun({0, 4, 2}), "MASTER_PORT", "29501")).token));
+    const auto first = secret_meeting(torchrun({0, 4, 2}));
+    BOOST_CHECK(first == secret_meeting(torchrun({3, 4, 2})));
+    // One secret for several jobs: what is proven in one of them proves nothing in another.
+    BOOST_CHECK(!(first.token == secret_meeting(with(torchrun({0, 4, 2}), "TORCHELASTIC_RUN_ID", "other")).token));
+    // Where one job's processes know rank 0 by different names, as a Kubeflow master does that is localhost to itself, they still agree.
+    BOOST_CHECK(first.token == secret_meeting(with(torchrun({0, 4, 2}), "MASTER_ADDR", "localhost")).token);
+    const Environment trusted = with(torchrun({0, 4, 2}), "UNISONO_TRUSTED_NETWORK", "1");
+    BOOST_CHECK(!(meeting(trusted).token == meeting(with(trusted, "TORCHELASTIC_RUN_ID", "other")).token));
+    BOOST_CHECK(!(meeting(trusted).token == meeting(with(trusted, "MASTER_PORT", "29501")).token));
+}
+
+BOOST_AUTO_TEST_CASE(several_hosts_without_a_secret_are_refused) {
+    const std::vector<std::string> words{"without a secret", "UNISONO_TOKEN", "UNISONO_TOKEN_FILE",
+                                         "UNISONO_TRUSTED_NETWORK=1"};
+    no_meeting(torchrun({1, 4, 2}), {"10.0.0.1:29500", "torchrun", words[0], words[1], words[2], words[3]},
+               un::ErrorCode::refused);
+    no_meeting(with(torchrun({1, 4, 2}), "UNISONO_TRUSTED_NETWORK", "0"), words, un::ErrorCode::refused);
+    no_meeting(with(torchrun({1, 4, 2}), "UNISONO_TRUSTED_NETWORK", "yes"),
+               {"UNISONO_TRUSTED_NETWORK is 'yes'", "0 or 1"});
+    no_meeting(with(own({1, 4, 2}), "UNISONO_MASTER", "10.0.0.1:5"), words, un::ErrorCode::refused);
+    no_meeting(srun({1, 4, 2}), words, un::ErrorCode::refused);
+    BOOST_CHECK_EQUAL(meeting(with(torchrun({1, 4, 2}), "UNISONO_TRUSTED_NETWORK", "1")).port, 29500);
+    // Nothing says how many hosts there are: rank 0 may be anywhere.
+    const Environment bare{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
+    no_meeting(bare, words, un::ErrorCode::refused);
+    test::fails(un::ErrorCode::refused, {"10.0.0.1:5", "MeetingPoint::token", words[1]}, [] {
+        un::MeetingPoint point;
+        point.host = "10.0.0.1";
+        point.port = 5;
+        static_cast<void>(un::rendezvous(un::identity_of(0, 2), point));
+    });
+}
+
+BOOST_AUTO_TEST_CASE(an_address_of_one_host_without_a_secret_is_a_file) {
+    const auto one = meeting(torchrun({1, 2, 2}));
+    BOOST_CHECK(!one.folder.empty() && one.own_folder && one.host.empty() && one == meeting(torchrun({0, 2, 2})));
+    BOOST_CHECK(one.job != meeting(with(torchrun({1, 2, 2}), "MASTER_PORT", "29501")).job);
+    for (const char* const name : {"127.0.0.1", "localhost", "::1"}) { // and nothing says how many hosts there are
+        const Environment bare{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", name}, {"MASTER_PORT", "29500"}};
+        BOOST_CHECK(!meeting(bare).folder.empty());
+        BOOST_CHECK_EQUAL(secret_meeting(bare).host, name);
+    }
+    const Environment master = with(own({1, 2, 2}), "UNISONO_MASTER", "127.0.0.1:5");
+    BOOST_CHECK(!meeting(master).folder.empty());
+    BOOST_CHECK(meeting(master).job != meeting(with(master, "UNISONO_MASTER", "127.0.0.1:6")).job);
+}
+
+BOOST_AUTO_TEST_CASE(a_secret_in_a_file) {
+    char folder[] = "/tmp/unisono_test_XXXXXX";
+    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    const std::string path = folder + std::string("/token");
+    const Environment job = with(torchrun({1, 4, 2}), "UNISONO_TOKEN_FILE", path);
+    const auto write = [&](const std::string& text, mode_t mode) {
+        ::unlink(path.c_str());
+        const un::detail::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        BOOST_REQUIRE(::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+        BOOST_REQUIRE(::fchmod(file.get(), mode) == 0);
+    };
+    no_meeting(job, {"cannot read UNISONO_TOKEN_FILE='" + path + "'"}, un::ErrorCode::refused);
+    write(secret + "\n", 0600);
+    BOOST_CHECK(meeting(job).token == secret_meeting(torchrun({1, 4, 2})).token);
+    write(secret, 0400);
+    BOOST_CHECK(meeting(job).token == secret_meeting(torchrun({1, 4, 2})).token);
+    for (const mode_t mode : {0640u, 0604u, 0620u}) {
+        write(secret, mode);
+        no_meeting(job, {"not a file that this user alone can read", path}, un::ErrorCode::refused);
+    }
+    write("abc\n", 0600);
+    no_meeting(job, {"UNISONO_TOKEN_FILE's file has 3 characters", "32 hexadecimal"});
+    no_meeting(with(job, "UNISONO_TOKEN", secret), {"UNISONO_TOKEN and UNISONO_TOKEN_FILE are both set"});
+    no_meeting(with(job, "UNISONO_TOKEN_FILE", folder), {"not a file"}, un::ErrorCode::refused);
+    ::unlink(path.c_str());
+    ::rmdir(folder);
 }
 
 BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
@@ -334,7 +410,7 @@ BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
     // torchrun's own store listens at MASTER_PORT
     const auto store = meeting(with(torchrun({1, 2, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
     BOOST_CHECK(!store.folder.empty());
-    const auto hosts = meeting(with(torchrun({1, 4, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
+    const auto hosts = secret_meeting(with(torchrun({1, 4, 2}), "TORCHELASTIC_USE_AGENT_STORE", "True"));
     BOOST_CHECK_EQUAL(hosts.port, 29501);
     BOOST_CHECK(hosts.further_ports > 0);
 }
@@ -366,7 +442,7 @@ BOOST_AUTO_TEST_CASE(a_given_folder) {
 
 BOOST_AUTO_TEST_CASE(several_hosts_need_an_address) {
     no_meeting(openmpi({1, 4, 2}), {"openmpi", "MASTER_ADDR", "UNISONO_FOLDER"}, un::ErrorCode::refused);
-    BOOST_CHECK_EQUAL(meeting(srun({1, 4, 2})).host, "node03");
+    BOOST_CHECK_EQUAL(secret_meeting(srun({1, 4, 2})).host, "node03");
     BOOST_CHECK_EQUAL(un::detail::first_host("alpha,beta[1-3]"), "alpha");
     BOOST_CHECK_EQUAL(un::detail::first_host("beta[7,9-11]"), "beta7");
     BOOST_CHECK_EQUAL(un::detail::first_host("a[1-2]-ib,b"), "a1-ib");

@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(two_jobs_share_a_store) {
 
 BOOST_AUTO_TEST_CASE(an_old_address_is_read_again) {
     Store store;
-    const un::detail::StoreCard old{.token = un::JobToken::random(),
+    const un::detail::StoreCard old{.secret = "public-" + un::JobToken::random().text(),
                                     .port = test::free_port(),
                                     .network = un::detail::network_space(),
                                     .hosts = {"127.0.0.1"}};
@@ -83,10 +83,9 @@ BOOST_AUTO_TEST_CASE(an_old_address_is_read_again) {
 }
 
 BOOST_AUTO_TEST_CASE(a_card_comes_back_as_it_was) {
-    const un::detail::StoreCard card{
-        .token = un::JobToken::random(), .port = 4711, .network = 99, .hosts = {"a", "::1"}};
+    const un::detail::StoreCard card{.secret = "name", .port = 4711, .network = 99, .hosts = {"a", "::1"}};
     const auto same = un::detail::StoreCard::parse("k", card.text());
-    BOOST_CHECK(same.token == card.token && same.port == card.port && same.network == 99 && same.hosts == card.hosts);
+    BOOST_CHECK(same.secret == card.secret && same.port == card.port && same.network == 99 && same.hosts == card.hosts);
 }
 
 BOOST_AUTO_TEST_CASE(what_rank_0_could_not_do_reaches_all) {
@@ -100,15 +99,54 @@ BOOST_AUTO_TEST_CASE(what_rank_0_could_not_do_reaches_all) {
 
 BOOST_AUTO_TEST_CASE(anything_else_is_refused) {
     for (const std::string& text :
-         {std::string(), std::string("hello"), std::string("unisono-1 "), std::string("unisono-1 0123 1 1 a"),
-          "unisono-1 " + un::JobToken::random().text() + " 70000 1 a",
-          "unisono-1 " + un::JobToken::random().text() + " 7 1 "}) {
+         {std::string(), std::string("hello"), std::string("unisono-2 "), std::string("unisono-2 ../x 1 1 a"),
+          "unisono-2 " + un::JobToken::random().text() + " 70000 1 a",
+          "unisono-2 " + un::JobToken::random().text() + " 7 1 "}) {
         Store store;
         store.set("job", text);
         const auto outcomes = test::run_ranks({1}, [&](int rank) { meet(store, rank, 2); });
         BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::refused || outcomes[0].code == un::ErrorCode::bad_input,
                             text << ": " << outcomes[0].text);
     }
+}
+
+// The store is not told the secret, unless the network is trusted: whoever reads the store would have it.
+BOOST_AUTO_TEST_CASE(what_the_store_is_told) {
+    Store store;
+    std::atomic<bool> seen{false};
+    const auto outcomes = test::run_ranks({0, 1}, [&](int rank) {
+        if (rank == 0) return meet(store, rank, 2);
+        const auto card = un::detail::StoreCard::parse("job", store.get("job", test::in(20s)));
+        un::MeetingPoint file = un::detail::secret_file(un::Environment::of_process(), card.secret);
+        if (!un::detail::read_meeting_file(file)) throw un::error(un::ErrorCode::aborted, "no file");
+        seen = store.get("job", test::in(1s)).find(file.token.text()) == std::string::npos;
+        un::MeetingPoint guessed; // who has read the store, and no more
+        guessed.host = "127.0.0.1";
+        guessed.port = card.port;
+        guessed.token = un::JobToken::derived_from(card.text());
+        un::detail::Search stranger(un::identity_of(1, 2), guessed, 1);
+        if (stranger.once(test::in(5s))) throw un::error(un::ErrorCode::aborted, "let in");
+        meet(store, rank, 2);
+    });
+    test::all_well(outcomes);
+    BOOST_CHECK(seen);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_of_another_host_need_a_secret) {
+    Store store;
+    const un::detail::StoreCard far{.secret = "name", .port = test::free_port(), .network = 99, .hosts = {"127.0.0.1"}};
+    store.set("job", far.text());
+    const auto outcomes = test::run_ranks({1}, [&](int rank) { meet(store, rank, 2); });
+    BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::refused && test::contains(outcomes[0], "another host") &&
+                            test::contains(outcomes[0], "UNISONO_TOKEN"),
+                        outcomes[0].text);
+    Store trusted;
+    test::all_well(test::run_ranks({0, 1, 2}, [&](int rank) {
+        un::RendezvousOptions options = test::patience(20s);
+        options.trusted_network = true;
+        un::ControlPlane plane = un::rendezvous(un::identity_of(rank, 3), trusted, "job", options);
+        static_cast<void>(plane.all_gather({}, test::in(20s)));
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(ranks_that_never_come_are_named) {

@@ -62,7 +62,8 @@ BOOST_AUTO_TEST_CASE(notices_come_at_growing_intervals) {
 
 BOOST_AUTO_TEST_CASE(rank_0_names_the_missing_and_others_name_rank_0) {
     const std::string address = "127.0.0.1:" + std::to_string(test::free_port());
-    const Variables variables{{"UNISONO_MASTER", address}, {"UNISONO_NOTICE_AFTER", "0.05"}};
+    const Variables variables{
+        {"UNISONO_MASTER", address}, {"UNISONO_TOKEN", std::string(32, '7')}, {"UNISONO_NOTICE_AFTER", "0.05"}};
     const auto first = rank(1, variables);
     BOOST_CHECK(first->complains("unisono: rank 1 of 3 is waiting for rank 0 at " + address + " (0 s so far; "));
     const auto meeting = rank(0, variables);
@@ -85,7 +86,8 @@ BOOST_AUTO_TEST_CASE(a_file_stands_for_the_address) {
 
 BOOST_AUTO_TEST_CASE(notices_can_be_silenced) {
     const std::string address = "127.0.0.1:" + std::to_string(test::free_port());
-    const Variables variables{{"UNISONO_MASTER", address}, {"UNISONO_NOTICE_AFTER", "0"}};
+    const Variables variables{
+        {"UNISONO_MASTER", address}, {"UNISONO_TOKEN", std::string(32, '7')}, {"UNISONO_NOTICE_AFTER", "0"}};
     const auto first = rank(1, variables);
     const auto meeting = rank(0, variables);
     BOOST_CHECK(!first->complains("unisono", 200ms));

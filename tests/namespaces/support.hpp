@@ -28,7 +28,8 @@ public:
                                 {"UNISONO_WORLD_SIZE", std::to_string(host_of.size())},
                                 {"UNISONO_HOSTS", names}, // this machine's name spaces could share memory
                                 {"MASTER_ADDR", Lab::address(host_of[0])},
-                                {"MASTER_PORT", "29500"}};
+                                {"MASTER_PORT", "29500"},
+                                {"UNISONO_TOKEN", "000102030405060708090a0b0c0d0e0f"}};
             for (const auto& [name, value] : more) variables[name] = value;
             std::vector<std::string> line{UNISONO_HOST_RANK};
             if (contained) line.insert(line.begin(), {"unshare", "--pid", "--fork", "--kill-child"});

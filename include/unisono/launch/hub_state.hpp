@@ -7,6 +7,7 @@
 /// Strangers: a connection counts for nothing until it has proven that it has the job's secret (proof.hpp). Anything else, and a proof that
 /// does not come in time, closes it and changes nothing.
 
+#include "unisono/launch/hub_options.hpp"
 #include "unisono/launch/inquiry.hpp"
 #include "unisono/launch/proof.hpp"
 
@@ -15,27 +16,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-struct HubOptions {
-    int world = 1;
-    JobToken token = {};
-    nanoseconds hello_within = 5'000'000'000;  ///< after which a connection that has not proven itself is closed
-    nanoseconds answer_within = 1'000'000'000; ///< after which a rank that was asked counts as silent
-    std::size_t most_strangers = 256;          ///< connections that have not proven themselves; the oldest gives way
-};
-
-/// For the sockets: bytes to send on a connection, and then perhaps its end.
-struct HubAction {
-    std::uint32_t connection = 0;
-    Blob bytes = {};
-    bool close = false;
-};
 
 class HubState {
 public:

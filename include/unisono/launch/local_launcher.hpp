@@ -76,9 +76,9 @@ private:
     /// Or where it meets others; other variables of ours are settings (UNISONO_INTERFACE, say), which ranks shall have.
     static bool says_who_a_process_is(std::string_view name) {
         constexpr std::string_view known[] = {
-            "UNISONO_RANK", "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK", "UNISONO_LOCAL_WORLD_SIZE",
-            "UNISONO_HUB",  "UNISONO_TOKEN",      "UNISONO_MASTER",     "UNISONO_FOLDER",
-            "UNISONO_JOB",  "UNISONO_HOST",       "UNISONO_LAUNCHER",   "UNISONO_LAUNCHER_PROCESS"};
+            "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",
+            "UNISONO_TOKEN", "UNISONO_TOKEN_FILE", "UNISONO_MASTER",          "UNISONO_FOLDER",           "UNISONO_JOB",
+            "UNISONO_HOST",  "UNISONO_LAUNCHER",   "UNISONO_LAUNCHER_PROCESS"};
         return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
                name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
     }

@@ -6,10 +6,11 @@
 #include "unisono/core/number.hpp"
 #include "unisono/launch/host.hpp"
 #include "unisono/launch/identity.hpp"
-#include "unisono/launch/token.hpp"
+#include "unisono/launch/secret.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -29,7 +30,7 @@ struct MeetingPoint {
     std::string job = "job";         ///< the file's name: different for jobs that run at the same time
     bool launcher_listens = false;   ///< rank 0 does not
     int launcher = 0;                ///< the process that listens, where it is one of this host; 0: unknown
-    JobToken token = {};             ///< with a folder rank 0 draws one, and the file passes it on
+    JobToken token = {};             ///< the job's secret; with a folder rank 0 draws one, and the file passes it on
     std::string listen_host = {};    ///< with a folder: the address under which others reach rank 0
 
     friend bool operator==(const MeetingPoint&, const MeetingPoint&) = default;
@@ -63,15 +64,23 @@ inline std::string first_host(std::string_view list) {
            std::string(rest.substr(0, rest.find(',')));
 }
 
+inline std::string variables_of(const Environment& environment, std::initializer_list<std::string_view> names) {
+    std::string found;
+    for (const std::string_view name : names) {
+        if (const std::string* value = environment.find(name)) found += concat({name, "=", *value, ";"});
+    }
+    return found;
+}
+
 /// What is the same in all processes of this job and different in others, as far as variables tell.
 inline std::string job_of(const Environment& environment) {
-    std::string job;
-    for (const std::string_view name : {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                                        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID",
-                                        "TRAINING_JOB_NAME", "MASTER_ADDR", "MASTER_PORT"}) {
-        if (const std::string* value = environment.find(name)) job += concat({name, "=", *value, ";"});
-    }
-    return job;
+    return variables_of(environment,
+                        {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE",
+                         "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "SLURM_STEP_ID", "TRAINING_JOB_NAME"});
+}
+/// The same with the address, which has other names in some processes of some jobs.
+inline std::string job_at_address(const Environment& environment) {
+    return job_of(environment) + variables_of(environment, {"MASTER_ADDR", "MASTER_PORT"});
 }
 
 /// The parent process, by number and time of birth: the ranks that one launcher started on a host have it in common.
@@ -86,11 +95,6 @@ inline bool is_file_name(std::string_view text) {
                return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
                       c == '-' || c == '.';
            });
-}
-
-inline void read_token(const Environment& environment, MeetingPoint& point) {
-    if (const std::string* text = environment.find("UNISONO_TOKEN")) point.token = JobToken::parse(*text);
-    else if (point.folder.empty()) point.token = JobToken::derived_from(job_of(environment) + point.host);
 }
 
 /// Where this user's processes on this host meet: below XDG_RUNTIME_DIR, which the system makes for one user alone and empties when the
@@ -117,8 +121,34 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
                 {"UNISONO_JOB is ", detail::quoted(*job), ", expected up to 100 letters, digits, '_', '-' or '.'"});
         }
         point.job = *job;
-    } else if (const std::string known = job_of(environment); folder == nullptr || !known.empty()) {
+    } else if (const std::string known = job_at_address(environment); folder == nullptr || !known.empty()) {
         point.job = JobToken::derived_from(folder == nullptr ? known + std::string(parent) : known).text();
+    }
+}
+
+/// By what the name says alone.
+inline bool is_loopback_name(std::string_view host) {
+    return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+/// The secret of a job that meets at an address that all know: a given one; where all ranks are on this host, one that rank 0 draws and leaves
+/// in a file. Errors: refused where there is none, unless the network is trusted.
+inline void guard_address(const Environment& environment, const Identity& me, MeetingPoint& point) {
+    if (const auto secret = given_secret(environment)) {
+        point.token = secret->of_job(job_of(environment));
+    } else if (trusts_network(environment)) {
+        point.token = JobToken::derived_from(job_at_address(environment) + point.host);
+    } else if (me.hosts == 1 || (me.hosts == 0 && is_loopback_name(point.host))) {
+        const std::string known = concat({job_at_address(environment), point.host, ":", point.port});
+        point.further_ports = 0;
+        meet_by_file(environment, nullptr, {}, point);
+        point.job = JobToken::derived_from(known).text();
+    } else {
+        throw error(
+            ErrorCode::refused,
+            concat({"the ", me.world, " ranks (launcher: ", name_of(me.launcher), ") would meet at ", point.host, ":",
+                    point.port, " without a secret, where anybody who reaches that port could take a rank's place: ",
+                    how_to_give_a_secret}));
     }
 }
 
@@ -131,8 +161,10 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
 /// UNISONO_FOLDER (all see it; UNISONO_JOB tells jobs apart that use it at the same time), MASTER_ADDR and MASTER_PORT or
 /// PET_MASTER_*; else, on one host, a folder of this user's in XDG_RUNTIME_DIR or /tmp, and on several the first host of SLURM_JOB_NODELIST
 /// or SM_HOSTS. Where torchrun has its own store at MASTER_PORT, one host meets by a file and several at the next ports.
-/// UNISONO_TOKEN is the token; else one is drawn (file) or derived from the job's identifiers (address; no secret).
-/// Errors: bad_input for malformed variables, refused where nothing says where to meet.
+///
+/// The job's secret is UNISONO_TOKEN or the text of UNISONO_TOKEN_FILE. Without one, ranks of one host meet by a file, which this user alone can
+/// read and where rank 0 leaves a secret that it draws, also where an address is said; UNISONO_TRUSTED_NETWORK=1 does without.
+/// Errors: bad_input for malformed variables, refused where nothing says where to meet, or where ranks of several hosts have no secret.
 inline MeetingPoint meeting_point(const Environment& environment, const Identity& me,
                                   std::string_view parent = detail::parent_process()) {
     MeetingPoint point;
@@ -151,7 +183,9 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
         point.launcher_listens = true;
         if (const std::string* process = environment.find("UNISONO_LAUNCHER_PROCESS"))
             static_cast<void>(parse_number(*process, 1, std::numeric_limits<int>::max(), point.launcher));
-        if (environment.find("UNISONO_TOKEN") == nullptr) refuse_input("UNISONO_HUB is set, but UNISONO_TOKEN is not");
+        const auto secret = detail::given_secret(environment);
+        if (!secret) refuse_input("UNISONO_HUB is set, but UNISONO_TOKEN is not");
+        point.token = *secret;
     } else if (const std::string* master = environment.find("UNISONO_MASTER")) {
         detail::parse_address("UNISONO_MASTER", *master, point);
     } else if (const std::string* folder = environment.find("UNISONO_FOLDER")) {
@@ -198,7 +232,7 @@ inline MeetingPoint meeting_point(const Environment& environment, const Identity
                         ") meet: set MASTER_ADDR and MASTER_PORT, or UNISONO_FOLDER to a folder that all hosts see"}));
         }
     }
-    detail::read_token(environment, point);
+    if (point.folder.empty() && !point.launcher_listens) detail::guard_address(environment, me, point);
     return point;
 }
 

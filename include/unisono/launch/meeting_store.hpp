@@ -36,18 +36,20 @@ concept key_value_store =
 
 namespace detail {
 
-/// What rank 0 leaves in the store: `unisono-1 <token> <port> <network space> <host>,<host>,...`, or `failed <why>`.
+/// What rank 0 leaves in the store: `unisono-2 <secret> <port> <network space> <host>,<host>,...`, or `failed <why>`.
 struct StoreCard {
-    static constexpr std::string_view mark = "unisono-1 ";
+    static constexpr std::string_view mark = "unisono-2 ";
     static constexpr std::string_view failed = "failed ";
+    static constexpr std::string_view given = "given";
 
-    JobToken token = {};
+    /// `given`: each rank has it; `public-<32 digits>`: the network is trusted; else the name of a file in this user's meeting folder.
+    std::string secret = std::string(given);
     std::uint16_t port = 0;
     std::uint64_t network = 0; ///< see `network_space`
     std::vector<std::string> hosts = {};
 
     [[nodiscard]] std::string text() const {
-        std::string made = concat({mark, token.text(), " ", port, " ", network, " "});
+        std::string made = concat({mark, secret, " ", port, " ", network, " "});
         for (std::size_t i = 0; i < hosts.size(); ++i) made += (i == 0 ? "" : ",") + hosts[i];
         return made;
     }
@@ -69,8 +71,8 @@ struct StoreCard {
             rest.remove_prefix(std::min(rest.size(), word.size() + 1));
         }
         int port = 0;
-        if (!parse_count(words[1], 65535, port) || words[3].empty()) refuse();
-        StoreCard card{.token = JobToken::parse(words[0]),
+        if (!is_file_name(words[0]) || !parse_count(words[1], 65535, port) || words[3].empty()) refuse();
+        StoreCard card{.secret = std::string(words[0]),
                        .port = static_cast<std::uint16_t>(port),
                        .network = read_number<std::uint64_t>(words[2], "the network of rank 0"),
                        .hosts = {}};
@@ -111,31 +113,87 @@ inline std::vector<std::string> own_addresses() {
     return found;
 }
 
+/// A secret that was given is bound to the job and the key.
+inline std::optional<JobToken> secret_for_key(const Environment& environment, const std::string& key) {
+    const auto secret = given_secret(environment);
+    if (!secret) return std::nullopt;
+    return secret->of_job(concat({job_of(environment), "key=", key}));
+}
+inline MeetingPoint secret_file(const Environment& environment, const std::string& name) {
+    MeetingPoint point;
+    point.folder = own_meeting_folder(environment);
+    point.own_folder = true;
+    point.job = name;
+    return point;
+}
+inline constexpr std::string_view public_secret = "public-";
+
 /// Rank 0's part: listens, and leaves its addresses in the store. Errors: refused, which the other ranks read in the store.
 template <key_value_store Store>
-Reception receive_by_store(const Identity& me, Store& store, const std::string& key, std::chrono::nanoseconds notice) {
+Reception receive_by_store(const Identity& me, Store& store, const std::string& key, const RendezvousOptions& options,
+                           std::chrono::nanoseconds notice) {
     Reception made{.hub = nullptr, .file = {}, .reached = {}};
     try {
-        StoreCard card{.token = JobToken::random(), .port = 0, .network = network_space(), .hosts = own_addresses()};
         const Environment environment = Environment::of_process();
+        const auto secret = secret_for_key(environment, key);
+        const bool trusted = options.trusted_network || trusts_network(environment);
+        const bool by_file = !secret && !trusted; // then the ranks are this user's, on this host
+        MeetingPoint& reached = made.reached;
+        if (by_file) reached = secret_file(environment, JobToken::random().text());
+        reached.token = secret ? *secret : JobToken::random();
+        StoreCard card{.port = 0, .network = network_space(), .hosts = own_addresses()};
+        if (!secret) card.secret = by_file ? reached.job : concat({public_secret, reached.token.text()});
         if (const std::string* const name = environment.find("UNISONO_HOST")) card.hosts = {*name};
-        if (card.hosts.empty()) card.hosts = {"127.0.0.1"};
-        Listener listener = listen_at(false, 0);
+        if (card.hosts.empty() || by_file) card.hosts = {"127.0.0.1"};
+        Listener listener = listen_at(by_file, 0);
         card.port = listener.port;
-        made.reached.host = "127.0.0.1";
-        made.reached.port = card.port;
-        made.reached.token = card.token;
+        reached.host = "127.0.0.1";
+        reached.port = card.port;
         made.hub =
-            std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = card.token},
+            std::make_unique<Hub>(std::move(listener), HubOptions{.world = me.world, .token = reached.token},
                                   HubNotice{.after = notice,
                                             .waits = concat({"rank 0 of ", me.world, " is waiting for"}),
                                             .where = concat({" at port ", card.port, ", by the store's key ", key})});
+        if (by_file) {
+            made.file = MeetingFile(reached);
+            reached.folder.clear();
+        }
         store.set(key, card.text());
     } catch (const error& refused) {
         store.set(key, concat({StoreCard::failed, "rank 0: ", refused.why().message}));
         throw;
     }
     return made;
+}
+
+/// False, and why, where this rank does not have the secret that rank 0 has. Errors: refused where it cannot have it.
+inline bool find_secret(const StoreCard& card, const std::string& key, JobToken& secret, std::string& why) {
+    const Environment environment = Environment::of_process();
+    const auto own = secret_for_key(environment, key);
+    if (own.has_value() != (card.secret == StoreCard::given)) {
+        why = own ? "this rank has a secret (UNISONO_TOKEN), and rank 0 has none"
+                  : "rank 0 has a secret (UNISONO_TOKEN), and this rank has none";
+        return false;
+    }
+    if (own) {
+        secret = *own;
+    } else if (card.secret.starts_with(public_secret)) {
+        secret = JobToken::parse(std::string_view(card.secret).substr(public_secret.size()), "rank 0's token");
+    } else if (card.network != network_space()) {
+        throw error(ErrorCode::refused, concat({"rank 0 is on another host, and the ranks have no secret, so that "
+                                                "anybody who reaches their ports could take a "
+                                                "rank's place: ",
+                                                how_to_give_a_secret}));
+    } else {
+        MeetingPoint file = secret_file(environment, card.secret);
+        if (!read_meeting_file(file)) {
+            why = concat(
+                {"no file ", meeting_path(file), " (ranks that do not all see it need a secret: UNISONO_TOKEN)"});
+            return false;
+        }
+        secret = file.token;
+    }
+    return true;
 }
 
 /// The other ranks' part. The key may still have the value of an earlier job, so that it is read again where nobody answers.
@@ -147,13 +205,16 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
     nanoseconds pause = 5'000'000;
     do {
         const StoreCard card = StoreCard::parse(key, store.get(key, deadline));
-        std::vector<std::string> hosts = card.hosts;
-        if (card.network == network_space()) hosts.insert(hosts.begin(), "127.0.0.1");
+        JobToken secret;
+        std::vector<std::string> hosts;
+        if (find_secret(card, key, secret, why)) hosts = card.hosts;
+        else notice.note(why);
+        if (!hosts.empty() && card.network == network_space()) hosts.insert(hosts.begin(), "127.0.0.1");
         for (const std::string& host : hosts) {
             MeetingPoint point;
             point.host = host;
             point.port = card.port;
-            point.token = card.token;
+            point.token = secret;
             Search search(me, point, claimant);
             if (auto entrance = search.once(std::min(deadline, steady_now() + 3'000'000'000))) return entrance;
             why = concat({search.where(), ": ", search.why()});
@@ -170,8 +231,11 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
 
 /// Meets the other ranks of the job by a key-value store, and returns the control plane that connects them. Rank 0 listens at a port that
 /// the system chooses, on all interfaces; the environment's UNISONO_HOST says under which name or address the other ranks reach it, and
-/// otherwise they try its interfaces in turn. A token that rank 0 draws and the store passes on keeps strangers out. Collective over
-/// the job; two jobs use two keys.
+/// otherwise they try its interfaces in turn. Collective over the job; two jobs use two keys.
+///
+/// The store is not told the job's secret: that is UNISONO_TOKEN or the text of UNISONO_TOKEN_FILE. Without one rank 0 listens on the loopback,
+/// and leaves a secret in a file that this user's processes on this host alone can read; ranks of other hosts are refused.
+/// With `options.trusted_network` or UNISONO_TRUSTED_NETWORK=1 the store passes a token on, which whoever reads the store has then.
 ///
 /// Errors: as `rendezvous` by a meeting point; and what the store throws. Where rank 0 cannot listen, every rank gets `refused`.
 template <key_value_store Store>
@@ -183,7 +247,7 @@ ControlPlane rendezvous(const Identity& me, Store& store, const std::string& key
     const std::uint64_t claimant = detail::draw_claimant();
     const std::chrono::nanoseconds notice_after = detail::notice_after(Environment::of_process(), options.notice_after);
     detail::Reception own{.hub = nullptr, .file = {}, .reached = {}};
-    if (me.rank == 0) own = detail::receive_by_store(me, store, key, notice_after);
+    if (me.rank == 0) own = detail::receive_by_store(me, store, key, options, notice_after);
     return detail::meet(me, options, deadline, std::move(own.hub), MeetingPoint{}, [&](std::string& why) {
         if (me.rank != 0) return detail::enter_by_store(me, store, key, claimant, deadline, notice_after, why);
         detail::Search search(me, own.reached, claimant);

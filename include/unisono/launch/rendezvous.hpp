@@ -4,6 +4,7 @@
 /// W processes that know their rank and where to meet become one job with a control plane.
 
 #include "unisono/launch/control_plane.hpp"
+#include "unisono/launch/entrance.hpp"
 #include "unisono/launch/meeting_file.hpp"
 #include "unisono/launch/waiting_notice.hpp"
 
@@ -23,98 +24,14 @@ struct RendezvousOptions {
     std::chrono::nanoseconds linger = std::chrono::minutes(5);  ///< how long rank 0 waits in the end for the others
     /// When a rank that waits first says so on standard error; 0: never. UNISONO_NOTICE_AFTER takes precedence (waiting_notice.hpp).
     std::chrono::nanoseconds notice_after = detail::usual_notice_after;
+    /// Ranks of several hosts may meet without a secret: everybody who reaches their ports can take part, which is right where only machines that
+    /// you trust do. So says UNISONO_TRUSTED_NETWORK=1, too. See docs/security.md.
+    bool trusted_network = false;
 
     friend bool operator==(const RendezvousOptions&, const RendezvousOptions&) = default;
 };
 
 namespace detail {
-
-/// A connection that the hub has accepted, with what it has sent since.
-struct Entrance {
-    FileDescriptor socket = {};
-    Blob unread = {};
-    ControlSession session = {};
-};
-
-/// False at the deadline or the connection's end.
-inline bool read_more(Entrance& entrance, nanoseconds until) {
-    if (!wait_for(entrance.socket.get(), POLLIN, until)) return false;
-    std::byte buffer[65536];
-    const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
-    if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
-    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-}
-
-/// Reads until a frame is whole; nothing at the deadline or the connection's end. The frame points into `unread`.
-inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_bytes, nanoseconds until,
-                                       std::size_t& used) {
-    for (;;) {
-        Frame frame;
-        const Parsed parsed = entrance.session.in.open(entrance.unread, most_bytes, frame, used);
-        if (parsed == Parsed::frame) return frame;
-        if (parsed != Parsed::incomplete || !read_more(entrance, until)) return std::nullopt;
-    }
-}
-
-inline void drop_frame(Entrance& entrance, std::size_t used) {
-    entrance.unread.erase(entrance.unread.begin(), entrance.unread.begin() + static_cast<std::ptrdiff_t>(used));
-}
-
-/// All or nothing of a few bytes on a fresh connection.
-inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until) {
-    while (!bytes.empty()) {
-        const ssize_t sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-        if (sent > 0) bytes = bytes.subspan(static_cast<std::size_t>(sent));
-        else if (errno != EINTR && (errno != EAGAIN || !wait_for(fd, POLLOUT, until))) return false;
-    }
-    return true;
-}
-
-/// The rank's side of the handshake (proof.hpp): true once the hub has proven that it has the secret, and the rank's proof is sent.
-inline bool prove(Entrance& entrance, Hello hello, const JobToken& secret, nanoseconds until, std::string& why) {
-    hello.nonce = JobToken::random().value();
-    const Blob said = encode(hello);
-    if (!send_all(entrance.socket.get(), said, until)) return false;
-    while (entrance.unread.size() < Challenge::bytes)
-        if (!read_more(entrance, until)) return false;
-    const auto challenge = parse_challenge(std::span(entrance.unread).first(Challenge::bytes));
-    if (!challenge) return false;
-    if (!equal_in_constant_time(challenge->proof, proof_of_hub(secret, said, challenge->nonce))) {
-        why = "what listens there does not belong to this job: it has another secret (UNISONO_TOKEN), or none";
-        return false;
-    }
-    drop_frame(entrance, Challenge::bytes);
-    const Digest proof = proof_of_rank(secret, said, challenge->nonce);
-    entrance.session = ControlSession::begin(ControlSession::Side::rank, secret, said, challenge->nonce);
-    return send_all(entrance.socket.get(), std::as_bytes(std::span(proof)), until);
-}
-
-inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {
-    entrance.session.out.close(frame);
-    return send_all(entrance.socket.get(), frame, until);
-}
-
-/// Goes to one address and proves that this process has the secret. Nothing, and why, unless the hub has it, too, and accepts. Errors: the
-/// fault with which it refuses.
-inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, const JobToken& secret,
-                                     nanoseconds until, std::string& why) {
-    Entrance entrance{.socket = connect_to(address, until, why)};
-    if (!entrance.socket.valid()) return std::nullopt;
-    why = "what listens there does not belong to this job, or did not answer";
-    if (!prove(entrance, hello, secret, until, why)) return std::nullopt;
-    std::size_t used = 0;
-    const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);
-    if (answer && answer->kind == FrameKind::accepted) {
-        drop_frame(entrance, used);
-        return entrance;
-    }
-    Fault fault;
-    WireReader in(answer ? answer->payload : std::span<const std::byte>{});
-    if (answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
-    // It may have accepted by now: a goodbye keeps this attempt from counting as a death.
-    static_cast<void>(send_frame(entrance, make_frame(FrameKind::goodbye), steady_now()));
-    return std::nullopt;
-}
 
 /// For people: the address, or the file that has it.
 inline std::string place_of(const MeetingPoint& point) {
@@ -147,7 +64,9 @@ public:
     std::optional<Entrance> once(nanoseconds deadline) {
         if (!point_.folder.empty()) {
             if (!read_meeting_file(point_)) {
-                why_ = concat({"no file ", meeting_path(point_)});
+                why_ =
+                    concat({"no file ", meeting_path(point_),
+                            point_.own_folder ? " (ranks that do not all see it need a secret: UNISONO_TOKEN)" : ""});
                 return std::nullopt;
             }
         }
@@ -351,10 +270,15 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
 ///
 /// Errors, the same on all ranks that came: timeout after `options.timeout`, which names the ranks that never came;
 /// bad_input where ranks disagree about the world or two claim the same rank; peer_lost where one died meanwhile. On this
-/// rank alone: refused where rank 0 cannot listen or the file is not this user's, timeout where nobody listens.
+/// rank alone: refused where rank 0 cannot listen, the file is not this user's, or the point has no secret; timeout where nobody listens.
 inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, const RendezvousOptions& options = {}) {
     detail::check_rendezvous(me, options);
     if (me.world == 1) return {};
+    if (point.folder.empty() && point.token.is_none() && !options.trusted_network) {
+        throw error(ErrorCode::refused,
+                    concat({"a meeting point at ", detail::place_of(point),
+                            " has no secret: give it MeetingPoint::token, or ", detail::how_to_give_a_secret}));
+    }
 
     const nanoseconds deadline = deadline_after(steady_now(), options.timeout);
     const std::uint64_t claimant = detail::draw_claimant();
@@ -385,9 +309,10 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
 
 /// `rendezvous` as the environment says.
 inline ControlPlane rendezvous(const RendezvousOptions& options = {}) {
-    const Environment environment = Environment::of_process();
+    Environment environment = Environment::of_process();
     const Identity me = identify(environment);
     if (me.world == 1) return {};
+    if (options.trusted_network) environment.set("UNISONO_TRUSTED_NETWORK", "1");
     return rendezvous(me, meeting_point(environment, me), options);
 }
 

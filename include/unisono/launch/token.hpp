@@ -37,8 +37,8 @@ public:
         return made;
     }
 
-    /// 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input (which does not quote what may be a secret).
-    static JobToken parse(std::string_view text) {
+    /// 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input with `where` (which does not quote what may be a secret).
+    static JobToken parse(std::string_view text, std::string_view where = "UNISONO_TOKEN") {
         JobToken made;
         const auto digit = [](char c) {
             return c >= '0' && c <= '9'   ? c - '0'
@@ -54,7 +54,7 @@ public:
             made.value_[i] = static_cast<std::uint8_t>(good ? high * 16 + low : 0);
         }
         if (!good) {
-            refuse_input({"UNISONO_TOKEN has ", text.size(), " characters, expected 32 hexadecimal digits"});
+            refuse_input({where, " has ", text.size(), " characters, expected 32 hexadecimal digits"});
         }
         return made;
     }

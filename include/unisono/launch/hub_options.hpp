@@ -1,0 +1,32 @@
+#pragma once
+
+/// \file
+/// What a hub is told, and what it tells whoever has the sockets.
+
+#include "unisono/core/time.hpp"
+#include "unisono/launch/launch.hpp"
+#include "unisono/launch/token.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+struct HubOptions {
+    int world = 1;
+    JobToken token = {};
+    nanoseconds hello_within = 5'000'000'000;  ///< after which a connection that has not proven itself is closed
+    nanoseconds answer_within = 1'000'000'000; ///< after which a rank that was asked counts as silent
+    std::size_t most_strangers = 256;          ///< connections that have not proven themselves; the oldest gives way
+};
+
+/// For the sockets: bytes to send on a connection, and then perhaps its end.
+struct HubAction {
+    std::uint32_t connection = 0;
+    Blob bytes = {};
+    bool close = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
