@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import launched
 
 HERE = Path(__file__).parent
+TOKEN = {"UNISONO_TOKEN": "000102030405060708090a0b0c0d0e0f"}
 
 
 def free_port():
@@ -55,6 +56,11 @@ def pods(template):
     return containers[0]
 
 
+def secret_of(container):
+    """Of which Kubernetes secret the job's token is taken."""
+    return next((entry["valueFrom"]["secretKeyRef"]["name"] for entry in container["env"] if entry["name"] == "UNISONO_TOKEN"), None)
+
+
 def pytorchjob(program):
     job = yaml.safe_load((HERE / "pytorchjob.yaml").read_text())
     assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v1", "PyTorchJob")
@@ -62,6 +68,7 @@ def pytorchjob(program):
     assert specs["Master"]["replicas"] == 1
     for one in specs.values():
         container = pods(one["template"])
+        assert secret_of(container) == "train-token", "the ranks have no secret"
         assert container["name"] == "pytorch", "the operator sets variables of the container pytorch alone"
         assert any(port["name"] == "pytorchjob-port" for port in container["ports"])
         validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train"}, **one["template"]})
@@ -72,7 +79,7 @@ def pytorchjob(program):
     run("pytorchjob.yaml", [program], [
         {"RANK": str(node), "WORLD_SIZE": str(nodes * each), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
          "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": port, "PET_NNODES": str(nodes), "PET_NODE_RANK": str(node),
-         "PET_NPROC_PER_NODE": str(each), "PYTHONUNBUFFERED": "1"} for node in range(nodes)])
+         "PET_NPROC_PER_NODE": str(each), "PYTHONUNBUFFERED": "1", **TOKEN} for node in range(nodes)])
 
 
 def jobset(program):
@@ -90,11 +97,13 @@ def jobset(program):
         for entry in pods(job["template"])["env"]:
             if "value" in entry:
                 variables[entry["name"]] = entry["value"]
+            elif entry["name"] == "UNISONO_TOKEN":
+                assert entry["valueFrom"]["secretKeyRef"]["name"] == "train-token"
             elif "fieldRef" in entry["valueFrom"]:
                 assert "job-completion-index" in entry["valueFrom"]["fieldRef"]["fieldPath"]
                 variables[entry["name"]] = str(index)
         assert variables["MASTER_ADDR"] == first, f"{variables['MASTER_ADDR']} is not the first pod's name, {first}"
-        ranks.append({**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
+        ranks.append({**variables, **TOKEN, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
     run("jobset.yaml", [program], ranks)
 
 
@@ -135,6 +144,7 @@ def sagemaker(program):
     else:
         shape = boto3.session.Session().client("sagemaker", region_name="eu-central-1").meta.service_model
         validate_parameters(job, shape.operation_model("CreateTrainingJob").input_shape)
+    assert "UNISONO_TOKEN" in job["Environment"], "the ranks have no secret"
     shell, entry, _ = job["AlgorithmSpecification"]["ContainerEntrypoint"]
     hosts = [f"127.0.0.{1 + host}" for host in range(job["ResourceConfig"]["InstanceCount"])]
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +152,7 @@ def sagemaker(program):
         for host in hosts:
             told = Path(folder) / f"{host}.json"
             told.write_text(json.dumps({"current_host": host, "hosts": hosts, "network_interface_name": "eth0"}, indent=1))
-            ranks.append({"SM_RESOURCE_CONFIG_FILE": str(told)})
+            ranks.append({"SM_RESOURCE_CONFIG_FILE": str(told), **TOKEN})
         run("sagemaker.json", [shell, str(HERE / Path(entry).name), program], ranks)
 
 

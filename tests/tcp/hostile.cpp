@@ -37,10 +37,11 @@ un::Fault answered_with(std::size_t count, const std::function<void(un::detail::
     un::detail::FileDescriptor peer = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
                                                              un::steady_now() + 5'000'000'000, why);
     un::detail::TcpHello hello;
-    hello.key = world->key().value();
+    hello.number = 1;
     hello.from = 1;
     hello.to = 0;
     hello.world = 2;
+    hello.seal(world->key());
     BOOST_TEST_REQUIRE(::send(peer.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
     std::thread answers([&] {
         un::detail::TcpHeader header;
@@ -69,6 +70,90 @@ un::Fault answered_with(std::size_t count, const std::function<void(un::detail::
 } // namespace
 
 BOOST_AUTO_TEST_SUITE(tcp_hostile)
+
+// Who hears a greeting has no use of it: not at the rank that heard it before, nor at the one that sent it, nor in another world.
+BOOST_AUTO_TEST_CASE(a_recorded_greeting_proves_nothing) {
+    const auto world = std::make_shared<un::Tcp::World>(2);
+    test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};
+    std::string why;
+    const auto visit = [&](const test::Group& rank, const un::detail::TcpHello& hello) {
+        const auto port = static_cast<std::uint16_t>(test::port_of(rank.endpoint().address()));
+        un::detail::FileDescriptor socket = un::detail::connect_to(un::detail::resolve("127.0.0.1", port, why).at(0),
+                                                                   un::steady_now() + 5'000'000'000, why);
+        BOOST_TEST_REQUIRE(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+        return socket;
+    };
+    // Polls until the connection has an answer or its end; whether it has an answer.
+    std::vector<int> found(1);
+    un::Operation first = un::start_receive(here, found, 1), second = un::start_receive(there, found, 0);
+    const auto answered = [&](const un::detail::FileDescriptor& socket) {
+        un::detail::TcpHeader header;
+        for (const un::nanoseconds until = un::steady_now() + 10'000'000'000; un::steady_now() < until;) {
+            first.poll(), second.poll();
+            const ssize_t got = ::recv(socket.get(), &header, sizeof header, MSG_DONTWAIT);
+            if (got >= 0) return got != 0;
+        }
+        return false;
+    };
+    un::detail::TcpHello hello;
+    hello.number = 1;
+    hello.from = 1;
+    hello.world = 2;
+    hello.seal(world->key());
+    un::detail::TcpHello other = hello; // of another world with these ranks
+    other.seal(un::JobToken::random());
+    BOOST_TEST(!answered(visit(here, other)));
+    BOOST_TEST(!answered(visit(there, hello))); // the one that it is from
+    other = hello;
+    std::swap(other.from, other.to); // turned round
+    BOOST_TEST(!answered(visit(there, other)));
+    {
+        const auto rank = visit(here, hello);
+        BOOST_TEST(answered(rank));
+        BOOST_TEST(!answered(visit(here, hello))); // once more
+    }
+    BOOST_TEST(std::string(reinterpret_cast<const char*>(&hello), sizeof hello)
+                   .find(std::string(reinterpret_cast<const char*>(world->key().value().data()),
+                                     un::JobToken::bytes)) == std::string::npos);
+    for (test::Group* const each : {&here, &there})
+        each->endpoint().abort({.code = un::ErrorCode::aborted, .message = "the end"});
+    BOOST_CHECK_THROW(first.wait(1s), un::error);
+    BOOST_CHECK_THROW(second.wait(1s), un::error);
+}
+
+// Who listens in a peer's place is found out, whatever it answers: a welcome without proof, or the greeting's own.
+BOOST_AUTO_TEST_CASE(who_answers_without_the_key_is_no_peer) {
+    for (const bool reflects : {false, true}) {
+        const auto world = std::make_shared<un::Tcp::World>(2);
+        test::Group group{un::Tcp(world, 0)};
+        group.set_timeout(5s);
+        const un::detail::TcpEntrance entrance = un::detail::open_entrance({}, false);
+        world->publish(1, entrance.address().text());
+        std::thread listens([&] {
+            if (!un::detail::wait_for(entrance.listener.socket.get(), POLLIN, un::steady_now() + 10'000'000'000))
+                return;
+            const un::detail::FileDescriptor guest(::accept(entrance.listener.socket.get(), nullptr, nullptr));
+            un::detail::TcpHello hello;
+            if (!read_all(guest.get(), &hello, sizeof hello)) return;
+            un::detail::TcpHeader welcome;
+            welcome.kind = un::detail::TcpFrame::welcome;
+            if (reflects)
+                std::memcpy(static_cast<void*>(&welcome.envelope.tag), hello.proof.data(), hello.proof.size());
+            static_cast<void>(::send(guest.get(), &welcome, sizeof welcome, MSG_NOSIGNAL) + 0);
+            char one = 0;
+            static_cast<void>(read_all(guest.get(), &one, 1)); // until the rank has hung up
+        });
+        std::vector<float> data(100, 1.0f);
+        try {
+            un::all_reduce(group, data);
+            BOOST_ERROR("nothing was thrown");
+        } catch (const un::error& failed) {
+            BOOST_TEST((failed.code() == un::ErrorCode::peer_lost && failed.peer() == 1), failed.what());
+            BOOST_TEST(test::mentions(failed.what(), {"does not have this world's key"}), failed.what());
+        }
+        listens.join();
+    }
+}
 
 // Of a peer's signature nothing is certain but its size.
 BOOST_AUTO_TEST_CASE(every_code_of_a_signature_has_a_name) {

@@ -93,7 +93,8 @@ public:
     bool send(int, const un::Envelope&, const std::byte*, un::Token) { return true; }
     template <class Handler>
     void poll(Handler& handler) {
-        if (link_->state() == d::TcpLink::State::open) link_->receive(handler, [](d::TcpFrame) { return false; });
+        if (link_->state() == d::TcpLink::State::open)
+            link_->receive(handler, [](const d::TcpHeader&) { return false; });
     }
     void idle(std::uint32_t, un::nanoseconds) {}
     void forget() { link_->forget(); }
@@ -128,22 +129,23 @@ struct Counts {
     std::size_t most_taken = 0;
 };
 
-/// A greeting of somebody who does not have the key, or has it wrong.
+/// A greeting of somebody who does not have the key: it was changed, or is of another world, or for another rank.
 void greet(Random& random, const un::JobToken& key, Counts& counts) {
     const Pair pair;
     d::TcpHello hello;
-    hello.key = un::JobToken::derived_from("another world's").value();
-    if (random.below(2) == 0) {
-        hello.key = key.value();
-        hello.key[random.below(hello.key.size())] ^= static_cast<std::uint8_t>(1 + random.below(255));
-    }
+    hello.number = 1 + random.below(3);
     hello.from = 1;
     hello.world = 2;
+    hello.seal(key);
+    const std::string good = bytes_of(hello);
+    switch (random.below(3)) {
+    case 0: hello.seal(un::JobToken::derived_from("another world's")); break;
+    case 1: hello.proof[random.below(hello.proof.size())] ^= static_cast<std::uint8_t>(1 + random.below(255)); break;
+    default: hello.number += 1 + random.below(3); break;
+    }
     d::TcpVisitor visitor(d::FileDescriptor(::dup(pair.ours.get())), 0, 0);
-    std::string bytes = mutated(bytes_of(hello), random);
-    if (bytes.find(std::string(reinterpret_cast<const char*>(key.value().data()), un::JobToken::bytes)) !=
-        std::string::npos)
-        return; // mended by chance
+    const std::string bytes = mutated(bytes_of(hello), random);
+    if (bytes.starts_with(good)) return; // mended by chance
     const std::size_t cut = random.below(bytes.size() + 1);
     pair.say(bytes.substr(0, cut));
     bool in = visitor.look(0, 2, key) == d::TcpVisitor::Answer::rank;

@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,11 +22,11 @@ namespace detail {
 
 /// What each process tells the others; behind it its address, or why it has none.
 struct NetworkCard {
-    static constexpr std::uint64_t expected = 0x31746e656e6f7375;
+    static constexpr std::uint64_t expected = 0x32746e656e6f7375;
 
     std::uint64_t version = expected;
     std::uint64_t host = 0;
-    std::array<std::uint8_t, JobToken::bytes> key = {}; ///< rank 0's counts
+    std::array<std::uint8_t, JobToken::bytes> random = {}; ///< for the world's key, which is not sent
     std::uint64_t failed = 0;
     cpu_set_t cores = {};
 };
@@ -44,11 +45,10 @@ bool has_other_hosts(Control& control, nanoseconds deadline) {
 /// Errors, the same on all ranks: what a rank's `open` refuses; refused for another version; the job's first fault.
 template <control_plane Control, class Open>
 std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline, Open open) {
-    const int rank = control.rank();
     NetworkCard mine;
     mine.host = host_number();
     mine.cores = own_cores();
-    if (rank == 0) mine.key = JobToken::random().value();
+    mine.random = JobToken::random().value();
     std::string text;
     const bool other_hosts = has_other_hosts(control, deadline);
     try {
@@ -60,7 +60,7 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
     const std::string whole = std::string(reinterpret_cast<const char*>(&mine), sizeof mine) + text;
     const std::vector<Blob> blobs = control.all_gather(std::as_bytes(std::span<const char>(whole)), deadline);
     std::vector<std::string> addresses;
-    NetworkCard first;
+    Blob random;
     SharedCores cores; // of this host
     for (std::size_t each = 0; each < blobs.size(); ++each) {
         NetworkCard card;
@@ -80,11 +80,15 @@ std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline
             why.message = concat({"rank ", each, ": ", rest});
             throw error(why);
         }
-        if (each == 0) first = card;
+        const auto drawn = std::as_bytes(std::span(card.random));
+        random.insert(random.end(), drawn.begin(), drawn.end());
         if (card.host == mine.host) cores.add(card.cores);
         addresses.push_back(std::move(rest));
     }
-    return std::make_shared<NetworkWorld>(std::move(addresses), JobToken(first.key), cores.fewer_than_ranks(),
+    JobToken key;
+    if constexpr (requires { control.derive_key("", random); }) key = control.derive_key("unisono2 data", random);
+    else key = JobToken::derived_from(std::string_view(reinterpret_cast<const char*>(random.data()), random.size()));
+    return std::make_shared<NetworkWorld>(std::move(addresses), key, cores.fewer_than_ranks(),
                                           std::make_unique<ControlOverseer<Control>>(std::move(control)));
 }
 

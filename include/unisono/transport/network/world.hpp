@@ -33,7 +33,7 @@ public:
           key_(size > 1 ? JobToken::random() : JobToken()), addresses_(static_cast<std::size_t>(size)),
           left_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size))),
           waits_(static_cast<std::size_t>(size)) {}
-    /// One rank's world of processes that a control plane holds together. `key`: random, equal on all ranks.
+    /// One rank's world of processes that a control plane holds together. `key`: known to its ranks alone, equal on all of them.
     NetworkWorld(std::vector<std::string> addresses, const JobToken& key, bool more_ranks_than_cores,
                  std::unique_ptr<Overseer> overseer)
         : size_(static_cast<int>(addresses.size())), more_ranks_than_cores_(more_ranks_than_cores), key_(key),

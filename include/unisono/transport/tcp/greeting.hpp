@@ -1,7 +1,13 @@
 #pragma once
 
 /// \file
-/// The first bytes on a connection: who comes, and that it belongs to this world. Strangers are let go without a word.
+/// The first bytes on a connection between two ranks: who comes, and the proof that it has the world's key. Strangers are let go without a
+/// word.
+///
+/// The key is made of the job's secret and of random bytes that every rank drew for this world (network/join.hpp); it is never sent. A greeting
+/// is `TcpHello`, and the answer to it is a frame whose tag is a code over that hello. Each greeting of a rank has a number that none before it
+/// had, so that a recorded one is refused. What follows has no codes: who can change bytes on their way between two hosts can change data. See
+/// docs/security.md.
 
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/token.hpp"
@@ -12,23 +18,56 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <string_view>
 #include <sys/socket.h>
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+using TcpProof = std::array<std::uint8_t, 16>;
+
+inline TcpProof prove_to_peer(const JobToken& key, std::string_view purpose, std::span<const std::byte> text) {
+    const Digest digest = HmacSha256(key.value()).add(purpose).add(text).finish();
+    TcpProof start;
+    std::copy_n(digest.begin(), start.size(), start.begin());
+    return start;
+}
+
+enum class TcpFrame : std::uint32_t {
+    message = 1,
+    welcome, ///< the one that was connected to takes this connection
+    taken,   ///< it has begun one itself, which counts
+    goodbye, ///< nothing follows
+};
+
 struct TcpHello {
-    static constexpr std::array<char, 8> expected = {'u', 'n', 'i', 's', 'o', 'n', 'o', '1'};
+    static constexpr std::array<char, 8> expected = {'u', 'n', 'i', 's', 'o', 'n', 'o', '2'};
 
     std::array<char, 8> magic = expected;
-    std::array<std::uint8_t, JobToken::bytes> key = {};
+    std::uint64_t number = 0; ///< of this greeting among those of this rank, from 1
     std::uint32_t from = 0;
     std::uint32_t to = 0;
     std::uint32_t world = 0;
     std::uint32_t order = 0x01020304; ///< as this host writes it
+    TcpProof proof = {};              ///< of all before it
+
+    void seal(const JobToken& key) { proof = expected_proof(key); }
+    [[nodiscard]] bool proves(const JobToken& key) const { return equal_in_constant_time(proof, expected_proof(key)); }
+    /// What the answer to it proves: a welcome, or that the connection is taken.
+    [[nodiscard]] TcpProof answer(const JobToken& key, TcpFrame kind) const {
+        return prove_to_peer(key, kind == TcpFrame::welcome ? "unisono2 welcome" : "unisono2 taken",
+                             std::as_bytes(std::span(this, 1)));
+    }
+
+private:
+    [[nodiscard]] TcpProof expected_proof(const JobToken& key) const {
+        const std::span<const std::byte> all = std::as_bytes(std::span(this, 1));
+        return prove_to_peer(key, "unisono2 greeting", all.first(all.size() - sizeof proof));
+    }
 };
-static_assert(sizeof(TcpHello) == 40);
+static_assert(sizeof(TcpHello) == 48);
 
 /// Somebody who has connected and may still be anybody.
 class TcpVisitor {
@@ -38,25 +77,23 @@ public:
 
     enum class Answer : std::uint8_t { waits, stranger, rank };
 
-    /// Reads on; `rank`: it is that of `from()`.
+    /// Reads on; `rank`: its hello is that of a rank of this world, who once sent it.
     Answer look(int me, int world, const JobToken& key) {
         const ssize_t got = ::recv(socket_.get(), bytes_.data() + have_, bytes_.size() - have_, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
         if (got <= 0) return Answer::stranger;
         have_ += static_cast<std::size_t>(got);
-        TcpHello hello;
         if (std::memcmp(bytes_.data(), TcpHello::expected.data(), std::min(have_, TcpHello::expected.size())) != 0)
             return Answer::stranger;
         if (have_ < bytes_.size()) return Answer::waits;
-        const std::uint32_t order = hello.order;
-        std::memcpy(&hello, bytes_.data(), sizeof hello);
-        const bool good =
-            JobToken(hello.key) == key && hello.order == order && hello.to == static_cast<std::uint32_t>(me) &&
-            hello.world == static_cast<std::uint32_t>(world) && hello.from < hello.world && hello.from != hello.to;
-        from_ = static_cast<int>(hello.from);
+        const std::uint32_t order = hello_.order;
+        std::memcpy(static_cast<void*>(&hello_), bytes_.data(), sizeof hello_);
+        const bool good = hello_.proves(key) && hello_.order == order && hello_.to == static_cast<std::uint32_t>(me) &&
+                          hello_.world == static_cast<std::uint32_t>(world) && hello_.from < hello_.world &&
+                          hello_.from != hello_.to;
         return good ? Answer::rank : Answer::stranger;
     }
-    [[nodiscard]] int from() const { return from_; }
+    [[nodiscard]] const TcpHello& hello() const { return hello_; }
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] nanoseconds since() const { return since_; }
     [[nodiscard]] std::uint64_t source() const { return source_; } ///< the host that it comes from
@@ -68,7 +105,7 @@ private:
     std::uint64_t source_;
     std::array<std::byte, sizeof(TcpHello)> bytes_ = {};
     std::size_t have_ = 0;
-    int from_ = -1;
+    TcpHello hello_ = {};
 };
 
 } // namespace detail

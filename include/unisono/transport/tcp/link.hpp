@@ -7,6 +7,7 @@
 #include "unisono/core/list.hpp"
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
+#include "unisono/transport/tcp/greeting.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -23,13 +24,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-enum class TcpFrame : std::uint32_t {
-    message = 1,
-    welcome, ///< the one that was connected to takes this connection
-    taken,   ///< it has begun one itself, which counts
-    goodbye, ///< nothing follows
-};
-
 /// Before each message; its bytes follow, and zeros up to a multiple of `alignment`, so that payloads are aligned in the buffer.
 struct TcpHeader {
     static constexpr std::uint32_t expected_mark = 0x6f6e7573;
@@ -37,7 +31,14 @@ struct TcpHeader {
 
     std::uint32_t mark = expected_mark;
     TcpFrame kind = TcpFrame::message;
-    Envelope envelope;
+    Envelope envelope; ///< of an answer to a greeting the tag alone, which is its proof
+
+    [[nodiscard]] TcpProof proof() const {
+        TcpProof said;
+        static_assert(sizeof said == sizeof envelope.tag);
+        std::memcpy(said.data(), &envelope.tag, sizeof said);
+        return said;
+    }
 
     static constexpr std::size_t padded(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 };
@@ -82,6 +83,12 @@ public:
         begin_ = end_ = 0;
     }
     void set_state(State state) { state_ = state; }
+    /// What this rank has sent, to which an answer is awaited.
+    void greeted(const TcpHello& hello) {
+        hello_ = hello;
+        state_ = State::greeting;
+    }
+    [[nodiscard]] const TcpHello& hello() const { return hello_; }
     void end(const std::string& why) {
         why_ = why;
         state_ = State::ended;
@@ -106,9 +113,10 @@ public:
         return false;
     }
     /// Before anything else goes out on a new connection, which takes it at once.
-    void answer(TcpFrame kind) {
+    void answer(TcpFrame kind, const TcpProof& proof) {
         Outgoing one;
         one.header.kind = kind;
+        std::memcpy(static_cast<void*>(&one.header.envelope.tag), proof.data(), proof.size());
         if (write_together(one) != one.total()) end("it ended at once");
     }
     void send_goodbye() {
@@ -147,7 +155,7 @@ public:
         if (!is_sending()) forget_sent();
     }
 
-    /// What has come, as far as it is here; `control(kind)` for frames that are no messages.
+    /// What has come, as far as it is here; `control(header)` for frames that are no messages.
     template <class Handler, class Control>
     void receive(Handler& handler, const Control& control) {
         for (int round = 0; round < most_rounds && socket_.valid(); ++round) {
@@ -274,7 +282,7 @@ private:
             if (header.kind != TcpFrame::message) {
                 begin_ += sizeof header;
                 if (header.kind == TcpFrame::goodbye) goodbye_ = true;
-                else if (!control(header.kind)) return;
+                else if (!control(header)) return;
                 continue;
             }
             const std::size_t room = TcpHeader::padded(static_cast<std::size_t>(header.envelope.bytes));
@@ -312,6 +320,7 @@ private:
     }
 
     int peer_;
+    TcpHello hello_;
     State state_ = State::unknown;
     bool goodbye_ = false;
     bool hung_up_ = false;

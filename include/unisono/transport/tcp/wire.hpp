@@ -77,7 +77,8 @@ public:
 
     TcpWire(std::shared_ptr<NetworkWorld> world, int rank, TcpEntrance entrance)
         : world_(std::move(world)), rank_(rank), entrance_(std::move(entrance)),
-          links_(static_cast<std::size_t>(world_->size())), patience_(world_->more_ranks_than_cores(), few_attempts) {}
+          links_(static_cast<std::size_t>(world_->size())), heard_(links_.size()),
+          patience_(world_->more_ranks_than_cores(), few_attempts) {}
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
         auto& known = links_[static_cast<std::size_t>(peer)];
@@ -256,23 +257,28 @@ private:
         if (failed != 0) return link.end(errno_text(failed));
         set_up(link.fd());
         TcpHello hello;
-        hello.key = world_->key().value();
+        hello.number = ++greetings_;
         hello.from = static_cast<std::uint32_t>(rank_);
         hello.to = static_cast<std::uint32_t>(link.peer());
         hello.world = static_cast<std::uint32_t>(world_->size());
+        hello.seal(world_->key());
         if (::send(link.fd(), &hello, sizeof hello, MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof hello) {
             if (may_try_again(errno)) return try_again(link);
             return link.end(errno_text(errno));
         }
-        link.set_state(TcpLink::State::greeting);
+        link.greeted(hello);
     }
 
     template <class Handler>
     void receive(TcpLink& link, Handler& handler) {
         const bool greeted = link.state() == TcpLink::State::greeting;
-        link.receive(handler, [&](TcpFrame kind) {
+        link.receive(handler, [&](const TcpHeader& header) {
             if (link.state() != TcpLink::State::greeting) return false;
-            if (kind == TcpFrame::welcome) {
+            if (!equal_in_constant_time(header.proof(), link.hello().answer(world_->key(), header.kind))) {
+                link.end("what answered there does not have this world's key");
+                return false;
+            }
+            if (header.kind == TcpFrame::welcome) {
                 link.set_state(TcpLink::State::open);
                 return true;
             }
@@ -310,7 +316,14 @@ private:
         TcpVisitor& visitor = visitors_[which];
         const auto answer = visitor.look(rank_, world_->size(), world_->key());
         if (answer == TcpVisitor::Answer::waits && steady_now() - visitor.since() < TcpVisitors::may_wait) return true;
-        if (answer == TcpVisitor::Answer::rank) let_in(visitor.from(), visitor.take());
+        if (answer == TcpVisitor::Answer::rank) {
+            const TcpHello hello = visitor.hello();
+            std::uint64_t& last = heard_[hello.from];
+            if (hello.number > last) { // else somebody has recorded it
+                last = hello.number;
+                let_in(hello, visitor.take());
+            }
+        }
         visitors_.remove(which);
         return false;
     }
@@ -323,7 +336,8 @@ private:
     }
 
     /// A rank of this world has connected.
-    void let_in(int peer, FileDescriptor socket) {
+    void let_in(const TcpHello& hello, FileDescriptor socket) {
+        const int peer = static_cast<int>(hello.from);
         auto& known = links_[static_cast<std::size_t>(peer)];
         TcpLink& link = known != nullptr ? *known : begin(peer);
         using State = TcpLink::State;
@@ -333,11 +347,11 @@ private:
         if (mine_counts) {
             TcpLink refused(peer);
             refused.become(State::open, std::move(socket));
-            refused.answer(TcpFrame::taken);
+            refused.answer(TcpFrame::taken, hello.answer(world_->key(), TcpFrame::taken));
             return;
         }
         link.become(State::open, std::move(socket));
-        link.answer(TcpFrame::welcome);
+        link.answer(TcpFrame::welcome, hello.answer(world_->key(), TcpFrame::welcome));
     }
 
     /// What is there to be looked at, and for `all` also whether what is queued can go out.
@@ -379,6 +393,8 @@ private:
     int rank_;
     TcpEntrance entrance_;
     std::vector<std::unique_ptr<TcpLink>> links_; ///< by peer; those that were used
+    std::vector<std::uint64_t> heard_;            ///< by peer; the number of its last greeting
+    std::uint64_t greetings_ = 0;                 ///< this rank's own
     List<TcpLink*> used_;
     TcpVisitors visitors_;
     List<pollfd> polled_;
