@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 #include <thread>
@@ -297,6 +298,52 @@ BOOST_AUTO_TEST_CASE(what_listens_may_be_anything) {
     }
     done = true;
     stranger.join();
+}
+
+// Somebody takes the port before rank 0 does, and collects what the ranks say.
+BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
+    const auto listener = d::listen_at(true, 0);
+    const auto point = test::local_point(listener.port);
+    std::atomic<bool> done{false};
+    std::vector<un::Blob> heard;
+    std::thread thief([&] {
+        while (!done) {
+            if (!d::wait_for(listener.socket.get(), POLLIN, test::in(5ms))) continue;
+            d::Entrance guest{.socket = d::FileDescriptor(::accept(listener.socket.get(), nullptr, nullptr))};
+            while (guest.unread.size() < d::Hello::bytes && d::read_more(guest, test::in(1s))) {
+            }
+            // What it can answer: a proof of its own making, or what another hub has said.
+            const d::Challenge made{.nonce = un::JobToken::random().value(),
+                                    .proof = d::proof_of_hub(un::JobToken::random(), guest.unread, {})};
+            static_cast<void>(d::send_all(guest.socket.get(), d::encode(made), test::in(1s)));
+            while (d::read_more(guest, test::in(1s))) {
+            }
+            heard.push_back(guest.unread);
+        }
+    });
+    const auto outcomes = test::run_ranks({1}, [&](int rank) {
+        static_cast<void>(un::rendezvous(un::identity_of(rank, 2), point, test::patience(500ms)));
+    });
+    done = true;
+    thief.join();
+    BOOST_CHECK_MESSAGE(outcomes[0].code == un::ErrorCode::timeout && test::contains(outcomes[0], "another secret"),
+                        outcomes[0].text);
+    BOOST_REQUIRE(!heard.empty());
+    d::Hub hub(d::listen_at(true, 0), {.world = 2, .token = point.token});
+    std::string why;
+    const auto address = d::resolve("127.0.0.1", hub.port(), why).at(0);
+    for (const un::Blob& each : heard) {
+        BOOST_CHECK_EQUAL(each.size(), d::Hello::bytes); // no proof followed
+        const auto secret = std::as_bytes(std::span(point.token.value()));
+        BOOST_CHECK(std::search(each.begin(), each.end(), secret.begin(), secret.end()) == each.end());
+        d::Entrance replay{.socket = d::connect_to(address, test::in(5s), why)};
+        BOOST_CHECK(d::send_all(replay.socket.get(), each, test::in(5s)));
+        BOOST_CHECK(d::send_all(replay.socket.get(), un::Blob(sizeof(d::Digest)), test::in(5s)));
+        while (d::read_more(replay, test::in(10s))) { // until the hub has hung up
+        }
+        BOOST_CHECK_EQUAL(replay.unread.size(), d::Challenge::bytes);
+    }
+    BOOST_CHECK(!hub.first_fault());
 }
 
 BOOST_AUTO_TEST_CASE(two_jobs_at_one_address_do_not_mix) {

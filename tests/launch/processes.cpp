@@ -81,6 +81,30 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
     for (const Result& result : Job(2, {"gather"}, store).end()) expect(result, 0, "gathered 01");
 }
 
+// Another user of this host who knows all that is public of the job, and comes first.
+BOOST_AUTO_TEST_CASE(another_user_takes_no_place) {
+    if (::geteuid() != 0) {
+        BOOST_TEST_MESSAGE("skipped: only root can be another user");
+        return;
+    }
+    for (const bool given : {false, true}) {
+        std::map<std::string, std::string> known{{"MASTER_ADDR", "127.0.0.1"},
+                                                 {"MASTER_PORT", std::to_string(test::free_port())}};
+        auto foreign = known;
+        foreign["RANK"] = foreign["LOCAL_RANK"] = "1";
+        foreign["WORLD_SIZE"] = foreign["LOCAL_WORLD_SIZE"] = "2";
+        if (given) known["UNISONO_TOKEN"] = un::JobToken::random().text();
+        if (given) foreign["UNISONO_TRUSTED_NETWORK"] = "1"; // goes to the port
+        Command thief({"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", rank_program, "gather"}, foreign);
+        std::this_thread::sleep_for(100ms);
+        for (const Result& result : Job(2, {"gather"}, known).end()) expect(result, 0, "gathered 01");
+        thief.signal(SIGKILL);
+        const Result result = thief.end();
+        BOOST_CHECK_MESSAGE(!result.has("gathered"), result.all());
+        BOOST_TEST_MESSAGE(result.all());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_killed_rank_is_named_by_all_others) {
     for (const int victim : {0, 2}) {
         const auto results = Job(3, {"signal", std::to_string(victim), std::to_string(SIGKILL)}).end();

@@ -1,0 +1,55 @@
+#pragma once
+
+/// \file
+/// Where a rank listens, and with what.
+
+#include "unisono/launch/socket.hpp"
+#include "unisono/transport/network/options.hpp"
+
+#include <cstring>
+#include <netinet/tcp.h>
+#include <string>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where a rank listens, as the others are told; plain bytes, all hosts being alike.
+struct TcpAddress {
+    SocketAddress socket = {};
+    char interface[32] = {};
+
+    [[nodiscard]] std::string text() const { return std::string(reinterpret_cast<const char*>(this), sizeof *this); }
+    /// False if that is no address.
+    bool read(const std::string& text) {
+        if (text.size() != sizeof *this) return false;
+        std::memcpy(static_cast<void*>(this), text.data(), sizeof *this);
+        interface[sizeof interface - 1] = '\0';
+        const int family = socket.storage.ss_family; // another one would be a socket of another kind
+        return (family == AF_INET && socket.length == sizeof(sockaddr_in)) ||
+               (family == AF_INET6 && socket.length == sizeof(sockaddr_in6));
+    }
+    [[nodiscard]] std::string describe() const {
+        return concat({host_text(socket), ":", port_of(socket), " (interface ", interface, ")"});
+    }
+};
+
+/// What a rank listens with.
+struct TcpEntrance {
+    NetworkInterface interface = {};
+    Listener listener = {};
+    std::string congestion_control = {}; ///< empty: the system's own
+
+    [[nodiscard]] TcpAddress address() const {
+        TcpAddress made{.socket = interface.address};
+        set_port(made.socket, listener.port);
+        interface.name.copy(made.interface, sizeof made.interface - 1);
+        return made;
+    }
+};
+
+inline bool set_congestion_control(int fd, const std::string& name) {
+    return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
