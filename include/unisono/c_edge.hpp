@@ -82,7 +82,7 @@ inline AnyGroup join_by(std::string_view transport, const JoinOptions& options) 
     if (transport != "auto" && transport != "shared_memory" && transport != "hosts" && transport != "tcp")
         refuse_input(
             {"unisono_join: found the transport '", transport, "', expected auto, shared_memory, hosts or tcp"});
-    ControlPlane plane = rendezvous(options.rendezvous);
+    ControlPlane plane = rendezvous_of_job(options);
     if (transport == "tcp") return AnyGroup(join<Tcp>(std::move(plane), options));
     const nanoseconds deadline = deadline_after(steady_now(), options.rendezvous.timeout);
     if (transport == "shared_memory" || (transport == "auto" && (plane.size() == 1 || share_one_host(plane, deadline))))

@@ -7,6 +7,7 @@
 
 #include "unisono/group/run.hpp"
 #include "unisono/launch/rendezvous.hpp"
+#include "unisono/launch/unknown_variables.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 #include "unisono/transport/shared_memory/join.hpp"
@@ -52,6 +53,13 @@ Group<Transport> begin_world(Transport endpoint, const JoinOptions& options) {
     return world;
 }
 
+/// Who this process is, and where the others are, as the environment says.
+inline ControlPlane rendezvous_of_job(const JoinOptions& options) {
+    const Environment environment = Environment::of_process();
+    if (identify(environment).rank == 0) warn_of_unknown_variables(environment);
+    return rendezvous(options.rendezvous);
+}
+
 inline void check_join(const JoinOptions& options) {
     if (options.timeout.count() <= 0) refuse_input("JoinOptions::timeout must be positive");
 }
@@ -95,7 +103,7 @@ template <transport Transport>
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}) {
     detail::check_join(options);
     if constexpr (joinable_transport<Transport>) {
-        return join<Transport>(rendezvous(options.rendezvous), options);
+        return join<Transport>(detail::rendezvous_of_job(options), options);
     } else {
         const Identity me = identify();
         if (me.world != 1) {
@@ -112,7 +120,7 @@ template <transport Transport>
 template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}, const typename Transport::Options& network = {}) {
     detail::check_join(options);
-    return join<Transport>(rendezvous(options.rendezvous), options, network);
+    return join<Transport>(detail::rendezvous_of_job(options), options, network);
 }
 
 /// `body(world)` on the world that this process belongs to. What it throws becomes the world's fault, so that no rank waits for

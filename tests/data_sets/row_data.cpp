@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_matrix_is_refused) {
     BOOST_CHECK(refusal([&] { un::RowData{values, 0}; }).find("width is 0") != std::string::npos);
     BOOST_CHECK(refusal([&] {
                     un::RowData{values, 2};
-                }).find("7 values are no whole rows of width 2") != std::string::npos);
+                }).find("7 values; expected a multiple of the width, which is 2") != std::string::npos);
     BOOST_CHECK(refusal([&] { un::RowData{values, 7, labels}; }).find("3 labels for 1 rows") != std::string::npos);
     const un::RowData one{values, 7};
     const std::vector<std::size_t> beyond = {0, 1};

@@ -55,7 +55,7 @@ template <class World>
 void agree_on_success(World& world, std::string_view operation, const std::optional<Failure>& mine) {
     const std::array<std::uint64_t, 1> code = {mine ? static_cast<std::uint64_t>(mine->code) : 0};
     List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
-    gather_words(world, code, all);
+    gather_words(world, code, all, caller_named(operation));
     for (int rank = 0; rank < world.size(); ++rank) {
         const std::uint64_t found = all[static_cast<std::size_t>(rank)];
         if (found == 0) continue;

@@ -68,6 +68,7 @@ public:
             const bool replicated = shared_by_all(trainer, world);
             std::string name;
             std::optional<detail::Failure> failed = detail::attempt([&] {
+                trainer.check_memory();
                 detail::Manifest head = detail::manifest_of_trainer(trainer, world.size());
                 if (options.position) {
                     head.epoch = options.position->epoch.number();
@@ -142,6 +143,7 @@ public:
             const std::string where = concat({"'", path, "/", detail::manifest_name, "'"});
             detail::Manifest saved;
             agree(world, "resume", detail::attempt([&] {
+                      trainer.check_memory();
                       saved = detail::manifest_of(text, where);
                       detail::check_fits(saved, detail::manifest_of_trainer(trainer, world.size()), where);
                       detail::check_coverage(saved, where);

@@ -163,7 +163,7 @@ void check_met([[maybe_unused]] Trainer& trainer) {
         auto& world = trainer.world();
         const std::array<std::uint64_t, 2> mine = {trainer.update_run().own(), trainer.updates()};
         List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
-        gather_words(world, mine, all);
+        gather_words(world, mine, all, Caller::save);
         for (std::size_t i = 0; i < all.size(); i += 2) {
             if (all[i] == 0 && all[i + 1] == all[1]) continue;
             const std::string found =
@@ -239,7 +239,7 @@ bool all_own_all(Trainer& trainer) {
     std::uint64_t owned = 0;
     for (const Slice& slice : trainer.owned()) owned += slice.count;
     List<std::uint64_t> all(static_cast<std::size_t>(world.size()));
-    gather_words(world, std::span<const std::uint64_t>(&owned, 1), all);
+    gather_words(world, std::span<const std::uint64_t>(&owned, 1), all, Caller::save);
     if (std::all_of(all.begin(), all.end(), [&](std::uint64_t one) { return one == count; })) return true;
     std::uint64_t sum = 0;
     for (const std::uint64_t one : all) sum += one;

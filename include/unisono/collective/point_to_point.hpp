@@ -13,7 +13,8 @@ template <transport Transport, element T>
 std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, const T* in, T* out, std::size_t count,
                             int peer, int tag) {
     check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
-    if (peer == group.rank()) refuse_input({"rank ", peer, " sends to, or receives from, itself"});
+    if (peer == group.rank())
+        refuse_input({"rank ", peer, " sends to, or receives from, itself; expected another rank as the peer"});
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     OperationRequest request = request_for(in, out);
     request.count = count;

@@ -241,7 +241,8 @@ template <transport Transport>
 Operation message(Group<Transport>& group, schedule::StepKind kind, const Elements& elements, const void* in, void* out,
                   std::size_t count, int peer, int tag) {
     detail::check_root(group, peer, kind == schedule::StepKind::send ? "send's peer" : "receive's peer");
-    if (peer == group.rank()) refuse_input({"rank ", peer, " sends to, or receives from, itself"});
+    if (peer == group.rank())
+        refuse_input({"rank ", peer, " sends to, or receives from, itself; expected another rank as the peer"});
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     auto request = detail::untyped_request(elements, in, out);
     request.count = count;

@@ -52,7 +52,12 @@ struct RowBatch {
     std::size_t width = 0;
 
     [[nodiscard]] std::size_t rows() const { return width == 0 ? 0 : values.size() / width; }
-    [[nodiscard]] std::span<const T> row(std::size_t i) const { return std::span{values}.subspan(i * width, width); }
+    /// \throws error bad_input if `i` is not below rows()
+    [[nodiscard]] std::span<const T> row(std::size_t i) const {
+        if (values.size() < width || i * width > values.size() - width) [[unlikely]]
+            refuse_input({"RowBatch: row ", i, " of ", rows(), " rows; expected an index below that"});
+        return std::span{values}.subspan(i * width, width);
+    }
 };
 
 namespace detail {
@@ -76,9 +81,9 @@ public:
         : values_(values), labels_(labels), width_(width) {
         if (width == 0) refuse_input("RowData: width is 0, expected 1 or more");
         if (values.size() % width != 0)
-            refuse_input({"RowData: ", values.size(), " values are no whole rows of width ", width});
+            refuse_input({"RowData: ", values.size(), " values; expected a multiple of the width, which is ", width});
         if (!labels.empty() && labels.size() != size())
-            refuse_input({"RowData: ", labels.size(), " labels for ", size(), " rows"});
+            refuse_input({"RowData: ", labels.size(), " labels for ", size(), " rows; expected one for each row"});
     }
 
     /// Refused: numbers or labels that are gone when the constructor returns.
@@ -106,7 +111,8 @@ public:
             refuse_input({"RowData::fill: room for ", values.size(), " values and ", labels.size(),
                           " labels; expected ", indices.size() * width_, " and ", wanted});
         for (std::size_t k = 0; k < indices.size(); ++k) {
-            if (indices[k] >= size()) refuse_input({"RowData: index ", indices[k], " of ", size(), " rows"});
+            if (indices[k] >= size())
+                refuse_input({"RowData: index ", indices[k], " of ", size(), " rows; expected an index below that"});
             const auto row = values_.subspan(indices[k] * width_, width_);
             std::copy(row.begin(), row.end(), values.data() + k * width_);
             if (wanted != 0) labels[k] = labels_[indices[k]];
@@ -119,7 +125,8 @@ public:
         out.width = width_;
         out.values.reserve(indices.size() * width_);
         for (const std::size_t i : indices) {
-            if (i >= size()) refuse_input({"RowData: index ", i, " of ", size(), " rows"});
+            if (i >= size())
+                refuse_input({"RowData: index ", i, " of ", size(), " rows; expected an index below that"});
             const auto row = values_.subspan(i * width_, width_);
             out.values.insert(out.values.end(), row.begin(), row.end());
         }

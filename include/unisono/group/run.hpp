@@ -126,7 +126,7 @@ constexpr void refuse_body() {
 
 inline void check_run(int ranks, const RunOptions& options) {
     if (ranks < 1 || ranks > 4096) {
-        refuse_input({"a world in one process has 1 to 4096 ranks, found ", ranks});
+        refuse_input({"run: a program starts 1 to 4096 ranks, found ", ranks});
     }
     if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
     if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");

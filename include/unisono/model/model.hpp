@@ -21,7 +21,7 @@
 /// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of spans). A temporary that owns its
 ///   elements, such as a std::vector by value, does not compile: the trainer would keep spans of memory that is gone.
 /// - The spans lie where they are for as long as a trainer refers to the model, and are the same on all ranks in number,
-///   sizes and type (the trainer compares them).
+///   sizes and type (the trainer compares them). Assigning another vector, or resizing one, moves them: the next call of the trainer refuses that.
 /// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
 ///   micro-batch's gradient is the same on whichever rank it is computed.
 ///

@@ -53,6 +53,9 @@ constexpr Caller caller_named(std::string_view operation) {
     for (const auto& [name, caller] : {std::pair<std::string_view, Caller>{"fit", Caller::fit},
                                        {"evaluate", Caller::evaluate},
                                        {"predict", Caller::predict},
+                                       {"verify_replicas", Caller::verify_replicas},
+                                       {"save", Caller::save},
+                                       {"resume", Caller::resume},
                                        {"Trainer", Caller::trainer}})
         if (name == operation) return caller;
     return Caller::none;
@@ -109,7 +112,7 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
     const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(element_type_of<T>),
                                                     hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
     List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
-    gather_words(world, mine, all);
+    gather_words(world, mine, all, Caller::trainer);
     bool sizes_differ = false;
     for (int rank = 1; rank < world.size(); ++rank) {
         const std::uint64_t* his = all.data() + static_cast<std::size_t>(rank) * fields;
@@ -125,7 +128,7 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
     }
     if (!sizes_differ) return;
     List<std::uint64_t> every(sizes.size() * static_cast<std::size_t>(world.size()));
-    gather_words(world, sizes, every);
+    gather_words(world, sizes, every, Caller::trainer);
     for (int rank = 1; rank < world.size(); ++rank) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
@@ -174,7 +177,7 @@ void verify_replicas(World& world, Model& model, const Flat& flat, const Place& 
         hashes.push_back(hash);
     }
     List<std::uint64_t> all(hashes.size() * static_cast<std::size_t>(world.size()));
-    gather_words(world, hashes, all);
+    gather_words(world, hashes, all, Caller::verify_replicas);
     for (int rank = 1; rank < world.size(); ++rank)
         for (std::size_t i = 0; i < hashes.size(); ++i)
             if (all[static_cast<std::size_t>(rank) * hashes.size() + i] != all[i])

@@ -31,7 +31,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <span>
+#include <string>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -77,6 +80,7 @@ public:
         micro_ = &micro;
         pass_ = &pass;
         const double loss = call(model, batch, pass);
+        if constexpr (unisono::model<Model>) look_at_gradients(model, samples);
         loss_scale_.check(pass);
         this->after_pass();
         const Share share = this->weigh();
@@ -183,6 +187,22 @@ private:
         return static_cast<double>(model(batch, pass));
     }
 
+    /// After a call: the memory has stayed, and in the first one of rank 0 something was added to the gradients.
+    template <class Model>
+    void look_at_gradients(Model& model, double samples) {
+        this->flat().check_in_place(model);
+        if constexpr (!model_on_device<Model>) {
+            if (world_->rank() != 0 || applied_ != 0 || !(samples > 0) || std::exchange(looked_, true) ||
+                this->has_started())
+                return;
+            if (this->flat().any_gradient()) return;
+            const std::string text = concat({"unisono: warning: the model's first call left all ", this->flat().count(),
+                                             " elements of gradients() at zero (on rank 0); expected that model(batch, "
+                                             "pass) adds the gradient there\n"});
+            static_cast<void>(std::fputs(text.c_str(), stderr));
+        }
+    }
+
     /// The same bits on all ranks.
     double measure_norm(double scale) {
         typename Context::Summation::Squares squares(this->sums_of_gradients(),
@@ -211,6 +231,7 @@ private:
     double learning_rate_ = 0;
     double norm_ = 0;
     std::uint64_t applied_ = 0;
+    bool looked_ = false; ///< at the gradients of the first call
 };
 
 } // namespace detail

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -110,7 +111,44 @@ public:
         for (const Stretch<T>& one : stretches_) on.zero(std::span<T>(one.gradients, one.count));
     }
 
+    /// The model's memory lies where it lay when the trainer was made. \throws error bad_input that names the first parameter of which it does not
+    template <model M>
+    void check_in_place(M& source) const {
+        check_in_place(source, source.parameters(), &Stretch<T>::parameters, "parameters()");
+        check_in_place(source, source.gradients(), &Stretch<T>::gradients, "gradients()");
+    }
+    /// Whether there is a gradient that is not zero. On the host, while no bucket is on its way.
+    [[nodiscard]] bool any_gradient() const {
+        for (const Stretch<T>& one : stretches_)
+            for (std::size_t i = 0; i < one.count; ++i)
+                if (!(static_cast<float>(one.gradients[i]) == 0)) return true;
+        return false;
+    }
+
 private:
+    template <class M, class R>
+    void check_in_place(M& source, R&& spans, T* Stretch<T>::*memory, std::string_view name) const {
+        std::size_t parameter = 0, flat = 0, stretch = 0;
+        for_each_span(spans, [&](auto one) {
+            const std::size_t count = parameter < layout_.parameters() ? layout_.shapes()[parameter].count : 0;
+            if (one.size() == count && count != 0) {
+                if (flat == stretches_[stretch].flat + stretches_[stretch].count) ++stretch;
+                if (stretches_[stretch].*memory + (flat - stretches_[stretch].flat) != one.data())
+                    refuse_moved(parameter_label(source, parameter), name, count, count);
+            } else if (one.size() != count) {
+                refuse_moved(parameter_label(source, parameter), name, one.size(), count);
+            }
+            flat += count;
+            ++parameter;
+        });
+    }
+    [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
+                                          std::size_t expected) {
+        refuse_input({parameter, ": ", name, " has ", found, " elements",
+                      found == expected ? " at another address" : "", "; expected the ", expected,
+                      " elements where they lay when the trainer was made (a std::vector that is resized, or that "
+                      "another one is moved into, moves: copy elements into it, or do it before the trainer is made)"});
+    }
     void join(std::span<T> parameter, std::span<T> gradient, std::size_t flat) {
         if (parameter.empty()) return;
         if (!stretches_.empty()) {

@@ -36,14 +36,18 @@ concept const_floating_spans = const_floating_memory<R> || requires(R& r) {
     requires const_floating_memory<std::remove_reference_t<decltype(*std::begin(r))>>;
 };
 
+template <class M>
+concept like_a_group = requires(M& m) {
+    m.rank();
+    m.size();
+    m.set_timeout(m.timeout());
+};
+
 /// The requirements of `model`, one after the other: each is looked at where those before it hold.
 template <class M>
 struct ModelRefusal {
-    static constexpr bool looks_like_group = requires(M& m) {
-        m.rank();
-        m.size();
-        m.set_timeout(m.timeout());
-    };
+    static constexpr bool looks_like_group = like_a_group<M>;
+    static constexpr bool points = requires(M& m) { (*m).parameters(); };
     static constexpr bool has_parameters = requires(M& m) { m.parameters(); };
     static constexpr bool has_gradients = requires(M& m) { m.gradients(); };
     static constexpr bool both = has_parameters && has_gradients;
@@ -83,8 +87,11 @@ struct ModelRefusal {
         looks_like_group || both || !without_const,
         "unisono::Trainer: found a second argument that is no model: it is const. Required: a model that can be "
         "changed. Why: training changes its parameters.");
+    static_assert(looks_like_group || !points,
+                  "unisono::Trainer: found a pointer as the second argument. Required: the model that it points to: "
+                  "Trainer{world, *model, ...}. Why: the trainer refers to a model, and does not own it.");
     static_assert(
-        looks_like_group || has_parameters || without_const,
+        looks_like_group || has_parameters || without_const || points,
         "unisono::Trainer: found a second argument that is no model: it has no parameters(). Required: "
         "parameters() and gradients(), each a span or a range of spans of one floating type. Why: the trainer "
         "must know what it trains; see model/model.hpp.");
@@ -179,6 +186,35 @@ constexpr void tell_data() {
     if constexpr (!data_set<std::remove_reference_t<Data>>)
         static_cast<void>(DataRefusal<std::remove_reference_t<Data>>());
 }
+template <class Batch>
+constexpr void tell_evaluate() {
+    static_assert(never_true<Batch>,
+                  "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these "
+                  "metrics. Required: that function, or a callable feed(model, batch, metrics&...) before the "
+                  "metrics. "
+                  "Why: only the model knows what to compare.");
+}
+template <class Feed>
+constexpr void tell_feed() {
+    static_assert(never_true<Feed>,
+                  "unisono::Trainer: found an argument of evaluate that is neither a metric nor a callable with "
+                  "which metrics can be fed. Required: after the options metrics (observe/metric.hpp: merge and "
+                  "reset), or before them feed(model, batch, metrics&...). Why: metrics of all ranks are merged.");
+}
+template <class Data>
+constexpr void tell_predict() {
+    static_assert(never_true<Data>,
+                  "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns "
+                  "the outputs of the batch's samples, contiguous and in order. Why: the trainer puts them into "
+                  "the data set's order.");
+}
+template <class Options>
+constexpr void tell_options() {
+    static_assert(never_true<Options>,
+                  "unisono::Trainer: found a second argument of fit that is no FitOptions. Required: named options, "
+                  "such as trainer.fit(data, {.epochs = 2, .batch_size = 8}). Why: a number alone does not say "
+                  "whether it counts epochs or samples.");
+}
 template <class M, class Batch>
 constexpr void tell_batch() {
     if constexpr (!trainable_on<M, Batch>) static_cast<void>(CallRefusal<M, Batch, pass_given_t<M>>());
@@ -210,8 +246,14 @@ public:
 };
 template <class World, class M, class... Given>
 class Trainer<World, detail::TemporaryModel<M>, Given...> {
+    static constexpr bool has_group = detail::like_a_group<std::remove_reference_t<World>>;
     static_assert(
-        detail::never_true<M>,
+        has_group,
+        "unisono::Trainer: found a first argument that is no group. Required: the group first, then the model, then "
+        "policies: Trainer{world, model, ...}. Why: `run` gives each rank its `world`, in which the trainer talks to "
+        "the others.");
+    static_assert(
+        !has_group,
         "unisono::Trainer: found a group or a model that is a temporary. Required: variables that outlive the "
         "trainer: `Linear model; un::Trainer trainer{world, model, ...};`. Why: the trainer refers to both, and "
         "the trained parameters are the model's.");

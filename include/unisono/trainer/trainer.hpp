@@ -69,6 +69,9 @@ public:
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
     Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
+    Trainer(const Trainer&) = delete; // others refer to it: make it where it stays
+    Trainer& operator=(const Trainer&) = delete;
+    ~Trainer() = default;
 
     /// Trains on a data set for `options.epochs` epochs, going on where the last call ended (or at `options.start`).
     /// `on_update(report)` is called on every rank after each update; if it returns something that converts to false,
@@ -91,6 +94,14 @@ public:
             detail::tell_batches_of<Model, Data>();
             return {};
         }
+    }
+
+    /// Any other call of `fit` is refused, and the message says why.
+    template <class Data, class Options, class... More>
+        requires(!std::convertible_to<Options, const FitOptions&>)
+    FitReport fit(Data&&, Options&&, More&&...) {
+        detail::tell_options<Options>();
+        return {};
     }
 
     /// One update in a loop of the user's own: each batch is a micro-batch that this rank hosts. Collective; every rank
@@ -165,12 +176,7 @@ public:
                     data, options, [](Model& m, const Batch& batch, Metrics&... own) { m.evaluate(batch, own...); },
                     std::move(metrics)...);
             else {
-                static_assert(
-                    detail::never_true<Batch>,
-                    "unisono::Trainer: found a model without evaluate(batch, metrics&...) for this data set and these "
-                    "metrics. Required: that function, or a callable feed(model, batch, metrics&...) before the "
-                    "metrics. "
-                    "Why: only the model knows what to compare.");
+                detail::tell_evaluate<Batch>();
                 return {std::move(metrics)...};
             }
         }
@@ -182,11 +188,7 @@ public:
             detail::tell_data<Data>();
             return {std::move(metrics)...};
         } else if constexpr (!feeds<Feed, batch_of<std::remove_reference_t<Data>>, Metrics...>) {
-            static_assert(
-                detail::never_true<Feed>,
-                "unisono::Trainer: found an argument of evaluate that is neither a metric nor a callable with "
-                "which metrics can be fed. Required: after the options metrics (observe/metric.hpp: merge and "
-                "reset), or before them feed(model, batch, metrics&...). Why: metrics of all ranks are merged.");
+            detail::tell_feed<Feed>();
             return {std::move(metrics)...};
         } else
             return calling("evaluate", [&] {
@@ -211,11 +213,7 @@ public:
             detail::tell_data<Data>();
             return std::vector<Element>();
         } else if constexpr (!predicts<batch_of<std::remove_reference_t<Data>>>) {
-            static_assert(
-                detail::never_true<Data>,
-                "unisono::Trainer: found a model without predict(batch) for this data set. Required: it returns "
-                "the outputs of the batch's samples, contiguous and in order. Why: the trainer puts them into "
-                "the data set's order.");
+            detail::tell_predict<Data>();
             return std::vector<Element>();
         } else {
             using Batch = batch_of<std::remove_reference_t<Data>>;
@@ -268,6 +266,12 @@ public:
                 detail::verify_replicas(world(), session_.model(), session_.exchange().flat(),
                                         session_.exchange().place());
         });
+    }
+
+    /// The model's memory lies where it lay when the trainer was made. Every other call asks, too, and so does each of the model's. Local.
+    /// \throws error bad_input that names the parameter
+    void check_memory() const {
+        if constexpr (unisono::model<Model>) session_.exchange().flat().check_in_place(session_.model());
     }
 
     /// Where the next `fit` goes on.
@@ -349,6 +353,7 @@ private:
     template <class Body>
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
         return detail::telling_all(world(), name, [&] {
+            check_memory();
             const detail::ShowsImage shows(session_.model());
             return body();
         });

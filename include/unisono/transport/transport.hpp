@@ -85,11 +85,18 @@ struct Tag {
 };
 
 /// What the user called, where the operation is only part of it: so that a mismatch names that call.
-enum class Caller : std::uint8_t { none, split, trainer, fit, evaluate, predict };
+enum class Caller : std::uint8_t { none, split, trainer, fit, evaluate, predict, verify_replicas, save, resume };
 
 constexpr std::string_view name_of(Caller caller) {
-    constexpr std::string_view names[] = {
-        "", "split", "the constructor of a Trainer", "Trainer::fit", "Trainer::evaluate", "Trainer::predict"};
+    constexpr std::string_view names[] = {"",
+                                          "split",
+                                          "the constructor of a Trainer",
+                                          "Trainer::fit",
+                                          "Trainer::evaluate",
+                                          "Trainer::predict",
+                                          "Trainer::verify_replicas",
+                                          "Checkpoints::save",
+                                          "Checkpoints::resume"};
     return static_cast<std::size_t>(caller) < std::size(names) ? names[static_cast<std::size_t>(caller)]
                                                                : "an unknown call";
 }

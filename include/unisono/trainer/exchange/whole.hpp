@@ -46,7 +46,8 @@ public:
     /// Returns the parameter's bucket; Layout::none for one without elements. \throws error bad_input: no such parameter, or twice
     std::size_t note(std::size_t parameter) {
         if (parameter >= layout_->parameters())
-            refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(), " parameters"}));
+            refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(),
+                                 " parameters; expected an index below that"}));
         const std::size_t bucket = layout_->bucket_of(parameter);
         if (bucket == Layout::none) return bucket;
         if (std::exchange(ready_in_[parameter], pass_) == pass_)
@@ -101,6 +102,8 @@ public:
     void start() {
         for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
     }
+    /// Buckets of this update are on their way.
+    [[nodiscard]] bool has_started() const { return next_bucket_ != 0; }
     /// Waits until the sums have arrived at their owners.
     void finish() {
         for (Operation& operation : operations_) operation.wait();
