@@ -76,7 +76,7 @@ install_missing "${needed[@]}"
 install_optional "${optional[@]}"
 
 if [ -n "$all" ] && [ "$preset" = dev ]; then
-    install_optional_python build/python numpy safetensors xxhash tensorboard matplotlib kubernetes_validate boto3
+    install_optional_python build/python numpy lightgbm safetensors xxhash tensorboard matplotlib kubernetes_validate boto3
 fi
 conan=
 case $all,$preset,$rooms,$without in

@@ -1,0 +1,2 @@
+// The definitions behind unisono/c.h, for the package that pip builds.
+#include <unisono/c.hpp>
