@@ -21,7 +21,7 @@ un::nanoseconds busy_now() {
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-/// Rank 0 waits for rank 1 `rounds` times for so long, in `meet`; it must be busy for less than `part` of that time.
+/// Rank 0 waits for rank 1 `rounds` times for so long, in `meet`; for less than `part` of that time it may be busier than it is where nobody is late.
 template <class Meet>
 void leaves_the_core(int rounds, std::chrono::nanoseconds late, double part, Meet meet) {
     test::Findings findings;
@@ -30,18 +30,26 @@ void leaves_the_core(int rounds, std::chrono::nanoseconds late, double part, Mee
         [&](Group& group) {
             un::nanoseconds waited = 0;
             un::nanoseconds busy = 0;
-            for (int round = 0; round < rounds; ++round) {
+            const auto round = [&](bool is_late) {
                 un::barrier(group);
-                if (group.rank() == 1) std::this_thread::sleep_for(late);
+                if (group.rank() == 1 && is_late) std::this_thread::sleep_for(late);
                 const un::nanoseconds began = un::steady_now();
                 const un::nanoseconds began_busy = busy_now();
                 meet(group);
-                busy += busy_now() - began_busy;
                 waited += un::steady_now() - began;
-            }
+                const un::nanoseconds spent = busy_now() - began_busy;
+                busy += spent;
+                return spent;
+            };
+            un::nanoseconds work = round(false); // which is not waiting; with a sanitizer it is much
+            for (int more = 0; more < 8; ++more) work = std::min(work, round(false));
+            waited = busy = 0;
+            for (int number = 0; number < rounds; ++number) round(true);
+            busy -= rounds * work;
             if (group.rank() == 0)
                 findings.expect(static_cast<double>(busy) < part * static_cast<double>(waited),
-                                "busy for " + std::to_string(busy / 1000) + " us of " + std::to_string(waited / 1000));
+                                "busy for " + std::to_string(busy / 1000) + " us of " + std::to_string(waited / 1000) +
+                                    ", beside work of " + std::to_string(work / 1000));
         },
         test::limit);
 }

@@ -114,8 +114,7 @@ public:
         else if (!alone) {
             const nanoseconds time = now();
             if (waits_since_ == 0) waits_since_ = time;
-            const nanoseconds longest = std::clamp<nanoseconds>((time - waits_since_) / 8, 50'000, 1'000'000);
-            until = std::min(until, time + longest);
+            until = std::min(until, time + detail::sleep_after(time - waits_since_));
         }
         network_.idle(attempt, until);
     }

@@ -114,14 +114,18 @@ private:
     nanoseconds wanted_for_ = least_wanted;
 };
 
-/// Waits a moment for what wakes nobody. The longer the wait has lasted, the longer the sleep: an eighth of the wait up to 1 ms, and then
-/// 1/128 of it up to 4 ms. A schedule of many rounds is late once per round, so a long wait must not be late by an eighth; and to ask costs a
-/// network's library up to 100 us, which each millisecond would be a tenth of a core.
+/// How long to sleep before the next look at what wakes nobody, after a wait of `waited`: an eighth of it up to 1 ms, and then 1/128 of it up
+/// to 4 ms. A schedule of many rounds is late once per round, so a long wait must not be late by an eighth; and a look costs a network's
+/// library up to 100 us, which each millisecond would be a tenth of a core.
+[[nodiscard]] inline nanoseconds sleep_after(nanoseconds waited) {
+    const nanoseconds briefly = std::clamp<nanoseconds>(waited / 8, 50'000, 1'000'000);
+    return std::max(briefly, std::min<nanoseconds>(waited / 128, 4'000'000));
+}
+
+/// Waits a moment for what wakes nobody.
 inline void idle_on_host(Patience& patience, std::uint32_t attempt, nanoseconds until) {
     if (patience.stays_awake(attempt)) return;
-    const nanoseconds waited = patience.waited();
-    const nanoseconds briefly = std::clamp<nanoseconds>(waited / 8, 50'000, 1'000'000);
-    const nanoseconds wished = std::max(briefly, std::min<nanoseconds>(waited / 128, 4'000'000));
+    const nanoseconds wished = sleep_after(patience.waited());
     const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
     if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
     patience.woke();

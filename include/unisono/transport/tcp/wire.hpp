@@ -72,7 +72,8 @@ public:
         if (one_lost())
             return idle_on_host(patience_, attempt, until); // of which the system would tell at once, each time
         if (patience_.stays_awake(attempt)) return;
-        const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(), longest_sleep);
+        const nanoseconds left = std::min<nanoseconds>(until == never ? never : until - steady_now(),
+                                                       std::max(longest_sleep, sleep_after(patience_.waited())));
         if (left <= 0) return;
         collect(true);
         const timespec time{.tv_sec = 0, .tv_nsec = left};
@@ -153,7 +154,8 @@ public:
 private:
     static constexpr std::uint32_t sweep_every = 32;  ///< looks at connections from which nothing is awaited are rare
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
-    static constexpr nanoseconds longest_sleep = 1'000'000;
+    static constexpr nanoseconds longest_sleep =
+        1'000'000;                                 ///< of a short wait: what the control plane learns wakes nobody
     static constexpr int most_at_once = 64;        ///< visitors that one poll takes
     static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
     static constexpr nanoseconds between_attempts = 20'000'000;
