@@ -286,4 +286,15 @@ BOOST_AUTO_TEST_CASE(standard_input_goes_to_rank_0) {
     BOOST_CHECK(!test::run_command(shell("echo one | " + launcher + " -n 2 cat")).has("[1]"));
 }
 
+BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
+    const auto script = [](const std::string& dies) {
+        return shell("case $RANK in " + dies + ") exit 3;; *) sleep 0.3; echo done;; esac");
+    };
+    const Result goes_on = launched({"-n", "3", "--elastic", "2"}, script("0"));
+    expect(goes_on, 0, {"[1] done", "[2] done"}, {"exited with status 3; 2 ranks go on"});
+    expect(launched({"-n", "3", "--elastic", "2"}, script("0|2")), 3, {}, {"stopping the others"});
+    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "3", "prog"}).status, 2);
+    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -36,7 +36,6 @@ for page in pages:
 NOT_THERE = [
     ("docs/coming_from.md", "`hysteresis` is not there", r"\bhysteresis\b"),
     ("docs/coming_from.md", "1-bit Adam, 0/1 Adam; offloading to CPU or disk | not there", r"\b(OneBitAdam|ZeroOneAdam|\w*[Oo]ffload\w*)\b"),
-    ("docs/coming_from.md", "elastic training | not there", r"\b(?i:elastic)\w*"),
     ("docs/coming_from.md", "autograd, modules, tensors | not there", r"\b(Autograd|autograd|Module|nn)\b"),
     ("docs/compression.md", "1-bit Adam is absent", r"\bOneBitAdam\b"),
     ("docs/updates.md", "The paper's 4-bit format and fragments by layers are absent", r"\b(Int4Wire|FourBit\w*|LayerFragments)\b"),

@@ -188,19 +188,18 @@ private:
         options.rendezvous.timeout = std::chrono::nanoseconds(allowed);
         options.rendezvous.notice_after = {};
         MeetingPoint point;
+        point.token = mesh_->secret_of(membership_->epoch());
         point.further_ports = 7; // somebody else may take the first
         if (rank == 0) {
             point.host = mesh_->host();
             point.port = listen_at(mesh_->is_on_loopback(), 0).port;
             if (point.port > 65535 - 7) point.port -= 7;
-            point.token = JobToken::random();
-            const NextMeeting meeting{membership_->epoch(), point.host, point.port, point.token};
+            const NextMeeting meeting{membership_->epoch(), point.host, point.port};
             for (const int member : members) mesh_->send(member, encode(meeting));
         } else {
             const NextMeeting meeting = await_meeting(deadline_after(steady_now(), options.rendezvous.timeout));
             point.host = meeting.host;
             point.port = meeting.port;
-            point.token = meeting.token;
         }
         return join_(unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous), options);
     }

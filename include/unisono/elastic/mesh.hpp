@@ -11,7 +11,8 @@
 #include "unisono/transport/network/join.hpp"
 #include "unisono/transport/tcp.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,6 @@ struct NextMeeting {
     std::uint64_t epoch = 0;
     std::string host = {};
     std::uint16_t port = 0;
-    JobToken token = {};
 };
 
 inline Blob encode(const MembershipMessage& message) {
@@ -42,7 +42,6 @@ inline Blob encode(const NextMeeting& meeting) {
     out.u8(next_meeting_word);
     out.u64(meeting.epoch);
     out.u32(meeting.port);
-    for (const std::uint8_t byte : meeting.token.value()) out.u8(byte);
     out.text(meeting.host);
     return out.take();
 }
@@ -69,9 +68,6 @@ inline bool decode(std::span<const std::byte> bytes, NextMeeting& meeting) {
     if (in.u8() != next_meeting_word) return false;
     meeting.epoch = in.u64();
     meeting.port = static_cast<std::uint16_t>(in.u32());
-    std::array<std::uint8_t, JobToken::bytes> token{};
-    for (std::uint8_t& byte : token) byte = in.u8();
-    meeting.token = JobToken(token);
     meeting.host = in.text();
     return in.finished();
 }
@@ -94,8 +90,8 @@ public:
         out.text(host_);
         const Blob mine = out.take();
         const std::vector<Blob> cards = control.all_gather(mine, deadline);
-        std::array<std::uint8_t, JobToken::bytes> key{};
-        std::memcpy(key.data(), cards[0].data(), std::min(cards[0].size(), key.size()));
+        secret_ = control.derive_key("elastic", std::span(cards[0]).first(std::min(cards[0].size(), JobToken::bytes)));
+        const JobToken key = secret_.of_job("mesh"); // it is sent in clear, and tells nothing of the others
         for (int peer = 0; peer < me_; ++peer) {
             WireReader in(cards[static_cast<std::size_t>(peer)]);
             static_cast<void>(in.bytes(JobToken::bytes));
@@ -115,6 +111,8 @@ public:
     /// Of this process, as the others reach it.
     [[nodiscard]] const std::string& host() const { return host_; }
     [[nodiscard]] bool is_on_loopback() const { return loopback_; }
+    /// The secret of the world of an epoch, which all members know and nobody sends.
+    [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 
     void send(int to, const Blob& payload) {
         Peer& peer = peers_[static_cast<std::size_t>(to)];
@@ -172,10 +170,10 @@ private:
     static constexpr std::size_t most_bytes = 64 + 4 * std::size_t{most_ranks};
     static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '1'};
 
-    [[nodiscard]] static Blob greeting(int from, const std::array<std::uint8_t, JobToken::bytes>& key) {
+    [[nodiscard]] static Blob greeting(int from, const JobToken& key) {
         WireWriter out;
         out.bytes(std::as_bytes(std::span(magic)));
-        for (const std::uint8_t byte : key) out.u8(byte);
+        for (const std::uint8_t byte : key.value()) out.u8(byte);
         out.u32(static_cast<std::uint32_t>(from));
         return out.take();
     }
@@ -183,8 +181,7 @@ private:
         return !frame.empty() && frame[0] == static_cast<std::byte>(MembershipWord::goodbye);
     }
 
-    void connect(int peer, const std::string& host, std::uint16_t port,
-                 const std::array<std::uint8_t, JobToken::bytes>& key, nanoseconds deadline) {
+    void connect(int peer, const std::string& host, std::uint16_t port, const JobToken& key, nanoseconds deadline) {
         std::string why = "no address";
         for (const SocketAddress& address : resolve(host, port, why)) {
             FileDescriptor socket = connect_to(address, deadline, why);
@@ -202,7 +199,7 @@ private:
     }
 
     /// Those of higher ranks, in any order; strangers are let go.
-    void accept(const Listener& listener, const std::array<std::uint8_t, JobToken::bytes>& key, nanoseconds deadline) {
+    void accept(const Listener& listener, const JobToken& key, nanoseconds deadline) {
         const std::size_t length = greeting(0, key).size();
         for (int missing = members() - 1 - me_; missing > 0;) {
             if (!wait_for(listener.socket.get(), POLLIN, deadline)) throw_missing();
@@ -270,6 +267,7 @@ private:
     int me_;
     std::string host_;
     bool loopback_ = true;
+    JobToken secret_;
     std::vector<Peer> peers_;
 };
 

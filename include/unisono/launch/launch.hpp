@@ -27,8 +27,8 @@
 /// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: the part that starts, waits, kills and reaps.
 /// - local_launcher.hpp: unisono-run.
 ///
-/// Absent on purpose: restarting ranks in place (a world whose rank is lost is over), and encryption (who reads the network reads what ranks
-/// tell each other, but not the job's secret; see docs/security.md).
+/// Absent on purpose: restarting ranks in place (a world whose rank is lost is over; elastic/ forms another one), and encryption
+/// (who reads the network reads what ranks tell each other, but not the job's secret; see docs/security.md).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"

@@ -24,8 +24,10 @@ struct LaunchOptions {
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of the whole job
     std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< from SIGTERM to SIGKILL
     std::chrono::nanoseconds wait = std::chrono::hours(1); ///< from the first rank's good end to the last's
-    std::string log_dir = {};                              ///< each rank's output also goes to files there; empty: none
-    std::vector<std::string> command = {};                 ///< program and arguments
+    int least =
+        0; ///< of an elastic job: as long as so many ranks are left, others live on when one dies; 0: it is none
+    std::string log_dir = {};              ///< each rank's output also goes to files there; empty: none
+    std::vector<std::string> command = {}; ///< program and arguments
 
     friend bool operator==(const LaunchOptions&, const LaunchOptions&) = default;
 };
@@ -44,13 +46,15 @@ labelled with its rank. When one fails, the others are stopped.
   --timeout S       Stop the job after so many seconds
   --grace S         Seconds between SIGTERM and SIGKILL for ranks that are to stop (5)
   --wait S          Once a rank has ended well: seconds until those that still run are named and stopped (3600)
+  --elastic LEAST   A program with elastic worlds: when ranks die, the others live on as long as LEAST are left
   --log-dir DIR     Write each rank's output to DIR/rank_R.out and DIR/rank_R.err as well
   --no-label        Lines as they are
   -h, --help        This text
   --version         The version
 
-Exit status: 0 if all ranks end well, else that of the first rank that failed (128 + signal if it was killed); 124 after
---timeout or --wait, 126 or 127 if the program cannot be started, 2 for a wrong command line.
+Exit status: 0 if all ranks end well, or with --elastic so many as LEAST; else that of the first rank that failed (128 +
+signal if it was killed), with --elastic of the first that was not to be spared; 124 after --timeout or --wait, 126 or 127 if
+the program cannot be started, 2 for a wrong command line.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
 SIGUSR1, SIGUSR2 and SIGCONT are passed on. Standard input goes to rank 0 unless it is a terminal.
@@ -107,8 +111,8 @@ inline std::string_view option_meant(std::string_view written) {
         if (each.name == written) return each.ours;
     std::string_view nearest;
     std::size_t least = 3; // a word with three changes is another word
-    for (const std::string_view ours : {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--wait", "--log-dir",
-                                        "--no-label", "--help", "--version"}) {
+    for (const std::string_view ours : {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--wait", "--elastic",
+                                        "--log-dir", "--no-label", "--help", "--version"}) {
         if (written.size() < 4 || written.size() > 40) break;
         if (const std::size_t edits = edits_between(written, ours); edits < least) {
             least = edits;
@@ -178,7 +182,7 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             continue;
         }
         if (name != "-n" && name != "--ranks" && name != "--timeout" && name != "--grace" && name != "--wait" &&
-            name != "--log-dir") {
+            name != "--elastic" && name != "--log-dir") {
             const std::string_view meant = detail::option_meant(name);
             if (meant.empty()) return wrong({"unknown option ", detail::quoted(name)});
             return wrong({"unknown option ", detail::quoted(name), "; did you mean ", meant, "?"});
@@ -196,6 +200,9 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
         if (name == "--wait" && !detail::parse_seconds(value, 0, options.wait)) {
             return wrong({"--wait is ", detail::quoted(value), ", expected seconds"});
         }
+        if (name == "--elastic" && (!detail::parse_count(value, 4096, options.least) || options.least == 0)) {
+            return wrong({"--elastic is ", detail::quoted(value), ", expected 1 to 4096"});
+        }
         if (name == "--log-dir") {
             if (value.empty()) return wrong({"--log-dir needs the path of a folder"});
             options.log_dir = value;
@@ -206,6 +213,8 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
         }
     }
     options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
+    if (options.least > options.ranks)
+        return wrong({"--elastic is ", options.least, ", expected at most ", options.ranks, ", the number of ranks"});
     if (options.command.empty() || options.command.front().empty()) return wrong({"no program given"});
     return request;
 }

@@ -198,6 +198,7 @@ private:
 
     void note(const ProcessEnd& end) {
         if (end.good()) {
+            ++ended_well_;
             if (first_good_ >= 0) return;
             first_good_ = end.index;
             first_good_at_ = steady_now();
@@ -209,6 +210,10 @@ private:
         int failed = 0;
         if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
+        } else if (!stopping_ && processes_.running() + ended_well_ >= options_.least && options_.least != 0) {
+            say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(), "; ", processes_.running(),
+                 processes_.running() == 1 ? " rank goes on" : " ranks go on"});
+            return; // its connection's end tells the others
         } else if (!status_) {
             const std::optional<Fault> fault = hub_->first_fault();
             say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
@@ -259,7 +264,7 @@ private:
     /// Ranks that hear of a fault may end before the one that began it: its status counts then.
     int final_status() {
         const std::optional<Fault> fault = hub_->first_fault();
-        if (!fault || !of_rank_) return status_.value_or(0);
+        if (!fault || !of_rank_ || options_.least != 0) return status_.value_or(0);
         const int rank = blamed(*fault);
         if (rank < 0 || !ends_[static_cast<std::size_t>(rank)]) return status_.value_or(0);
         return ends_[static_cast<std::size_t>(rank)]->exit_code();
@@ -336,6 +341,7 @@ private:
     nanoseconds stop_at_ = never; ///< SIGTERM
     nanoseconds kill_at_ = never; ///< SIGKILL
     bool stopping_ = false;
+    int ended_well_ = 0;
     int first_good_ = -1; ///< the rank that ended well before all others
     nanoseconds first_good_at_ = 0;
     nanoseconds notice_at_ = never;  ///< ranks that still run are named

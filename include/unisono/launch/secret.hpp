@@ -24,12 +24,12 @@ inline JobToken read_token_file(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file.valid())
         throw error(ErrorCode::refused,
-                    concat({"cannot read UNISONO_TOKEN_FILE=", quoted(path), ": ", errno_text(errno)}));
+                    concat({"cannot read UNISONO_TOKEN_FILE=", detail::quoted(path), ": ", errno_text(errno)}));
     struct stat about = {};
     if (::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
         (about.st_uid != ::geteuid() && about.st_uid != 0) || (about.st_mode & 077) != 0) {
         throw error(ErrorCode::refused,
-                    concat({"UNISONO_TOKEN_FILE=", quoted(path),
+                    concat({"UNISONO_TOKEN_FILE=", detail::quoted(path),
                             " is not a file that this user alone can read: chmod 600 it, and let it be yours"}));
     }
     char text[256];
@@ -55,7 +55,7 @@ inline std::optional<JobToken> given_secret(const Environment& environment) {
 inline bool trusts_network(const Environment& environment) {
     const std::string* const said = environment.find("UNISONO_TRUSTED_NETWORK");
     if (said == nullptr || *said == "0") return false;
-    if (*said != "1") refuse_input({"UNISONO_TRUSTED_NETWORK is ", quoted(*said), ", expected 0 or 1"});
+    if (*said != "1") refuse_input({"UNISONO_TRUSTED_NETWORK is ", detail::quoted(*said), ", expected 0 or 1"});
     return true;
 }
 

@@ -1,0 +1,91 @@
+// A training of which ranks die goes on with those that are left, and ends with the bits of an undisturbed run.
+//     unisono-run -n 4 --elastic 1 elastic --kill 2@20 --kill 0@40
+// kills rank 2 after the 20th update and rank 0 after the 40th. Numbers of ranks are those of the first world.
+
+#include "../digits/data.hpp"
+#include "../digits/network.hpp"
+#include "../numbers.hpp"
+
+#include <unisono/elastic.hpp>
+#include <unisono/trainer/hashes.hpp>
+#include <unisono/trainer/reproducible.hpp>
+#include <unisono/unisono.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+struct Death {
+    int number = 0;
+    std::uint64_t update = 0;
+};
+
+/// "2@20"
+bool parse(const std::string& text, Death& death) {
+    const std::size_t at = text.find('@');
+    return at != std::string::npos && un::parse_number(text.substr(0, at), 0, 63, death.number) &&
+           un::parse_number(text.substr(at + 1), std::uint64_t{1}, std::uint64_t{1'000'000}, death.update);
+}
+
+/// The same over a group and over an elastic world.
+template <class World, class OnUpdate>
+un::StateHash train(World& world, const digits::Split& images, OnUpdate on_update) {
+    digits::Network network({digits::pixels, 16, digits::kinds});
+    un::Trainer trainer{world, network, un::Replicas{.count = 6}, // a global batch of 6 x 5 images, whoever hosts them
+                        un::Reproducible{},                       // the same bits on any number of ranks
+                        un::AdamW{.learning_rate = 0.003}};
+    trainer.fit(images.train.data(), {.epochs = 2, .batch_size = 5, .seed = 1, .progress = false}, on_update);
+    if constexpr (requires { trainer.collectively([](auto& now) { return un::state_hash(now); }); })
+        return trainer.collectively([](auto& now) { return un::state_hash(now); });
+    else return un::state_hash(trainer);
+}
+
+void train_and_die(const digits::Split& images, const std::vector<Death>& deaths) {
+    auto world = un::join<un::Elastic<un::SharedMemory>>();
+    const un::StateHash hash = train(world, images, [&](const un::UpdateReport& report) {
+        for (const Death& death : deaths)
+            if (death.number == world.number() && death.update == report.number) ::kill(::getpid(), SIGKILL);
+    });
+    if (world.rank() != 0) return;
+    for (const un::WorldChange& change : world.changes()) {
+        std::string lost;
+        for (const int number : change.lost) lost += un::concat({lost.empty() ? "" : ", ", number});
+        std::printf("after update %llu: lost %s; %.1f ms\n", static_cast<unsigned long long>(change.updates),
+                    lost.c_str(), static_cast<double>(change.took.count()) * 1e-6);
+    }
+    un::Group<un::InProcess> alone;
+    const un::StateHash undisturbed = train(alone, images, [](const un::UpdateReport&) {});
+    std::printf("ends with %d of the ranks: %s\n", world.size(), un::hash_text(hash.parameters).c_str());
+    std::printf("undisturbed, on one rank: %s\n", un::hash_text(undisturbed.parameters).c_str());
+    std::puts(hash == undisturbed ? "one hash: the run of one rank has the same" : "two hashes");
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    try {
+        std::vector<std::string> kills;
+        CLI::App app{"Trains on handwritten digits while ranks die.", "elastic"};
+        app.add_option("--kill", kills, "RANK@UPDATE: that rank kills its process after that update");
+        CLI11_PARSE(app, argc, argv);
+        std::vector<Death> deaths;
+        for (const std::string& text : kills)
+            if (!parse(text, deaths.emplace_back()))
+                un::refuse_input({"--kill ", text, "; expected RANK@UPDATE, as in 2@20"});
+        train_and_die(digits::split(digits::read(DIGITS_DATA), 357), deaths);
+        return 0;
+    } catch (const std::exception& failed) {
+        std::fprintf(stderr, "elastic: %s\n", failed.what());
+        return 2;
+    }
+}
