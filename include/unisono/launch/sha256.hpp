@@ -14,9 +14,6 @@
 #include <cstring>
 #include <span>
 #include <string_view>
-#if defined(__x86_64__) && !defined(__CUDACC__)
-#include <cpuid.h>
-#endif
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -79,11 +76,17 @@ inline void sha256_block(Sha256State& state, const std::byte* text) {
 }
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
-/// Whether this processor has instructions for it.
+/// Whether this processor has instructions for it, and SSE 4.1.
 inline bool has_sha256_instructions() {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & (1u << 19)) == 0) return false; // SSE 4.1
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & (1u << 29)) != 0;
+    struct Answer {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+    };
+    const auto ask = [](unsigned leaf) {
+        Answer said;
+        __asm__("cpuid" : "=a"(said.a), "=b"(said.b), "=c"(said.c), "=d"(said.d) : "a"(leaf), "c"(0));
+        return said;
+    };
+    return ask(0).a >= 7 && (ask(1).c & (1u << 19)) != 0 && (ask(7).b & (1u << 29)) != 0;
 }
 
 /// The same by these instructions: 4 rounds at a time. The state is in two vectors, in the order that they want.
