@@ -77,6 +77,7 @@ install_optional "${optional[@]}"
 
 if [ -n "$all" ] && [ "$preset" = dev ]; then
     install_optional_python build/python numpy lightgbm safetensors xxhash tensorboard matplotlib kubernetes_validate boto3
+    install_optional_python build/python mlflow=mlflow-skinny # by itself: it has many dependencies
 fi
 conan=
 case $all,$preset,$rooms,$without in

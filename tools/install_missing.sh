@@ -99,14 +99,15 @@ install_missing() {
     done
 }
 
+# Packages; MODULE=PACKAGE where what is imported has another name.
 install_python_packages() {
     local folder=$1 package
     shift
     for package in "$@"; do
-        "$folder/bin/python3" -I -c "import $package" >/dev/null 2>&1 && continue # -I: not from a folder of that name here
+        "$folder/bin/python3" -I -c "import ${package%%=*}" >/dev/null 2>&1 && continue # -I: not from a folder of that name here
         install_missing python venv
         echo "installing into $folder: $*"
-        python3 -m venv "$folder" && "$folder/bin/python3" -m pip install -q --disable-pip-version-check "$@"
+        python3 -m venv "$folder" && "$folder/bin/python3" -m pip install -q --disable-pip-version-check --retries 1 "${@#*=}"
         return
     done
 }
@@ -121,6 +122,6 @@ install_optional() {
 install_optional_python() {
     local folder=$1 package absent=()
     install_python_packages "$@" && return 0
-    for package in "${@:2}"; do "$folder/bin/python3" -I -c "import $package" >/dev/null 2>&1 || absent+=("$package"); done
+    for package in "${@:2}"; do "$folder/bin/python3" -I -c "import ${package%%=*}" >/dev/null 2>&1 || absent+=("$package"); done
     if [ ${#absent[@]} != 0 ]; then echo "left out, because pip could not install it: ${absent[*]}"; fi
 }

@@ -3,12 +3,13 @@
 #include <unisono/unisono.hpp>
 
 #include <cstdio>
+#include <exception>
 #include <span>
 #include <vector>
 
 namespace un = unisono;
 
-int main() {
+int main() try {
     // 100 samples x of 3 numbers, and y = x . (1, -2, 3): what least squares should find.
     const std::vector<float> x = un::torch_rand(0, 300);
     std::vector<float> y;
@@ -47,4 +48,7 @@ int main() {
         }
         if (world.rank() == 0) std::printf("found (%.3f, %.3f, %.3f)\n", double(w[0]), double(w[1]), double(w[2]));
     });
+} catch (const std::exception& failed) {
+    std::fprintf(stderr, "by_hand: %s\n", failed.what());
+    return 1;
 }

@@ -11,6 +11,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
+#include <exception>
 #include <fstream>
 #include <iostream>
 #include <map>
@@ -205,7 +207,7 @@ std::string draw(const std::vector<Part>& parts, int ranks) {
 
 } // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     int ranks = 2;
     bool silent = false, both = false;
     double bandwidth = 2.5e9;
@@ -231,4 +233,7 @@ int main(int argc, char** argv) {
     for (const Part& part : parts)
         std::cerr << part.heading << ": " << part.seen.messages.size() << " messages in "
                   << un::fixed_text(static_cast<double>(part.seen.end - part.seen.begin) * 1e-6, 2) << " ms\n";
+} catch (const std::exception& failed) {
+    std::fprintf(stderr, "draw_update: %s\n", failed.what());
+    return 2;
 }

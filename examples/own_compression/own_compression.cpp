@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 
 struct SignCompression {
     static constexpr std::string_view name = "sign";
@@ -90,7 +91,7 @@ struct SignCompression {
 };
 static_assert(un::compression_policy<SignCompression>);
 
-int main() {
+int main() try {
     // What a sign leaves over is said slowly where magnitudes differ: it takes many updates to come within a hundredth.
     const auto found = un::testing::compression_laws(SignCompression{}, {.updates_until_all = 1000, .tolerance = 0.01});
     std::printf("%s\n", found.lawful() ? "lawful" : found.text().c_str());
@@ -103,4 +104,7 @@ int main() {
         if (world.rank() == 0) std::printf("%stest accuracy %.4f\n", trainer.describe().c_str(), accuracy.value());
     });
     return found.lawful() ? 0 : 1;
+} catch (const std::exception& failed) {
+    std::fprintf(stderr, "own_compression: %s\n", failed.what());
+    return 1;
 }

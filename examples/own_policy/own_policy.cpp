@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <exception>
 
 /// Small gradients by a tree, for its few rounds; large ones by a ring, for its few bytes.
 struct BySizeReducer {
@@ -71,7 +72,7 @@ struct LionOptimizer {
 
 static_assert(un::reducer_policy<BySizeReducer, un::Group<un::InProcess>> && un::optimizer_policy<LionOptimizer>);
 
-int main() {
+int main() try {
     const auto images = digits::split(digits::read(DIGITS_DATA), 357);
     un::run<un::InProcess>(2, [&](auto& world) {
         digits::Network network({digits::pixels, 64, digits::kinds});
@@ -80,4 +81,7 @@ int main() {
         const auto [loss, accuracy] = trainer.evaluate(images.test.data(), {}, un::MeanMetric{}, un::AccuracyMetric{});
         if (world.rank() == 0) std::printf("%stest accuracy %.4f\n", trainer.describe().c_str(), accuracy.value());
     });
+} catch (const std::exception& failed) {
+    std::fprintf(stderr, "own_policy: %s\n", failed.what());
+    return 1;
 }

@@ -7,8 +7,9 @@
 #include <unisono/testing/update_laws.hpp>
 
 #include <cstdio>
+#include <exception>
 
-int main() {
+int main() try {
     const auto laws = un::testing::update_laws(ElasticAveraging{.steps = 2, .strength = 0.2});
     std::puts(laws.text().c_str());
     if (!laws.lawful()) return 1;
@@ -21,4 +22,7 @@ int main() {
         const auto [loss, accuracy] = trainer.evaluate(images.test.data(), {}, un::MeanMetric{}, un::AccuracyMetric{});
         if (world.rank() == 0) std::printf("%stest accuracy %.3f\n", trainer.describe().c_str(), accuracy.value());
     });
+} catch (const std::exception& failed) {
+    std::fprintf(stderr, "own_update: %s\n", failed.what());
+    return 1;
 }

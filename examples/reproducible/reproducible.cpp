@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <string>
 
@@ -45,7 +46,7 @@ void every_way(Case base, bool brief, Visit visit) {
 
 } // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     const bool brief = argc == 2 && std::strcmp(argv[1], "--short") == 0;
     if (argc > 2 || (argc == 2 && !brief)) {
         std::fprintf(stderr, "usage: %s [--short]\n", argv[0]);
@@ -82,4 +83,7 @@ int main(int argc, char** argv) {
         reducers.size(), brief ? 2 : 3, table.text(0).c_str());
     std::printf("%s\n", good ? "One hash each on a grid; float sums differ." : "NOT as it should be.");
     return good ? 0 : 1;
+} catch (const std::exception& failed) {
+    std::fprintf(stderr, "reproducible: %s\n", failed.what());
+    return 2;
 }
