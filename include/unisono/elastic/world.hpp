@@ -184,6 +184,7 @@ template <class E>
 [[nodiscard]] auto join(const ElasticOptions& options = {}, const typename E::transport::Options& network = {}) {
     return detail::join_elastic<typename E::transport>(options, detail::joining<typename E::transport>(network));
 }
+/// The same, of processes that have met by this control plane.
 template <class E>
     requires detail::is_elastic<E> && network_transport<typename E::transport> &&
              detail::elastic_transport<typename E::transport>

@@ -45,7 +45,7 @@ inline const char* name_of_signal(int signal) {
     case SIGFPE: return "arithmetic: SIGFPE";
     case SIGILL: return "an unknown instruction: SIGILL";
     case SIGINT: return "interrupted: SIGINT";
-    case SIGKILL: return "killed from outside, maybe for want of memory: SIGKILL";
+    case SIGKILL: return "killed from outside, often for lack of memory: SIGKILL";
     case SIGSEGV: return "a wrong address: SIGSEGV";
     case SIGTERM: return "asked to end: SIGTERM";
     default: return "see signal(7)";

@@ -18,7 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares them with the headers.
-inline constexpr std::array<std::string_view, 22> known_variables = {"DEVICE_TRANSFERS",
+inline constexpr std::array<std::string_view, 24> known_variables = {"DEVICE_TRANSFERS",
                                                                      "FOLDER",
                                                                      "HOST",
                                                                      "HOSTS",
@@ -39,6 +39,8 @@ inline constexpr std::array<std::string_view, 22> known_variables = {"DEVICE_TRA
                                                                      "RANK",
                                                                      "TCP_CONGESTION",
                                                                      "TOKEN",
+                                                                     "TOKEN_FILE",
+                                                                     "TRUSTED_NETWORK",
                                                                      "WORLD_SIZE"};
 
 /// Insertions, removals and replacements of characters that make `b` of `a`.
