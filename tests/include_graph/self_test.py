@@ -32,6 +32,10 @@ class SelfTest(unittest.TestCase):
         self.assert_only(violations({"core/error.hpp": "auto x = std::chrono::system_clock::now();\n"}), "core/error.hpp:1", "steady")
         self.assertEqual(violations({"core/condition.hpp": "auto x = std::chrono::system_clock::now();\n"}), [])
 
+    def test_names_that_std_has_as_well(self):
+        self.assert_only(violations({"core/error.hpp": "fail({quoted(key)});\n"}), "core/error.hpp:1", "detail::quoted()")
+        self.assertEqual(violations({"core/error.hpp": "fail({detail::quoted(key)});\nstd::string quoted(std::string_view text) {\n"}), [])
+
     def test_a_clean_tree(self):
         self.assertEqual(violations({
             "core/error.hpp": "#include <string>\n#include <sys/mman.h>\n",

@@ -42,7 +42,8 @@ inline bool is_utf8(std::string_view text) {
 /// A string as JSON has it. \throws error bad_input if it is not UTF-8
 inline std::string json_text(std::string_view text) {
     if (!is_utf8(text))
-        refuse_input({"found the text ", quoted(text), ", which is not UTF-8; expected names and notes in UTF-8"});
+        refuse_input(
+            {"found the text ", detail::quoted(text), ", which is not UTF-8; expected names and notes in UTF-8"});
     std::string all = "\"";
     for (const char c : text) {
         constexpr std::string_view digits = "0123456789abcdef";

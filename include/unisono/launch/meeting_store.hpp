@@ -60,7 +60,7 @@ struct StoreCard {
         const auto refuse = [&]() {
             throw error(
                 ErrorCode::refused,
-                concat({"the store's key ", quoted(key), " has ", text.size(),
+                concat({"the store's key ", detail::quoted(key), " has ", text.size(),
                         " bytes that are no address of rank 0 (do all ranks use one version of the library?)"}));
         };
         if (!text.starts_with(mark)) refuse();

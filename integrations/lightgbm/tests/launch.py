@@ -44,11 +44,13 @@ class Ranks:
 
     def await_line(self, line):
         for process in self.processes:
+            said = []
             for found in process.stdout:
                 if found.strip() == line:
                     break
+                said.append(found)
             else:
-                raise AssertionError(f"a rank ended with {process.wait()} before it said '{line}'")
+                raise AssertionError(f"a rank ended with {process.wait()} before it said '{line}':\n{''.join(said)}")
 
     def answers(self, deadline_s=200, but=()):
         """(exit status, what the rank printed last, as JSON) of each rank; None for ranks in `but`."""
