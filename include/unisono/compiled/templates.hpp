@@ -1,19 +1,34 @@
 #pragma once
 
 /// \file
-/// What the library `unisono::compiled` has of the umbrella's templates (core/config.hpp): the executor and the groups of ranks as threads
-/// and as processes, and the kernels of the built-in operations. In header-only mode this is empty.
+/// What the library `unisono::compiled` has of the umbrella's templates (core/config.hpp): the executor, groups of ranks as threads and as
+/// processes with the schedules of their collectives and what a training agrees on, and the kernels of the built-in operations and
+/// optimizers. In header-only mode this is empty.
 
 #include "unisono/arithmetic/operations.hpp"
+#include "unisono/collective/all_reduce.hpp"
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/core/random.hpp"
+#include "unisono/data/data.hpp"
+#include "unisono/data/loader.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/observe/progress.hpp"
+#include "unisono/optimizer/adagrad.hpp"
+#include "unisono/optimizer/adam.hpp"
+#include "unisono/optimizer/rmsprop.hpp"
+#include "unisono/optimizer/sgd.hpp"
+#include "unisono/sampler/distributed.hpp"
+#include "unisono/schedule/families.hpp"
+#include "unisono/trainer/agreement.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
 #if defined(UNISONO_COMPILED_TEMPLATE)
 UNISONO_NAMESPACE_BEGIN
 
+// Kernels.
 #define UNISONO_COMPILED_KERNEL(Op, T)                                                                              \
     UNISONO_COMPILED_TEMPLATE void detail::combine_kernel<Op, T>(const void*, const std::byte* const*, std::size_t, \
                                                                  std::byte* const*, std::size_t, std::size_t);
@@ -32,15 +47,75 @@ UNISONO_COMPILED_KERNELS(std::uint8_t)
 #undef UNISONO_COMPILED_KERNELS
 #undef UNISONO_COMPILED_KERNEL
 
+#define UNISONO_COMPILED_UPDATE(Policy, T)                    \
+    UNISONO_COMPILED_TEMPLATE void Policy::update<T, OnHost>( \
+        const OptimizerSlice<T>&, std::span<T>, std::span<const T>, const OptimizerStep&, const OnHost&) const;
+#define UNISONO_COMPILED_NUMBERS(T)                                                                  \
+    UNISONO_COMPILED_UPDATE(Sgd, T)                                                                  \
+    UNISONO_COMPILED_UPDATE(Adam, T)                                                                 \
+    UNISONO_COMPILED_UPDATE(AdamW, T)                                                                \
+    UNISONO_COMPILED_UPDATE(Adagrad, T)                                                              \
+    UNISONO_COMPILED_UPDATE(RmsProp, T)                                                              \
+    UNISONO_COMPILED_TEMPLATE class OptimizerState<T>;                                               \
+    UNISONO_COMPILED_TEMPLATE class detail::FlatModel<T>;                                            \
+    UNISONO_COMPILED_TEMPLATE std::size_t first_non_finite<const T>(std::span<const T>);             \
+    UNISONO_COMPILED_TEMPLATE void scale<T>(std::span<T>, std::span<const T>, double);               \
+    UNISONO_COMPILED_TEMPLATE void scale<T>(std::span<T>, double);                                   \
+    UNISONO_COMPILED_TEMPLATE void accumulate<T, T>(std::span<T>, std::span<T>, double);             \
+    UNISONO_COMPILED_TEMPLATE void accumulate<T, const T>(std::span<T>, std::span<const T>, double); \
+    UNISONO_COMPILED_TEMPLATE void accumulate_first<T, T>(std::span<T>, std::span<T>, double);       \
+    UNISONO_COMPILED_TEMPLATE void accumulate_first<T, const T>(std::span<T>, std::span<const T>, double);
+UNISONO_COMPILED_NUMBERS(float)
+UNISONO_COMPILED_NUMBERS(double)
+#undef UNISONO_COMPILED_NUMBERS
+#undef UNISONO_COMPILED_UPDATE
+
+// Samples.
+UNISONO_COMPILED_TEMPLATE void torch_randperm<std::uint32_t>(Mt19937&, std::span<std::uint32_t>);
+UNISONO_COMPILED_TEMPLATE void torch_randperm<std::uint64_t>(Mt19937&, std::span<std::uint64_t>);
+UNISONO_COMPILED_TEMPLATE class RowData<float, std::int32_t>;
+UNISONO_COMPILED_TEMPLATE class Loader<const RowData<float, std::int32_t>, SampleStream>;
+
+// Schedules that a program names.
+UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::RingAllReduce>;
+UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::RingReduceScatter>;
+UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::RingAllGather>;
+UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::HalvingDoublingAllReduce>;
+UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
+
+// Groups.
+#define UNISONO_COMPILED_COLLECTIVE(Transport, What)                                                    \
+    UNISONO_COMPILED_TEMPLATE std::uint32_t detail::start<Collective::What, Transport, NativeSchedule>( \
+        Group<Transport>&, OperationRequest&, int, const NativeSchedule&);
+#define UNISONO_COMPILED_GROUP(Transport)                                                                              \
+    UNISONO_COMPILED_TEMPLATE class detail::Engine<Transport>;                                                         \
+    UNISONO_COMPILED_TEMPLATE class Group<Transport>;                                                                  \
+    UNISONO_COMPILED_COLLECTIVE(Transport, all_reduce)                                                                 \
+    UNISONO_COMPILED_COLLECTIVE(Transport, reduce_scatter)                                                             \
+    UNISONO_COMPILED_COLLECTIVE(Transport, all_gather)                                                                 \
+    UNISONO_COMPILED_COLLECTIVE(Transport, broadcast)                                                                  \
+    UNISONO_COMPILED_COLLECTIVE(Transport, reduce)                                                                     \
+    UNISONO_COMPILED_COLLECTIVE(Transport, gather)                                                                     \
+    UNISONO_COMPILED_COLLECTIVE(Transport, scatter)                                                                    \
+    UNISONO_COMPILED_COLLECTIVE(Transport, all_to_all)                                                                 \
+    UNISONO_COMPILED_COLLECTIVE(Transport, barrier)                                                                    \
+    UNISONO_COMPILED_TEMPLATE void detail::check_root(const Group<Transport>&, int, const char*);                      \
+    UNISONO_COMPILED_TEMPLATE void detail::check_count(const Group<Transport>&, Collective, const char*, std::size_t,  \
+                                                       std::size_t);                                                   \
+    UNISONO_COMPILED_TEMPLATE void detail::tell_all(Group<Transport>&, std::string_view);                              \
+    UNISONO_COMPILED_TEMPLATE void detail::gather_words(Group<Transport>&, std::span<const std::uint64_t>,             \
+                                                        std::span<std::uint64_t>, Caller);                             \
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on(Group<Transport>&, std::string_view,                               \
+                                                    std::span<const std::string_view>, std::span<const std::int64_t>); \
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on_policies(Group<Transport>&, std::span<const PolicyFacts>);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
-UNISONO_COMPILED_TEMPLATE class detail::Engine<InProcess>;
-UNISONO_COMPILED_TEMPLATE class Group<InProcess>;
+UNISONO_COMPILED_GROUP(InProcess)
 UNISONO_COMPILED_TEMPLATE void detail::run_world<InProcess>(const std::shared_ptr<InProcess::World>&,
                                                             detail::RankBody<InProcess>, const RunOptions&);
-
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
-UNISONO_COMPILED_TEMPLATE class detail::Engine<SharedMemory>;
-UNISONO_COMPILED_TEMPLATE class Group<SharedMemory>;
+UNISONO_COMPILED_GROUP(SharedMemory)
+#undef UNISONO_COMPILED_GROUP
+#undef UNISONO_COMPILED_COLLECTIVE
 
 UNISONO_COMPILED_TEMPLATE class ProgressReporter<StandardErrorOutput>;
 
