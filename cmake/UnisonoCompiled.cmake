@@ -1,9 +1,21 @@
-# unisono::compiled: the same headers, and a library of what a program need not compile itself. It is built where a target links to it.
-add_library(unisono_compiled EXCLUDE_FROM_ALL src/unisono.cpp)
+# unisono::compiled: the same headers, and a library of what a program need not compile itself. It is built where a target links to it,
+# and installed with UNISONO_COMPILED. BUILD_SHARED_LIBS makes it a shared library.
+option(UNISONO_COMPILED "Build and install the library unisono::compiled, too" OFF)
+if(UNISONO_COMPILED)
+    add_library(unisono_compiled src/unisono.cpp)
+else()
+    add_library(unisono_compiled EXCLUDE_FROM_ALL src/unisono.cpp)
+endif()
 add_library(unisono::compiled ALIAS unisono_compiled)
 target_link_libraries(unisono_compiled PUBLIC unisono)
 target_compile_definitions(unisono_compiled INTERFACE UNISONO_COMPILED)
-set_target_properties(unisono_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON OUTPUT_NAME unisono CXX_EXTENSIONS OFF)
+set_target_properties(unisono_compiled PROPERTIES POSITION_INDEPENDENT_CODE ON OUTPUT_NAME unisono CXX_EXTENSIONS OFF EXPORT_NAME compiled)
+get_target_property(unisono_library_type unisono_compiled TYPE)
+if(unisono_library_type STREQUAL SHARED_LIBRARY)
+    set_target_properties(unisono_compiled PROPERTIES VERSION ${UNISONO_VERSION} SOVERSION ${UNISONO_VERSION}
+                                                      LINK_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/unisono.map)
+    target_link_options(unisono_compiled PRIVATE -Wl,--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/unisono.map)
+endif()
 
 # unisono::c: the definitions behind unisono/c.h, for programs in C. Built where a target links to it.
 add_library(unisono_c EXCLUDE_FROM_ALL src/c.cpp)

@@ -7,24 +7,38 @@ install(DIRECTORY include/unisono TYPE INCLUDE FILES_MATCHING PATTERN "*.hpp" PA
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(TARGETS unisono EXPORT unisono-targets)
 install(EXPORT unisono-targets NAMESPACE unisono:: DESTINATION ${package_dir})
+set(version_arguments COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+if(UNISONO_COMPILED) # targets and a file for pkg-config of its own, so that nothing else depends on the machine
+    install(TARGETS unisono_compiled EXPORT unisono-compiled-targets)
+    install(EXPORT unisono-compiled-targets NAMESPACE unisono:: DESTINATION ${package_dir})
+    set(version_arguments COMPATIBILITY SameMinorVersion)
+endif()
 configure_package_config_file(cmake/unisono-config.cmake.in ${PROJECT_BINARY_DIR}/unisono-config.cmake
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/unisono-config-version.cmake
-                                 COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+                                 ${version_arguments})
 install(FILES ${PROJECT_BINARY_DIR}/unisono-config.cmake ${PROJECT_BINARY_DIR}/unisono-config-version.cmake
               cmake/UnisonoCompiler.cmake cmake/UnisonoLibfabric.cmake cmake/UnisonoMpi.cmake
               cmake/UnisonoNccl.cmake cmake/UnisonoThrust.cmake
         DESTINATION ${package_dir})
 
-set(pc_dir ${CMAKE_INSTALL_DATADIR}/pkgconfig)
-if(IS_ABSOLUTE "${CMAKE_INSTALL_DATADIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
-    set(unisono_pc_prefix ${CMAKE_INSTALL_PREFIX})
-    set(unisono_pc_includedir ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-else() # wherever the prefix is moved to
-    file(RELATIVE_PATH up "/prefix/${pc_dir}" "/prefix")
-    string(REGEX REPLACE "/$" "" up "${up}")
-    set(unisono_pc_prefix "\${pcfiledir}/${up}")
-    set(unisono_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+# NAME DIRECTORY: NAME.pc in DIRECTORY, which it knows wherever the prefix is moved to.
+function(install_pkg_config name pc_dir)
+    if(IS_ABSOLUTE "${pc_dir}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+        set(unisono_pc_prefix ${CMAKE_INSTALL_PREFIX})
+        set(unisono_pc_includedir ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+        set(unisono_pc_libdir ${CMAKE_INSTALL_FULL_LIBDIR})
+    else()
+        file(RELATIVE_PATH up "/prefix/${pc_dir}" "/prefix")
+        string(REGEX REPLACE "/$" "" up "${up}")
+        set(unisono_pc_prefix "\${pcfiledir}/${up}")
+        set(unisono_pc_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+        set(unisono_pc_libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+    endif()
+    configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${pc_dir})
+endfunction()
+install_pkg_config(unisono ${CMAKE_INSTALL_DATADIR}/pkgconfig)
+if(UNISONO_COMPILED)
+    install_pkg_config(unisono-compiled ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endif()
-configure_file(cmake/unisono.pc.in ${PROJECT_BINARY_DIR}/unisono.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/unisono.pc DESTINATION ${pc_dir})

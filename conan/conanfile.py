@@ -4,6 +4,7 @@ import re
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
+from conan.tools.cmake import CMake, CMakeToolchain
 from conan.tools.files import copy, load
 from conan.tools.scm import Version
 
@@ -15,13 +16,14 @@ class UnisonoConan(ConanFile):
     license = "Apache-2.0"
     description = "Composable collectives and training policies for data-parallel training, header-only"
     topics = ("collectives", "all-reduce", "training", "data-parallel", "header-only")
-    package_type = "header-library"
+    package_type = "library"  # of headers by default
     settings = "os", "arch", "compiler", "build_type"
     # What needs a third party's library (transports, and arithmetic by Thrust), each a target of its own beside unisono::unisono, and that
     # library's recipe, which is in system/.
     third_parties = {"cuda": "cudart", "libfabric": "libfabric", "mpi": "mpi", "nccl": "nccl", "thrust": "thrust"}
-    options = {component: [True, False] for component in third_parties}
-    default_options = {component: False for component in third_parties}
+    # header_only=False adds the library of the compiled mode, unisono::compiled.
+    options = {"header_only": [True, False], "shared": [True, False], **{component: [True, False] for component in third_parties}}
+    default_options = {"header_only": True, "shared": False, **{component: False for component in third_parties}}
     no_copy_source = True
 
     def set_version(self):
@@ -32,8 +34,12 @@ class UnisonoConan(ConanFile):
 
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..")
-        copy(self, "LICENSE", root, self.export_sources_folder)
-        copy(self, "*.hpp", os.path.join(root, "include"), os.path.join(self.export_sources_folder, "include"))
+        for files in ("LICENSE", "CMakeLists.txt", "cmake/*", "src/*", "include/*.hpp", "include/*.h"):
+            copy(self, files, root, self.export_sources_folder)
+
+    def configure(self):
+        if self.options.header_only:
+            self.options.rm_safe("shared")
 
     def layout(self):
         self.folders.root = ".."  # of the repository: an editable package is used where it lies
@@ -50,7 +56,22 @@ class UnisonoConan(ConanFile):
                 self.requires(f"{library}/{version}", transitive_headers=True)
 
     def package_id(self):
-        self.info.clear()
+        if self.info.options.header_only:
+            self.info.clear()
+
+    def generate(self):
+        if not self.options.header_only:
+            toolchain = CMakeToolchain(self)
+            for part in ("TESTS", "EXAMPLES", "BENCH", "TOOLS"):
+                toolchain.cache_variables[f"UNISONO_BUILD_{part}"] = False
+            toolchain.cache_variables["UNISONO_INSTALL"] = False
+            toolchain.generate()
+
+    def build(self):
+        if not self.options.header_only:
+            cmake = CMake(self)
+            cmake.configure()
+            cmake.build(target="unisono_compiled")
 
     def validate(self):
         check_min_cppstd(self, 20)
@@ -63,7 +84,9 @@ class UnisonoConan(ConanFile):
 
     def package(self):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
-        copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
+        for files in ("*.hpp", "*.h"):
+            copy(self, files, os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
+        copy(self, "libunisono.*", self.build_folder, os.path.join(self.package_folder, "lib"), keep_path=False)
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "unisono")  # as find_package(Unisono) and find_package(unisono) look for it
@@ -83,3 +106,11 @@ class UnisonoConan(ConanFile):
         core = self.cpp_info.components["core"]
         core.set_property("cmake_target_aliases", ["unisono::core"])
         core.system_libs = ["pthread"]
+        if not self.options.header_only:
+            compiled = self.cpp_info.components["compiled"]
+            compiled.set_property("cmake_target_name", "unisono::compiled")
+            compiled.set_property("pkg_config_name", "unisono-compiled")
+            compiled.requires = ["core"]
+            compiled.bindirs = []
+            compiled.libs = ["unisono"]
+            compiled.defines = ["UNISONO_COMPILED"]

@@ -51,6 +51,10 @@ packages = run("list", f"unisono/{library}:*")
 assert packages.count("da39a3ee5e6b4b0d3255bfef95601890afd80709") == 1, packages # the id of what depends on nothing
 print("created without a remote")
 
+told = run("create", source / "conan", *settings, "-o", "&:header_only=False")
+assert f"test_package of unisono {library}: 1 + 2 = 3" in told and "unisono::compiled" in told, told
+print("the compiled mode, too")
+
 told, includes = built("-o", "&:components=" + ",".join(components))
 assert not any(path.startswith(str(source / "include")) for path in includes), includes
 assert "mpi" not in components or "100% tests passed" in told, told

@@ -3,7 +3,7 @@
 
 install          what BUILD installs, into a prefix that is then moved elsewhere: for the cases package, pkg_config and refusals
 package          find_package(Unisono) and find_package(unisono), and each component whose library is there
-pkg_config       unisono.pc with a compiler alone
+pkg_config       unisono.pc and unisono-compiled.pc with a compiler alone
 sources          add_subdirectory and FetchContent
 refusals         what find_package says where it cannot serve, and the headers to an older standard and without exceptions
 
@@ -74,14 +74,15 @@ def install():
 
 def package():
     by = ["-DCONSUMER_BY=package", f"-DCMAKE_PREFIX_PATH={prefix}"]
-    folder = consumer("package", *by, components=["libfabric", "thrust"])
+    folder = consumer("package", *by, components=["compiled", "libfabric", "thrust"])
     found = (folder / "CMakeCache.txt").read_text()
     assert f"Unisono_DIR:PATH={prefix}/" in found, "another Unisono was found"
     configured("package_small_letters", here / "consumer", *by, "-DCONSUMER_NAME=unisono")
 
 
 def pkg_config():
-    environment = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "share/pkgconfig")}
+    files = {path.stem: path.parent for path in prefix.rglob("*.pc")}
+    environment = {**os.environ, "PKG_CONFIG_PATH": os.pathsep.join(map(str, files.values()))}
     assert run("pkg-config", "--modversion", "unisono", env=environment).strip() == version
     flags = run("pkg-config", "--cflags", "--libs", "unisono", env=environment).split()
     assert f"-I{prefix}/include" in [re.sub(r"/share/pkgconfig/\.\./\.\./", "/", flag) for flag in flags], flags
@@ -89,7 +90,13 @@ def pkg_config():
     run(compiler, "-std=c++20", here / "consumer/main.cpp", "-o", program, *flags)
     told = run(program)
     assert told == f"consumer of unisono {version}: 1 + 2 = 3\n", told
-    print("pkg-config: the consumer runs")
+    if "compiled" in there:
+        flags = run("pkg-config", "--cflags", "--libs", "unisono-compiled", env=environment).split()
+        run(compiler, "-std=c++20", here / "consumer/compiled.cpp", "-o", program, *flags)
+        library_path = next(flag[2:] for flag in flags if flag.startswith("-L")) # where the library is a shared one
+        told = run(program, env={**os.environ, "LD_LIBRARY_PATH": library_path})
+        assert told == "consumer with compiled: 1 rank, sum 3\n", told
+    print("pkg-config: the consumer runs", *files)
 
 
 def sources():
