@@ -91,7 +91,7 @@ public:
         const Blob mine = out.take();
         const std::vector<Blob> cards = control.all_gather(mine, deadline);
         secret_ = control.derive_key("elastic", std::span(cards[0]).first(std::min(cards[0].size(), JobToken::bytes)));
-        const JobToken key = secret_.of_job("mesh"); // it is sent in clear, and tells nothing of the others
+        const JobToken key = secret_.of_job("mesh");
         for (int peer = 0; peer < me_; ++peer) {
             WireReader in(cards[static_cast<std::size_t>(peer)]);
             static_cast<void>(in.bytes(JobToken::bytes));
@@ -120,7 +120,8 @@ public:
         WireWriter out;
         out.u32(static_cast<std::uint32_t>(payload.size()));
         out.bytes(payload);
-        const Blob frame = out.take();
+        Blob frame = out.take();
+        peer.seals.out.close(frame);
         peer.out.insert(peer.out.end(), frame.begin(), frame.end());
         write(peer);
     }
@@ -143,12 +144,19 @@ public:
             if ((polled[i].revents & ~POLLOUT) == 0) continue;
             const End end = read(peer);
             for (std::size_t used = 0; next_frame(peer, used);) {
+                const std::span<const std::uint8_t> code(reinterpret_cast<const std::uint8_t*>(peer.in.data()) + used,
+                                                         Seal::bytes);
+                if (!equal_in_constant_time(code, peer.seals.in.next(digest_of(std::span(peer.in).first(used))))) {
+                    peer.in.clear(); // somebody else's: it proves nothing of the peer
+                    peer.socket.close();
+                    break;
+                }
                 const Blob frame(peer.in.begin() + 4, peer.in.begin() + static_cast<std::ptrdiff_t>(used));
-                peer.in.erase(peer.in.begin(), peer.in.begin() + static_cast<std::ptrdiff_t>(used));
+                peer.in.erase(peer.in.begin(), peer.in.begin() + static_cast<std::ptrdiff_t>(used + Seal::bytes));
                 peer.said_goodbye = peer.said_goodbye || is_goodbye(frame);
                 heard(who[i], frame);
             }
-            if (end == End::none) continue;
+            if (end == End::none || !peer.socket.valid()) continue;
             peer.socket.close();
             if (end == End::closed && !peer.said_goodbye) lost(who[i]);
         }
@@ -163,19 +171,35 @@ public:
 private:
     struct Peer {
         FileDescriptor socket = {};
+        ControlSession seals = {}; ///< of frames: both ways have keys of their own, made of the secret
         Blob in = {}, out = {};
         bool said_goodbye = false;
     };
     enum class End : std::uint8_t { none, closed, unreachable };
     static constexpr std::size_t most_bytes = 64 + 4 * std::size_t{most_ranks};
-    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '1'};
+    static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '2'};
 
-    [[nodiscard]] static Blob greeting(int from, const JobToken& key) {
+    [[nodiscard]] static Blob from_to(int from, int to) {
+        WireWriter out;
+        out.u32(static_cast<std::uint32_t>(from));
+        out.u32(static_cast<std::uint32_t>(to));
+        return out.take();
+    }
+    /// Who comes, and the proof that it has the key. It is good for one connection: a second one of a member is not taken.
+    [[nodiscard]] static Blob greeting(int from, int to, const JobToken& key) {
+        const Blob both = from_to(from, to);
+        const Digest proof = authenticate(key, "unisono2 mesh", both);
         WireWriter out;
         out.bytes(std::as_bytes(std::span(magic)));
-        for (const std::uint8_t byte : key.value()) out.u8(byte);
-        out.u32(static_cast<std::uint32_t>(from));
+        out.bytes(std::as_bytes(std::span(proof)));
+        out.bytes(both);
         return out.take();
+    }
+    void begin(int peer, const JobToken& key, FileDescriptor socket) {
+        Peer& one = peers_[static_cast<std::size_t>(peer)];
+        one.socket = std::move(socket);
+        one.seals.out = Seal(authenticate(key, "unisono2 mesh frames", from_to(me_, peer)));
+        one.seals.in = Seal(authenticate(key, "unisono2 mesh frames", from_to(peer, me_)));
     }
     static bool is_goodbye(const Blob& frame) {
         return !frame.empty() && frame[0] == static_cast<std::byte>(MembershipWord::goodbye);
@@ -185,8 +209,8 @@ private:
         std::string why = "no address";
         for (const SocketAddress& address : resolve(host, port, why)) {
             FileDescriptor socket = connect_to(address, deadline, why);
-            if (!socket.valid() || !send_all(socket.get(), greeting(me_, key), deadline)) continue;
-            peers_[static_cast<std::size_t>(peer)].socket = std::move(socket);
+            if (!socket.valid() || !send_all(socket.get(), greeting(me_, peer, key), deadline)) continue;
+            begin(peer, key, std::move(socket));
             return;
         }
         throw error(Fault{.code = ErrorCode::refused,
@@ -200,7 +224,7 @@ private:
 
     /// Those of higher ranks, in any order; strangers are let go.
     void accept(const Listener& listener, const JobToken& key, nanoseconds deadline) {
-        const std::size_t length = greeting(0, key).size();
+        const std::size_t length = greeting(0, me_, key).size();
         for (int missing = members() - 1 - me_; missing > 0;) {
             if (!wait_for(listener.socket.get(), POLLIN, deadline)) throw_missing();
             FileDescriptor socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -213,13 +237,18 @@ private:
                 if (more == 0 || (more < 0 && errno != EAGAIN && errno != EINTR)) break;
                 if (more > 0) got += static_cast<std::size_t>(more);
             }
-            WireReader in(std::span<const std::byte>(came).subspan(length - 4));
+            WireReader in(std::span<const std::byte>(came).subspan(length - 8));
             const auto from = static_cast<int>(in.u32());
-            if (got != length || from <= me_ || from >= members() || came != greeting(from, key)) continue;
-            Peer& peer = peers_[static_cast<std::size_t>(from)];
-            if (peer.socket.valid()) continue;
+            if (got != length || from <= me_ || from >= members()) continue;
+            const Blob expected = greeting(from, me_, key);
+            const auto bytes = [](const Blob& blob) {
+                return std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(blob.data()), blob.size());
+            };
+            if (!equal_in_constant_time(bytes(came), bytes(expected)) ||
+                peers_[static_cast<std::size_t>(from)].socket.valid())
+                continue;
             set_up_connection(socket.get());
-            peer.socket = std::move(socket);
+            begin(from, key, std::move(socket));
             --missing;
         }
     }
@@ -255,13 +284,13 @@ private:
             else if (errno != EINTR) return End::unreachable; // the host does not answer, or the network says so
         }
     }
-    /// `used`: bytes with the length before it.
+    /// `used`: bytes with the length before it, and without the code behind it.
     static bool next_frame(const Peer& peer, std::size_t& used) {
         if (peer.in.size() < 4) return false;
         WireReader in(peer.in);
         const std::size_t length = in.u32();
         used = 4 + length;
-        return length <= most_bytes && peer.in.size() >= used;
+        return length <= most_bytes && peer.in.size() >= used + Seal::bytes;
     }
 
     int me_;
