@@ -53,7 +53,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 ///
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements a rank; halving and doubling
 /// the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds of n; native (mapped memory): each rank reads and
-/// writes n/p of everybody's memory, up to 592 bytes one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
+/// writes n/p of everybody's memory, up to 1064 bytes (592 on more than four ranks) one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
 /// peer_lost, aborted, on every rank; `out` is then undefined. Determinism: all ranks get the same bits; which they are
 /// depends for floats on schedule, chunk and world (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,

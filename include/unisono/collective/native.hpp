@@ -104,8 +104,8 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
     const schedule::Shape shape = group.shape(root);
     if constexpr (!std::same_as<Family, NativeSchedule>) {
         if constexpr (std::same_as<Family, StagedSchedule>) {
-            if (const std::size_t bytes = posted_bytes(What, request); bytes > MappedLine::payload_bytes)
-                refuse_input({name_of(What), ": StagedSchedule is for at most ", MappedLine::payload_bytes,
+            if (const std::size_t bytes = posted_bytes(What, request); bytes > SmallMessages::most_bytes)
+                refuse_input({name_of(What), ": StagedSchedule is for at most ", SmallMessages::most_bytes,
                               " bytes beside a flag, found ", bytes});
         }
         static_assert(Transport::maps_peers ||
@@ -120,7 +120,7 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
             if (tables) return use(schedule_of<What>(DirectSchedule{}, shape)); // a peer's counts are not known here
         }
         if constexpr (What != Collective::barrier) {
-            if (posted_bytes(What, request) <= MappedLine::payload_bytes)
+            if (posted_bytes(What, request) <= SmallMessages::best_bytes(shape.world))
                 return use(schedule_of<What>(StagedSchedule{}, shape));
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));

@@ -23,6 +23,19 @@ inline nanoseconds steady_now() {
         .count();
 }
 
+namespace detail {
+
+/// For a loop that looks again and again at what another core is to write.
+inline void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+} // namespace detail
+
 /// now + duration, without overflow: a huge duration means never.
 constexpr nanoseconds deadline_after(nanoseconds now, std::chrono::nanoseconds duration) {
     return duration.count() >= never - now ? never : now + duration.count();

@@ -56,7 +56,7 @@ struct GroupContext {
     std::uint64_t mapped_completed = 0; ///< all operations below this are complete on this rank
     std::uint64_t mapped_ahead = 0;     ///< bit i: operation mapped_completed + i is complete
     std::uint64_t known_completed = 0;  ///< on all ranks, as far as seen
-    std::uint32_t crowded_started = 0;  ///< operations by the board's crowded line
+    std::uint64_t small_started = 0;    ///< operations by small messages
     CountTable tags;                    ///< how often each tag was used, by peer, tag and direction
     Traffic traffic;
     PlanCache plans;

@@ -73,6 +73,8 @@ public:
 private:
     static constexpr bool stages = requires { requires Transport::stages; }; ///< peers do not see all memory
     static constexpr bool virtual_time = requires { requires Transport::virtual_time; };
+    static constexpr std::uint32_t looks_at_once =
+        16;                                     ///< at a rank's word in one attempt, by a rank that keeps its core
     static constexpr std::uint32_t spins = 512; ///< attempts of a wait in which nothing else is looked at
 
     struct Sink {
@@ -83,10 +85,16 @@ private:
         void too_long(Token token, const Envelope& envelope) { engine.receive(token, envelope, nullptr); }
     };
 
-    /// Runs what it can of a straight operation; true when nothing is left.
-    bool run_straight(OperationState& operation) try {
+    /// Runs what it can of a straight operation; true when nothing is left. `attempts`: see `awaited_small`.
+    bool run_straight(OperationState& operation, std::uint32_t attempts = 0) try {
         if constexpr (Transport::maps_peers) {
             LaneState& lane = operation.slots[0];
+            if (operation.messages) {
+                const std::uint32_t before = lane.cursor;
+                const int met = run_small(transport_, operation, lane, room_, attempts);
+                moved_ |= lane.cursor != before;
+                return met == nobody;
+            }
             for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
                 const int met = run_mapped_step(transport_, operation, lane, room_);
                 if (met != nobody) return blame(operation, met);
@@ -102,8 +110,11 @@ private:
     /// of it is left. Nothing is delivered after a fault.
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
         Look patience(100'000);
+        std::uint32_t attempts = 0;
+        if constexpr (requires { transport_.has_core_of_its_own(); })
+            attempts = transport_.has_core_of_its_own() ? looks_at_once : 0;
         for (std::uint32_t attempt = 0; attempt < spins && transport_.first_fault() == nullptr; ++attempt) {
-            if (run_straight(operation)) return true;
+            if (run_straight(operation, attempts)) return true;
             if (!virtual_time && patience.is_due(transport_, attempt, never)) break;
             transport_.idle(attempt, never);
         }

@@ -126,8 +126,9 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     cut_into_lanes(operation);
     operation.signature = signature_of(operation);
     operation.short_signature = hash_of(operation.signature);
-    operation.crowded = operation.straight && group.size() > 1 && plan.staged() &&
-                        CrowdedLine::serves(group.size(), posted_bytes(plan.collective(), request));
+    operation.messages = {};
+    if (maps_peers && plan.staged() && group.size() > 1)
+        operation.messages = group.board.messages(group.size(), posted_bytes(plan.collective(), request));
     if (!operation.straight) return;
     cut_straight(operation);
     if (request.call != 0 && plan.staged() && request.state_bytes == 0)
@@ -137,7 +138,7 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
 /// Gives an operation its numbers among those by the mapped board.
 inline void number_mapped(GroupContext& group, OperationState& operation) {
     operation.mapped_index = group.mapped_started++;
-    if (operation.crowded) operation.crowded_number = ++group.crowded_started;
+    if (operation.messages) operation.small_number = ++group.small_started;
 }
 
 /// The operation that was run not long ago by this call; nullptr if there is none.

@@ -13,8 +13,12 @@ namespace detail {
 
 /// Room for the addresses of a combination, kept so that none is allocated in a step.
 struct AddressRoom {
+    struct alignas(16) Chunk {
+        std::byte bytes[64];
+    };
     List<const std::byte*> sources;
     List<std::byte*> targets;
+    List<Chunk> payloads; ///< small messages of several pieces, put together
 
     void resize(std::size_t ranks) {
         if (sources.size() < ranks) {
@@ -22,6 +26,13 @@ struct AddressRoom {
             targets.resize(ranks);
         }
     }
+    void resize_payloads(std::size_t ranks, std::size_t bytes) {
+        if (payloads.size() < ranks * chunks(bytes)) payloads.resize(ranks * chunks(bytes));
+    }
+    [[nodiscard]] std::byte* payload(std::size_t rank, std::size_t bytes) {
+        return reinterpret_cast<std::byte*>(payloads.data() + rank * chunks(bytes));
+    }
+    static std::size_t chunks(std::size_t bytes) { return (bytes + sizeof(Chunk) - 1) / sizeof(Chunk); }
 };
 
 /// The round's `index`-th step: target = what lies at `from`; nothing where both are the same place.

@@ -15,32 +15,58 @@ inline std::uint64_t turn_of(const OperationState& operation) {
     return (operation.mapped_index + 1) * 4 + operation.posts;
 }
 
-/// Puts the step's elements beside the flag.
-template <std::size_t N>
-[[gnu::always_inline]] inline void post_payload(OperationState& operation, const LaneState& lane, std::uint32_t step,
-                                                std::byte (&payload)[N]) {
-    const std::size_t count = lane.extents[step].source_count;
-    if (count == 0) return;
-    const std::size_t bytes = count * operation.request.element_bytes;
-    UNISONO_ASSERT(bytes <= N, "a posted payload must fit the line");
-    copy_small(payload, operation.source_of(lane, step), bytes);
-    operation.group->traffic.bytes_sent += bytes;
+/// The word of a small message's first piece: the operation's number, and a hash of its signature.
+inline std::uint64_t first_word(const OperationState& operation) {
+    return operation.small_number << 32 | operation.short_signature;
 }
 
-/// Raises this rank's flag in the crowded line: word and payload side by side with those of the others.
-inline bool post_crowded(OperationState& operation, const LaneState& lane, std::uint32_t step) {
+/// The pieces of a small message, whose size the compiler knows. A line that is written while another core polls it should be
+/// written in one burst, else that core takes it away in between: so no calls.
+template <std::size_t Bytes>
+[[gnu::always_inline]] inline void write_pieces(const OperationState& operation, const FlaggedMessage& to,
+                                                const std::byte* from, std::size_t bytes) {
+    std::uint64_t word = first_word(operation);
+    for (std::size_t piece = 0;; ++piece, word = operation.small_number) {
+        if (bytes < Bytes) copy_small(to.payload(piece), from, bytes);
+        else __builtin_memcpy(to.payload(piece), from, Bytes);
+        to.word(piece).store(word, std::memory_order_release);
+        if (bytes <= Bytes) return;
+        bytes -= Bytes;
+        from += Bytes;
+    }
+}
+
+/// Writes this rank's small message.
+inline bool post_small(OperationState& operation, const LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
     if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the place
-    CrowdedLine::Entry& entry = group.board.crowded(group.rank, group.size(), operation.crowded_number);
-    post_payload(operation, lane, step, entry.payload);
+    const std::size_t bytes = lane.extents[step].source_count * operation.request.element_bytes;
+    const std::byte* from = nullptr;
+    if (bytes != 0) {
+        UNISONO_ASSERT(bytes <= SmallMessages::most_bytes, "what is beside the flags must fit there");
+        from = operation.source_of(lane, step);
+        group.traffic.bytes_sent += bytes;
+    }
+    operation.posted = from;
     operation.posts = 1;
-    entry.word.store(std::uint64_t{operation.crowded_number} << 32 | operation.short_signature,
-                     std::memory_order_release);
+    const FlaggedMessage to = operation.message_of(group.rank);
+    if (to.piece_bytes == 8) {
+        prefetch_to_write(to.first);
+        write_pieces<8>(operation, to, from, bytes);
+    } else {
+        write_pieces<56>(operation, to, from, bytes);
+        // The next message is likely to be as long. Stores go out one after another: without this each line would be a trip. For a few
+        // lines it costs more than it saves, where they are taken from a reader that still waits.
+        if (bytes > 3 * to.piece_bytes) {
+            const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
+            for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
+        }
+    }
     return true;
 }
 
 /// Raises this rank's flag in a line of its own; false while somebody still needs the older operation that used the same line.
-inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step) {
+inline bool post(OperationState& operation) {
     GroupContext& group = *operation.group;
     const std::uint64_t index = operation.mapped_index;
     if (operation.posts == 0 && index >= group.known_completed + MappedBoard::depth) {
@@ -53,7 +79,6 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     }
     MappedLine& line = group.board.line(group.rank, index);
     if (operation.posts == 0) {
-        post_payload(operation, lane, step, line.payload);
         line.signature = operation.signature;
         line.input = operation.request.input;
         line.output = operation.request.output;
@@ -61,25 +86,24 @@ inline bool post(OperationState& operation, LaneState& lane, std::uint32_t step)
     }
     ++operation.posts;
     line.turn.store(turn_of(operation), std::memory_order_release);
-    // The next one is likely to be as long. Stores go out one after another: without this each line would be a trip.
-    const auto* next = reinterpret_cast<const std::byte*>(&group.board.line(group.rank, index + 1));
-    const std::size_t bytes =
-        offsetof(MappedLine, payload) + lane.extents[step].source_count * operation.request.element_bytes;
-    for (std::size_t at = 0; at < bytes; at += 64) prefetch_to_write(next + at);
     return true;
 }
 
 inline constexpr int nobody = -1;
 inline constexpr int not_yet = -2;
 
-/// `not_yet` or `nobody`. Where a hash differs it waits, until somebody asks what the others do and finds out.
-inline int awaited_crowded(const OperationState& operation) {
+/// `not_yet` or `nobody`. Where a hash differs it waits, until somebody asks what the others do and finds out. It looks so many more times at
+/// each rank's word before it gives up: who looks at nothing else meanwhile sees it sooner.
+inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
     GroupContext& group = *operation.group;
-    const std::uint64_t wanted = std::uint64_t{operation.crowded_number} << 32 | operation.short_signature;
-    const int ranks = group.size();
-    for (int peer = 0; peer < ranks; ++peer) {
-        const auto& entry = group.board.crowded(peer, ranks, operation.crowded_number);
-        if (entry.word.load(std::memory_order_acquire) != wanted) return not_yet;
+    const std::uint64_t wanted = first_word(operation);
+    for (int peer = 0; peer < group.size(); ++peer) {
+        if (peer == group.rank) continue;
+        const auto& word = operation.message_of(peer).word(0);
+        for (std::uint32_t attempt = 0; word.load(std::memory_order_acquire) != wanted; ++attempt) {
+            if (attempt == attempts) return not_yet;
+            detail::pause(); // unqualified it might be that of unistd.h, which sleeps
+        }
     }
     group.known_completed = operation.mapped_index; // all completed what was before, or they could not have posted
     return nobody;
@@ -113,25 +137,94 @@ inline void combine_all(const OperationState& operation, const StepExtent& exten
                          extent.source / operation.request.element_bytes);
 }
 
-/// What a rank put beside its flag.
-inline const std::byte* posted_by(const OperationState& operation, int peer) {
-    const GroupContext& group = *operation.group;
-    return operation.crowded ? group.board.crowded(peer, group.size(), operation.crowded_number).payload
-                             : group.board.line(peer, operation.mapped_index).payload;
+/// Copies `bytes` of a small message from the `begin`-th on, which have come.
+inline void read_pieces(const FlaggedMessage& from, std::size_t begin, std::size_t bytes, std::byte* to) {
+    constexpr std::size_t each = FlaggedPiece<56>::bytes;
+    std::size_t piece = begin / each;
+    std::size_t skip = begin % each;
+    for (; bytes != 0; ++piece, skip = 0) {
+        const std::size_t here = std::min(each - skip, bytes);
+        if (here == each) __builtin_memcpy(to, from.payload(piece), each);
+        else std::memcpy(to, from.payload(piece) + skip, here);
+        to += here;
+        bytes -= here;
+    }
 }
 
-/// All ranks' posted blocks combined in rank order into the own output.
-inline void combine_posted(OperationState& operation, LaneState& lane, std::uint32_t index, AddressRoom& room) {
+/// Asks for the lines of a small message, all at once.
+[[gnu::always_inline]] inline void fetch_pieces(const FlaggedMessage& message, std::size_t begin, std::size_t bytes) {
+    for (std::size_t at = begin / message.piece_bytes; at * message.piece_bytes < begin + bytes; ++at)
+        __builtin_prefetch(message.payload(at));
+}
+
+/// Whether all pieces of a range of a peer's small message have come.
+inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::size_t begin, std::size_t bytes) {
+    const std::size_t first = std::max<std::size_t>(begin / from.piece_bytes, 1); // whose word was awaited
+    for (std::size_t piece = first; piece * from.piece_bytes < begin + bytes; ++piece)
+        if (from.word(piece).load(std::memory_order_acquire) != number) return false;
+    return true;
+}
+
+/// Elements from `begin` on, which lie in one piece, of all ranks combined. The own ones come from where they were posted from: a wide load of
+/// what was stored in parts waits until the stores are through, which takes a trip between the cores.
+[[gnu::always_inline]] inline void combine_piece(OperationState& operation, AddressRoom& room, const StepExtent& extent,
+                                                 std::byte* target) {
+    const GroupContext& group = *operation.group;
+    const std::size_t each = operation.messages.piece_bytes;
+    const std::size_t piece = extent.source < each ? 0 : extent.source / each;
+    for (int peer = 0; peer < group.size(); ++peer)
+        room.sources[static_cast<std::size_t>(peer)] =
+            operation.message_of(peer).payload(piece) + (extent.source - piece * each);
+    room.sources[static_cast<std::size_t>(group.rank)] = operation.posted + extent.source;
+    combine_all(operation, extent, room, &target, 1);
+}
+
+/// All ranks' posted blocks combined in rank order into the own output; false where a piece has not come yet.
+[[gnu::always_inline]] inline bool combine_posted(OperationState& operation, LaneState& lane, std::uint32_t index,
+                                                  AddressRoom& room) {
+    constexpr std::size_t few = 3; // pieces that are combined where they lie
     GroupContext& group = *operation.group;
     const StepExtent& extent = lane.extents[index];
-    if (extent.source_count == 0) return;
-    const auto ranks = static_cast<std::size_t>(group.size());
-    room.resize(ranks);
-    for (std::size_t peer = 0; peer < ranks; ++peer)
-        room.sources[peer] = posted_by(operation, static_cast<int>(peer)) + extent.source;
-    group.traffic.bytes_received += extent.source_count * operation.request.element_bytes * (ranks - 1);
-    std::byte* const target = operation.target_of(lane, index);
-    combine_all(operation, extent, room, &target, 1);
+    if (extent.source_count == 0) return true;
+    const std::size_t element = operation.request.element_bytes;
+    const std::size_t bytes = extent.source_count * element;
+    const std::size_t each = operation.messages.piece_bytes;
+    const int ranks = group.size();
+    room.resize(static_cast<std::size_t>(ranks));
+    std::byte* target = operation.target_of(lane, index);
+    if (extent.source + bytes <= each) {
+        combine_piece(operation, room, extent, target);
+    } else {
+        for (int peer = 0; peer < ranks; ++peer)
+            if (peer != group.rank) fetch_pieces(operation.message_of(peer), extent.source, bytes);
+        for (int peer = 0; peer < ranks; ++peer) {
+            if (peer != group.rank &&
+                !have_come(operation.message_of(peer), operation.small_number, extent.source, bytes))
+                return false;
+        }
+        if (each % element == 0 && bytes <= few * each) {
+            StepExtent part = extent;
+            for (std::size_t left = bytes; left != 0;) {
+                const std::size_t here = std::min(left, each - part.source % each);
+                part.source_count = here / element;
+                combine_piece(operation, room, part, target);
+                part.source += here;
+                target += here;
+                left -= here;
+            }
+        } else {
+            room.resize_payloads(static_cast<std::size_t>(ranks), bytes);
+            for (int peer = 0; peer < ranks; ++peer) {
+                std::byte* const whole = room.payload(static_cast<std::size_t>(peer), bytes);
+                if (peer != group.rank) read_pieces(operation.message_of(peer), extent.source, bytes, whole);
+                room.sources[static_cast<std::size_t>(peer)] =
+                    peer == group.rank ? operation.posted + extent.source : whole;
+            }
+            combine_all(operation, extent, room, &target, 1);
+        }
+    }
+    group.traffic.bytes_received += bytes * static_cast<std::size_t>(ranks - 1);
+    return true;
 }
 
 /// All ranks' source blocks combined in rank order into one rank's output, or into everybody's.
@@ -159,16 +252,29 @@ inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint
     GroupContext& group = *operation.group;
     const schedule::Step& step = lane.steps[index];
     const StepExtent& extent = lane.extents[index];
-    const std::byte* base = nullptr;
-    if (step.source.where == schedule::Buffer::posted) {
-        base = posted_by(operation, step.peer);
-    } else {
-        const MappedLine& line = group.board.line(step.peer, operation.mapped_index);
-        base = (step.source.where == schedule::Buffer::input ? line.input : line.output) +
-               group.shifts[static_cast<std::size_t>(step.peer)];
-    }
+    const MappedLine& line = group.board.line(step.peer, operation.mapped_index);
+    const std::byte* const base = (step.source.where == schedule::Buffer::input ? line.input : line.output) +
+                                  group.shifts[static_cast<std::size_t>(step.peer)];
     if (step.peer != group.rank) group.traffic.bytes_received += extent.source_count * operation.request.element_bytes;
     copy(operation, lane, index, base + extent.source);
+}
+
+/// A peer's posted block into the own output; false where a piece has not come yet.
+inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_t index) {
+    const schedule::Step& step = lane.steps[index];
+    const StepExtent& extent = lane.extents[index];
+    const std::size_t bytes = extent.source_count * operation.request.element_bytes;
+    if (bytes == 0) return true;
+    const FlaggedMessage from = operation.message_of(step.peer);
+    if (extent.source + bytes <= from.piece_bytes) {
+        copy(operation, lane, index, from.first + extent.source);
+    } else {
+        fetch_pieces(from, extent.source, bytes);
+        if (!have_come(from, operation.small_number, extent.source, bytes)) return false;
+        read_pieces(from, extent.source, bytes, operation.target_of(lane, index));
+    }
+    operation.group->traffic.bytes_received += bytes;
+    return true;
 }
 
 /// Wakes the ranks that sleep until this one has written what it just wrote on the group's board.
@@ -183,28 +289,53 @@ template <class Transport>
     }
 }
 
+/// `run_mapped_step` for an operation by small messages: nothing but the world's memory and this rank's own is touched.
+template <class Transport>
+[[gnu::always_inline]] inline int run_small_step(Transport& transport, OperationState& operation, LaneState& lane,
+                                                 AddressRoom& room, std::uint32_t attempts) {
+    using schedule::StepKind;
+    const std::uint32_t index = lane.cursor;
+    switch (lane.steps[index].kind) {
+    case StepKind::post:
+        if (!post_small(operation, lane, index)) return not_yet;
+        wake_group(transport, *operation.group);
+        return nobody;
+    case StepKind::await: return awaited_small(operation, attempts);
+    case StepKind::combine_peers: return combine_posted(operation, lane, index, room) ? nobody : not_yet;
+    case StepKind::copy_from_peer: return copy_posted(operation, lane, index) ? nobody : not_yet;
+    default: copy(operation, lane, index, operation.source_of(lane, index)); return nobody;
+    }
+}
+
+/// Runs the steps that are left of a straight operation by small messages: as `run_mapped_step`, for the first that is not done.
+template <class Transport>
+int run_small(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room,
+              std::uint32_t attempts) {
+    if (transport.first_fault() != nullptr) return not_yet;
+    const auto steps = static_cast<std::uint32_t>(lane.steps.size());
+    int met = nobody;
+    for (; lane.cursor < steps && met == nobody; lane.cursor += met == nobody ? 1 : 0)
+        met = run_small_step(transport, operation, lane, room, attempts);
+    return met;
+}
+
 /// Runs the lane's next step: `nobody` if it is done, `not_yet` if there is somebody to wait for or the world has ended, or
 /// the rank whose signature differs.
 template <class Transport>
 int run_mapped_step(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room) {
     using schedule::StepKind;
+    if (operation.messages)
+        return transport.first_fault() != nullptr ? not_yet : run_small_step(transport, operation, lane, room, 0);
     const std::uint32_t index = lane.cursor;
     const schedule::Step& step = lane.steps[index];
     if (step.kind == StepKind::post) {
-        const bool done = operation.crowded ? post_crowded(operation, lane, index) : post(operation, lane, index);
-        if (!done) return not_yet;
+        if (!post(operation)) return not_yet;
         wake_group(transport, *operation.group);
         return nobody;
     }
-    if (step.kind == StepKind::await) return operation.crowded ? awaited_crowded(operation) : awaited(operation);
+    if (step.kind == StepKind::await) return awaited(operation);
     if (step.kind == StepKind::copy) {
         copy(operation, lane, index, operation.source_of(lane, index));
-        return nobody;
-    }
-    if (step.source.where == schedule::Buffer::posted) { // the world's memory, not that of the peers' programs
-        if (transport.first_fault() != nullptr) return not_yet;
-        if (step.kind == StepKind::combine_peers) combine_posted(operation, lane, index, room);
-        else copy_from_peer(operation, lane, index);
         return nobody;
     }
     const Touching touching(transport);

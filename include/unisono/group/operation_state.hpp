@@ -123,8 +123,8 @@ struct OperationState {
     std::uint64_t cut_for_group = 0; ///< id of the group whose plan the request was last cut for; 0: none
     std::uint64_t sequence = 0;      ///< in its group, from 1
     std::uint64_t mapped_index = 0;
-    std::uint32_t posts = 0;          ///< mapped flags raised so far
-    std::uint32_t crowded_number = 0; ///< of those by the crowded line
+    std::uint32_t posts = 0;        ///< mapped flags raised so far
+    std::uint64_t small_number = 0; ///< of those by small messages
     std::uint32_t short_signature = 0;
     std::uint32_t number = 0;     ///< its own, in the pool
     std::uint32_t own_ticket = 0; ///< its turn among the transport's own collectives, and
@@ -141,7 +141,8 @@ struct OperationState {
     std::size_t scratch_bytes = 0; ///< of each slot
     bool done = false;
     bool point_to_point = false;
-    bool crowded = false; ///< by the board's crowded line
+    FlaggedMessages messages;          ///< by which it runs, if it does
+    const std::byte* posted = nullptr; ///< of which this one is a copy
     Images images;
     bool direct = false;   ///< from memory of a device and to it, without images: see staged_lanes.hpp
     bool straight = false; ///< over mapped memory in one lane with all steps at hand: run from the first to the last
@@ -176,6 +177,8 @@ struct OperationState {
         std::memcpy(state.data(), of.reduction.state, of.state_bytes);
         request.reduction.state = state.data();
     }
+
+    [[nodiscard]] FlaggedMessage message_of(int peer) const { return messages.of(peer, small_number); }
 
     [[nodiscard]] bool is_transports_own() const { return !point_to_point && request.plan->transports_own(); }
 

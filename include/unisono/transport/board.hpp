@@ -36,8 +36,8 @@ private:
     bool begun_;
 };
 
-/// Fetches a line that this rank is about to write, before it is needed: to take it from the core that read it last
-/// costs a trip between the cores. (A plain prefetch would fetch it for reading, and compilers emit that one.)
+/// Fetches a line that this rank is about to write and then to read: a load that overtakes the store would fetch it for reading, and
+/// the store would have to ask again. (A plain prefetch would fetch it for reading, too, and compilers emit that one.)
 inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 #if defined(__x86_64__)
     asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
@@ -118,40 +118,70 @@ private:
     Rank* ranks_ = nullptr;
 };
 
-/// A rank's flag for one mapped operation, with what peers need to find its memory, and room for a small payload so
-/// that 8 bytes travel in the flag's own cache line.
+/// A rank's flag for one mapped operation, with what peers need to find its memory.
 struct alignas(128) MappedLine {
-    static constexpr std::size_t payload_bytes = 592;
-
     std::atomic<std::uint64_t> turn{0}; ///< (operation + 1) * 4 + phase; only grows
     Signature signature;
     const std::byte* input = nullptr; ///< as its owner sees it: the transport's `shift(rank)` makes it ours
     std::byte* output = nullptr;
     std::uint64_t completed = 0; ///< how far its owner was when it raised the flag first
-    std::byte payload[payload_bytes];
 };
-static_assert(sizeof(MappedLine) == 640);
+static_assert(sizeof(MappedLine) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
               "flags are shared by processes, which have no lock in common");
 
-/// The flags and payloads of all ranks of a small group side by side in one line (two for more than two ranks), for payloads
-/// of a word. A line of one's own must come twice over: its writer takes it from the reader that polls it, and
-/// the reader fetches it again. Here who comes last finds all the others' words in the line that it takes to write its own, goes
-/// on at once, and often writes its next word before the line is taken away: one trip between the cores an operation.
+/// A piece of a rank's message, and behind it the word that says of which operation it is: both come in one cache line, so a reader
+/// that sees the word has the bytes, too, and needs no second trip between the cores. (NCCL's protocols LL and LL128)
+template <std::size_t Bytes>
+struct alignas(Bytes + 8) FlaggedPiece {
+    static constexpr std::size_t bytes = Bytes;
+    std::byte payload[Bytes];
+    std::atomic<std::uint64_t> word{0};
+};
+
+/// Where a rank's message lies: its pieces, `stride` bytes apart.
+struct FlaggedMessage {
+    std::byte* first = nullptr;
+    std::uint32_t stride = 0;
+    std::uint32_t piece_bytes = 0;
+
+    [[nodiscard]] std::byte* payload(std::size_t piece) const { return first + piece * stride; }
+    [[nodiscard]] std::atomic<std::uint64_t>& word(std::size_t piece) const {
+        return *reinterpret_cast<std::atomic<std::uint64_t>*>(payload(piece) + piece_bytes);
+    }
+};
+
+/// Where the ranks' messages lie, for both places.
+struct FlaggedMessages {
+    std::byte* first[2] = {nullptr, nullptr}; ///< rank 0's
+    std::uint32_t rank_stride = 0;
+    std::uint32_t stride = 0;
+    std::uint32_t piece_bytes = 0; ///< 0: there are none
+
+    explicit operator bool() const { return piece_bytes != 0; }
+    [[nodiscard]] FlaggedMessage of(int rank, std::uint64_t number) const {
+        return {first[number % 2] + static_cast<std::size_t>(rank) * rank_stride, stride, piece_bytes};
+    }
+};
+
+/// Small messages of a rank beside their flags, in one of two ways: 8 bytes of each of up to four ranks side by side in one line (two
+/// for more than two ranks), or 56 bytes of one rank in each line. Each way has two places a rank, which alternate: a rank writes the
+/// next message when it has completed all older operations, so every rank has read what was in the place before.
 ///
-/// A rank posts when it has completed all older operations of the group; so the two places of a rank's words alternate.
-struct alignas(128) CrowdedLine {
-    static constexpr int most_ranks = 4;
-    static constexpr std::size_t payload_bytes = 8;
+/// A line of one's own must come twice over: its writer takes it from the reader that polls it, and the reader fetches it
+/// again. Where the ranks' words lie side by side, who comes last finds those of the others in the line that it takes to
+/// write its own, goes on at once, and often writes its next one before the line is taken away: one trip between the cores an operation.
+/// With more bytes the two places do not fit one line, and nothing is gained.
+struct SmallMessages {
+    static constexpr int most_together = 4;
+    static constexpr std::size_t own_pieces = 19;
+    static constexpr std::size_t most_bytes = own_pieces * 56;
 
-    struct Entry {
-        std::atomic<std::uint64_t> word{0}; ///< number of the operation, and a hash of its signature
-        std::byte payload[payload_bytes];
-    };
-    Entry entries[std::size_t{2} * most_ranks];
+    alignas(128) FlaggedPiece<8> together[2 * most_together]; ///< rank 0's are the group's
+    alignas(128) FlaggedPiece<56> own[2][own_pieces];
 
-    /// Whether it serves operations of so many ranks that put so many bytes beside their flags.
-    static constexpr bool serves(int ranks, std::size_t bytes) { return bytes <= payload_bytes && ranks <= most_ranks; }
+    /// The most bytes for which all ranks read all messages, instead of a part of each.
+    static constexpr std::size_t best_bytes(int ranks) { return ranks <= most_together ? most_bytes : 592; }
 };
 
 /// The mapped lines of a group. A line is used again after `depth` operations, when every rank has completed the older
@@ -163,7 +193,7 @@ public:
     struct Rank {
         MappedLine lines[depth];
         alignas(128) std::atomic<std::uint64_t> completed{0};
-        CrowdedLine crowd; ///< rank 0's is the group's
+        SmallMessages small;
     };
 
     MappedBoard() = default;
@@ -175,9 +205,12 @@ public:
     [[nodiscard]] std::atomic<std::uint64_t>& completed(int rank) const noexcept {
         return ranks_[static_cast<std::size_t>(rank)].completed;
     }
-    [[nodiscard]] CrowdedLine::Entry& crowded(int rank, int ranks, std::uint32_t operation) const noexcept {
-        return ranks_->crowd
-            .entries[operation % 2 * static_cast<std::uint32_t>(ranks) + static_cast<std::uint32_t>(rank)];
+    /// Where so many ranks put messages of so many bytes.
+    [[nodiscard]] FlaggedMessages messages(int ranks, std::size_t bytes) const noexcept {
+        SmallMessages& group = ranks_->small;
+        if (bytes <= 8 && ranks <= SmallMessages::most_together)
+            return {{group.together[0].payload, group.together[ranks].payload}, sizeof group.together[0], 0, 8};
+        return {{group.own[0][0].payload, group.own[1][0].payload}, sizeof(Rank), sizeof group.own[0][0], 56};
     }
 
 private:

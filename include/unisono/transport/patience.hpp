@@ -13,14 +13,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
 /// Decides when a rank that waits goes to sleep.
 ///
 /// - A wait begins with a few attempts that cost no look at the clock. Then every few attempts yield: a yield that comes back

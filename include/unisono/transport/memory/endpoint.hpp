@@ -98,6 +98,9 @@ public:
         }
     }
 
+    /// Whether there is a core for each rank, so that a rank that looks again at once takes no other's.
+    [[nodiscard]] bool has_core_of_its_own() const { return !world_->more_ranks_than_cores(); }
+
     /// Stays awake for a while, then sleeps until a peer has written something that may be for this rank.
     void idle(std::uint32_t attempt, nanoseconds until) { sleeper_.idle(*world_, rank_, attempt, until); }
 
