@@ -108,7 +108,15 @@ public:
         membership_ = std::make_unique<Membership<>>(
             control.rank(), all,
             Membership<>::Times{.patience = options_.patience.count(), .give_up = options_.give_up.count()});
-        return {join_(std::move(control), options_.join), 0, std::move(all), 0, steady_now()};
+        // A member that fails from here on has all its connections: if others go on, they have theirs, too.
+        try {
+            ControlPlane plane = std::move(control);
+            Mesh::await_all(plane, deadline);
+            return {join_(std::move(plane), options_.join), 0, std::move(all), 0, steady_now()};
+        } catch (const error& failed) {
+            if (!is_loss(failed)) throw;
+        }
+        return next(0);
     }
 
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
@@ -126,9 +134,7 @@ public:
                 return {std::move(group), membership_->epoch(), decision.members,
                         static_cast<int>(source - decision.members.begin()), agreed};
             } catch (const error& failed) {
-                const bool lost = failed.code() == ErrorCode::peer_lost || failed.code() == ErrorCode::timeout ||
-                                  failed.code() == ErrorCode::aborted;
-                if (!lost || attempt == most_attempts) throw;
+                if (!is_loss(failed) || attempt == most_attempts) throw;
             }
             allowed = std::min<nanoseconds>(2 * allowed, std::max<nanoseconds>(allowed, options_.patience.count()));
         }
@@ -138,6 +144,10 @@ private:
     using Phase = Membership<>::Phase;
     static constexpr int most_attempts = 100;
 
+    static bool is_loss(const error& failed) {
+        return failed.code() == ErrorCode::peer_lost || failed.code() == ErrorCode::timeout ||
+               failed.code() == ErrorCode::aborted;
+    }
     void check_least(std::size_t ranks) const {
         if (ranks >= static_cast<std::size_t>(options_.least)) return;
         throw error(ErrorCode::refused,

@@ -99,11 +99,13 @@ public:
             connect(peer, in.text(), port, key, deadline);
         }
         accept(entrance.listener, key, deadline);
-        // Nobody goes on, and perhaps ends, before all are connected.
-        static_cast<void>(control.all_gather(std::span<const std::byte>(), deadline));
     }
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
+    /// Returns once all members have all their connections. Collective.
+    static void await_all(ControlPlane& control, nanoseconds deadline) {
+        static_cast<void>(control.all_gather(std::span<const std::byte>(), deadline));
+    }
     ~Mesh() { flush(steady_now() + 500'000'000); }
 
     [[nodiscard]] int me() const { return me_; }

@@ -44,13 +44,25 @@ public:
 
     Trainer(World& world, Model& trained, Given... given)
         : world_(&world), model_(&trained), given_(std::move(given)...) {
-        surviving([&] { begin(); });
+        world.begin_trainer();
+        try {
+            surviving([&] {
+                if (!inner_) begin(); // else it has begun in the next world
+            });
+        } catch (...) {
+            world.end_trainer();
+            throw;
+        }
     }
+    Trainer(const Trainer&) = delete;
+    Trainer& operator=(const Trainer&) = delete;
+    ~Trainer() { world_->end_trainer(); }
 
     /// As Trainer::fit. `on_update` is called on every rank after each update that it makes; a rank that is brought forward to an update
     /// that others had committed already does not hear of it. A checkpoint that was being saved when a rank was lost does not appear.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
+        check_alive();
         remember();
         state_.sums = {};
         if (options.start) state_.progress.position = *options.start;
@@ -83,6 +95,7 @@ public:
     /// updates that `updates()` says are committed, with the batches that it now hosts.
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
+        check_alive();
         UpdateReport report;
         bool changed = false;
         surviving([&] {
@@ -104,6 +117,7 @@ public:
     template <class Call>
     auto collectively(Call call) {
         using Result = std::decay_t<decltype(call(std::declval<Inner&>()))>;
+        check_alive();
         std::optional<Result> result;
         surviving([&] {
             if (finished_ < most_finished_) {
@@ -149,9 +163,9 @@ public:
         point_ = point;
         inner_->set_schedule(point);
     }
-    [[nodiscard]] const Position& position() const { return inner_->position(); }
-    [[nodiscard]] std::uint64_t updates() const { return inner_->updates(); }
-    [[nodiscard]] TrainingProgress progress() const { return inner_->progress(); }
+    [[nodiscard]] const Position& position() const { return inner_ ? inner_->position() : state_.progress.position; }
+    [[nodiscard]] std::uint64_t updates() const { return inner_ ? inner_->updates() : state_.progress.updates; }
+    [[nodiscard]] TrainingProgress progress() const { return inner_ ? inner_->progress() : state_.progress; }
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& trained() const { return *model_; }
     /// The trainer over the group of now, until the world changes.
@@ -162,10 +176,18 @@ private:
                                                  "state; those that are left go on with them\n";
     static constexpr int most_fruitless = 3; ///< changes in a row that lost nobody, without an update between them
 
+    void check_alive() const {
+        if (!inner_)
+            throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+    }
     Inner make(Group<Transport>& group) {
         return std::apply([&](auto&... given) { return Inner(group, *model_, given...); }, given_);
     }
     void begin() {
+        if (world_->is_fresh()) {
+            most_finished_ = detail::bring_forward(world_->group(), world_->source(), finished_, *model_, state_);
+            world_->settle();
+        }
         inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
                             given_);
         if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
@@ -216,7 +238,6 @@ private:
         }
         world_->form_next(state_.progress.updates);
         fruitless_ = world_->changes().back().lost.empty() ? fruitless_ + 1 : 0;
-        most_finished_ = detail::bring_forward(world_->group(), world_->source(), finished_, *model_, state_);
         begin();
     }
 

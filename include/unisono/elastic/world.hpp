@@ -49,13 +49,13 @@ public:
     using transport_type = Transport;
 
     explicit ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation)
-        : formation_(std::move(formation)), formed_(formation_->first()) {
-        number_ = formed_->group.rank();
+        : formation_(std::move(formation)), formed_(formation_->first()), fresh_(formed_->epoch != 0) {
+        number_ = number_in(*formed_);
     }
     /// Of a formation that has begun.
     ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation, detail::FormedWorld<Transport> first)
-        : formation_(std::move(formation)), formed_(std::move(first)) {
-        number_ = formed_->group.rank();
+        : formation_(std::move(formation)), formed_(std::move(first)), fresh_(formed_->epoch != 0) {
+        number_ = number_in(*formed_);
     }
     ElasticWorld(ElasticWorld&&) noexcept = default;
     ElasticWorld& operator=(ElasticWorld&&) = delete;
@@ -74,6 +74,15 @@ public:
     [[nodiscard]] Group<Transport>& group() { return formed_->group; }
     /// A rank of now with the most committed updates, where the world has just changed.
     [[nodiscard]] int source() const { return formed_->source; }
+    /// Whether ranks of this world may have committed different numbers of updates: until `settle`, before any other collective.
+    [[nodiscard]] bool is_fresh() const { return fresh_; }
+    void settle() { fresh_ = false; }
+    /// One trainer at a time: the state that goes from world to world is one trainer's.
+    void begin_trainer() {
+        if (std::exchange(has_trainer_, true))
+            refuse_input("Trainer: found a second trainer over an elastic world; expected one at a time");
+    }
+    void end_trainer() { has_trainer_ = false; }
 
     /// Memory for the model. It stays where it is when the world changes; peers then no longer see it, and what is sent from it is copied.
     template <element E>
@@ -104,6 +113,7 @@ public:
         const nanoseconds ended = steady_now();
         change.ending = std::chrono::nanoseconds(ended - began);
         formed_.emplace(formation_->next(updates));
+        fresh_ = true;
         change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
         formed_->group.set_timeout(timeout);
         change.took = std::chrono::nanoseconds(steady_now() - began);
@@ -115,10 +125,16 @@ public:
     }
 
 private:
+    static int number_in(const detail::FormedWorld<Transport>& world) {
+        return world.members[static_cast<std::size_t>(world.group.rank())];
+    }
+
     std::unique_ptr<detail::Formation<Transport>> formation_;
     std::optional<detail::FormedWorld<Transport>> formed_;
     std::vector<WorldChange> changes_;
     int number_ = 0;
+    bool fresh_ = false;
+    bool has_trainer_ = false;
 };
 
 namespace detail {

@@ -1,0 +1,184 @@
+// What elastic worlds cost: an update over an elastic world beside one over a plain world, in turns in the same processes; and the time from
+// a kill until the others commit the next update, beside the time of an update.
+//     bench_elastic [--ranks 4] [--rounds 15] [--kills 20] [--tcp]
+#include <unisono/elastic.hpp>
+#include <unisono/launch/processes.hpp>
+#include <unisono/tcp.hpp>
+#include <unisono/trainer/reproducible.hpp>
+#include <unisono/unisono.hpp>
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+namespace un = unisono;
+
+namespace {
+
+struct Options {
+    int ranks = 4, rounds = 15, kills = 20;
+    bool tcp = false;
+};
+/// A gradient for hardly any work, so that the update is what takes time.
+struct Model {
+    std::vector<float> weights, slopes;
+    explicit Model(std::size_t count) : weights(count, 0.5f), slopes(count) {}
+    std::span<float> parameters() { return weights; }
+    std::span<float> gradients() { return slopes; }
+    template <class Batch>
+    double operator()(const Batch&, un::Pass&) {
+        for (std::size_t i = 0; i < weights.size(); ++i) slopes[i] += 0.25f * weights[i];
+        return 1;
+    }
+};
+struct Board {
+    std::atomic<un::nanoseconds> killed{0};
+    std::atomic<un::nanoseconds> next[16] = {}; ///< update of each survivor after the kill
+    std::atomic<un::nanoseconds> step{0};       ///< median before it
+    std::atomic<un::nanoseconds> formed[16] = {};
+};
+double median(std::vector<double> all) {
+    std::sort(all.begin(), all.end());
+    return all.empty() ? 0 : all[all.size() / 2];
+}
+
+/// One trainer and its next so many updates, each timed in microseconds.
+template <class World>
+class Timed {
+public:
+    Timed(World& world, std::size_t count)
+        : model_(count), values_(static_cast<std::size_t>(world.size()), 1.0f), data_(values_, 1),
+          trainer_(world, model_, un::Replicas{world.size()}, un::Reproducible{}, un::Sgd{.learning_rate = 1e-6}) {}
+    template <class OnUpdate>
+    std::vector<double> run(std::int64_t updates, OnUpdate on_update) {
+        std::vector<double> all;
+        un::nanoseconds last = 0;
+        trainer_.fit(data_, {.epochs = updates, .batch_size = 1, .progress = false},
+                     [&](const un::UpdateReport& report) {
+                         const un::nanoseconds now = un::steady_now();
+                         if (last != 0) all.push_back(static_cast<double>(now - last) * 1e-3);
+                         last = now;
+                         on_update(report, all);
+                     });
+        return all;
+    }
+
+private:
+    Model model_;
+    std::vector<float> values_;
+    un::RowData<float> data_;
+    un::Trainer<World, Model, un::Replicas, un::Reproducible, un::Sgd> trainer_;
+};
+constexpr auto nothing = [](const un::UpdateReport&, const std::vector<double>&) {};
+
+template <class Transport>
+void compare(const un::Identity& me, const std::string& folder, const Options& options) {
+    auto plain = un::join<Transport>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "plain"}));
+    auto elastic =
+        un::join<un::Elastic<Transport>>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic"}));
+    for (const std::size_t count : {std::size_t{9'000}, std::size_t{300'000}, std::size_t{4'300'000}}) {
+        Timed a(plain, count);
+        Timed b(elastic, count);
+        const std::int64_t updates = count < 100'000 ? 400 : count < 1'000'000 ? 60 : 8;
+        std::vector<double> of_plain, of_elastic, ratios;
+        for (int round = -1; round < options.rounds; ++round) {
+            const double first = median(a.run(updates, nothing)), second = median(b.run(updates, nothing));
+            if (round < 0) continue;
+            of_plain.push_back(first);
+            of_elastic.push_back(second);
+            ratios.push_back(second / first);
+        }
+        if (me.rank == 0)
+            std::printf(
+                "%zu parameters, %d ranks: plain %.1f us, elastic %.1f us an update; ratio %.3f (median of %d turns)\n",
+                count, me.world, median(of_plain), median(of_elastic), median(ratios), options.rounds);
+    }
+}
+
+template <class Transport>
+void be_killed(const un::Identity& me, const std::string& folder, Board& board) {
+    auto world = un::join<un::Elastic<Transport>>(un::rendezvous(me, un::MeetingPoint{.folder = folder}));
+    Timed timed(world, 4'300'000);
+    constexpr std::uint64_t when = 10;
+    timed.run(when + 4, [&](const un::UpdateReport& report, const std::vector<double>& all) {
+        if (report.number == when && world.number() == 1) {
+            board.step = static_cast<un::nanoseconds>(median(all) * 1e3);
+            board.killed = un::steady_now();
+            ::kill(::getpid(), SIGKILL);
+        }
+        if (report.number == when + 1) board.next[world.number()] = un::steady_now();
+    });
+    if (!world.changes().empty()) board.formed[world.number()] = world.changes()[0].took.count();
+}
+
+template <class Body>
+void run_ranks(int ranks, Body body) {
+    char folder[] = "/tmp/unisono-bench-XXXXXX";
+    if (::mkdtemp(folder) == nullptr) return;
+    un::Processes processes;
+    for (int rank = 0; rank < ranks; ++rank)
+        processes.start([&] {
+            try {
+                body(un::identity_of(rank, ranks), std::string(folder));
+                return 0;
+            } catch (const std::exception& failed) {
+                std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
+                return 1;
+            }
+        });
+    while (processes.wait_any(un::never)) {
+    }
+    static_cast<void>(std::system(("rm -rf " + std::string(folder)).c_str()) + 0);
+}
+
+template <class Transport>
+void measure(const Options& options) {
+    run_ranks(options.ranks,
+              [&](const un::Identity& me, const std::string& folder) { compare<Transport>(me, folder, options); });
+    void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    std::vector<double> recovery, beyond, steps, formed;
+    for (int trial = 0; trial < options.kills; ++trial) {
+        auto& board = *::new (memory) Board;
+        run_ranks(options.ranks,
+                  [&](const un::Identity& me, const std::string& folder) { be_killed<Transport>(me, folder, board); });
+        un::nanoseconds last = 0, forming = 0;
+        for (int rank = 0; rank < options.ranks; ++rank) {
+            last = std::max(last, board.next[rank].load());
+            forming = std::max(forming, board.formed[rank].load());
+        }
+        if (last == 0) continue;
+        steps.push_back(static_cast<double>(board.step.load()) * 1e-6);
+        recovery.push_back(static_cast<double>(last - board.killed.load()) * 1e-6);
+        beyond.push_back(recovery.back() - 2 * steps.back());
+        formed.push_back(static_cast<double>(forming) * 1e-6);
+    }
+    if (recovery.empty()) return;
+    std::printf(
+        "4300000 parameters, %d ranks, one killed: an update takes %.1f ms; from the kill to the next update of all "
+        "others %.1f "
+        "ms, beyond two updates %.1f ms (worst %.1f), of which the new world took %.1f ms; medians of %zu kills\n",
+        options.ranks, median(steps), median(recovery), median(beyond), *std::max_element(beyond.begin(), beyond.end()),
+        median(formed), recovery.size());
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app{"What elastic worlds cost.", "bench_elastic"};
+    app.add_option("--ranks", options.ranks, "Ranks (4)")->check(CLI::Range(2, 16));
+    app.add_option("--rounds", options.rounds, "Turns of the comparison (15)")->check(CLI::Range(1, 1000));
+    app.add_option("--kills", options.kills, "Kills (20)")->check(CLI::Range(0, 1000));
+    app.add_flag("--tcp", options.tcp, "Over sockets, instead of shared memory");
+    CLI11_PARSE(app, argc, argv);
+    if (options.tcp) measure<un::Tcp>(options);
+    else measure<un::SharedMemory>(options);
+    return 0;
+}
