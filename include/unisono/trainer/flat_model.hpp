@@ -144,10 +144,11 @@ private:
     }
     [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
                                           std::size_t expected) {
-        refuse_input({parameter, ": ", name, " has ", found, " elements",
-                      found == expected ? " at another address" : "", "; expected the ", expected,
-                      " elements where they lay when the trainer was made (a std::vector that is resized, or that "
-                      "another one is moved into, moves: copy elements into it, or do it before the trainer is made)"});
+        constexpr std::string_view advice =
+            " elements where they lay when the trainer was made (a std::vector that is resized, or that another one is "
+            "moved into, moves: copy elements into it, or do it before the trainer is made)";
+        const std::string_view moved = found == expected ? " at another address" : "";
+        refuse_input({parameter, ": ", name, " has ", found, " elements", moved, "; expected the ", expected, advice});
     }
     void join(std::span<T> parameter, std::span<T> gradient, std::size_t flat) {
         if (parameter.empty()) return;
