@@ -513,8 +513,7 @@ BOOST_AUTO_TEST_CASE(variables_of_launchers) {
            "unisono: bad_input: MASTER_ADDR='127.0.0.1' and MASTER_PORT='ten': expected a host and a port from 1 to "
            "65535");
     expect(joined({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}}),
-           "unisono: timeout in rendezvous: rank 1 waited 200 ms for rank 0, which never came at 127.0.0.1:1: "
-           "Connection refused");
+           "unisono: timeout in rendezvous: rank 1 waited 200 ms for rank 0, which never came at *");
     expect(joined({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}}),
            "unisono: bad_input: two launchers disagree: torchrun says RANK=0 WORLD_SIZE=2; srun says SLURM_PROCID=1 "
            "SLURM_NTASKS=4 (*");
