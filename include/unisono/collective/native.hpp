@@ -50,12 +50,12 @@ auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, cons
 template <Collective What, transport Transport>
 bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request);
 
-/// Where the transport has collectives of its own. Defined by whoever brings both together (unisono/mpi_collectives.hpp).
+/// Where the transport has collectives of its own. The header that brings both together defines it (unisono/mpi_collectives.hpp).
 template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                 Use use);
 
-/// The native schedules over messages, whoever the ranks are.
+/// The native schedules over messages, for any ranks.
 template <Collective What, transport Transport, class Use>
 auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                       Use use) {

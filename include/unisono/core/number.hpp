@@ -6,7 +6,7 @@
 ///
 ///     const auto seed = un::read_number<std::uint64_t>(text, "--seed");     // throws for "18446744073709551616", "-1", "1e3", "7 "
 ///     int ranks = 0;
-///     if (!un::parse_number(text, 1, 4096, ranks)) ...                      // or a message of one's own
+///     if (!un::parse_number(text, 1, 4096, ranks)) ...                      // or your own message
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"

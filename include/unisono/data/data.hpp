@@ -12,7 +12,7 @@
 ///
 /// | data set  | holds                                        | batch                          |
 /// |-----------|----------------------------------------------|--------------------------------|
-/// | RowData   | rows of numbers (a view), maybe labels       | RowBatch: rows packed, labels  |
+/// | RowData   | rows of numbers (a view), labels optional    | RowBatch: rows packed, labels  |
 /// | Loader    | any data set, read ahead (loader.hpp)        | the data set's own             |
 /// | DeviceRows | rows, copied ahead (device_rows.hpp)        | DeviceRowBatch: on a device    |
 ///

@@ -185,7 +185,7 @@ concept unit_model = unit_model_on_device<M> ||
                          m.initialise(std::size_t{0}, values);
                      });
 
-/// A model that is trained on a device, whoever holds its memory.
+/// A model that is trained on a device. The model or the trainer holds its memory.
 template <class M>
 concept trained_on_device = model_on_device<M> || unit_model_on_device<M>;
 

@@ -50,7 +50,7 @@ public:
         return facts_.loss_scale;
     }
     [[nodiscard]] bool asked_for_scale() const { return asked_for_scale_; }
-    /// For wrappers of models, who make a pass of their own.
+    /// For wrappers of models, which make a pass of their own.
     [[nodiscard]] const PassFacts& facts() const { return facts_; }
 
     /// Random numbers of this micro-batch alone: a function of the training's seed, the epoch, the update and the

@@ -52,7 +52,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a pass asks of whoever holds the memory.
+/// What a pass asks of the holder of the memory.
 template <class T>
 class UnitKeeper {
 public:

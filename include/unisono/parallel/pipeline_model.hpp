@@ -37,7 +37,7 @@ UNISONO_NAMESPACE_BEGIN
 /// Determinism: gradients are added micro-batch after micro-batch by every schedule, so any number of stages gives the bits of one.
 /// Memory: parameters and gradients of this rank's layers; activations as the schedule says. Messages: a micro-batch and part two.
 /// Errors: bad_input (more parts than layers, a placement that does not fit, a batch without samples or of another width), mismatch
-/// where ranks differ in layers, schedule or options; what a layer throws on one rank, aborted on all others, who name it.
+/// where ranks differ in layers, schedule or options; what a layer throws on one rank is `aborted` on all others, which name that rank.
 template <class World, floating_element T, class Loss, pipeline_schedule Schedule = OneForwardOneBackward>
 class PipelineModel {
 public:

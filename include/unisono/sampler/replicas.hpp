@@ -40,7 +40,7 @@ struct ReplicasOfRanks {
     }
 };
 
-/// A global batch is `count` replicas' micro-batches, whoever hosts them: accumulation is hosting more than one. Batches,
+/// A global batch is `count` replicas' micro-batches, on whichever ranks they are hosted: accumulation is hosting more than one. Batches,
 /// random streams and weights are those of `count` ranks that host one each, so that the number of ranks is free to change.
 /// An accumulation of s steps takes s micro-batches of each replica. Evaluation cuts the data in the same way.
 ///

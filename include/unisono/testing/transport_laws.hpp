@@ -150,7 +150,7 @@ public:
         });
     }
 
-    /// The first fault wins and reaches all, whoever aborts later.
+    /// The first fault wins and reaches all ranks, also if another rank aborts later.
     void first_fault_wins(int ranks) {
         title_ = concat({ranks, " ranks, of which two abort"});
         on_ranks(ranks, [&](Transport& endpoint) {

@@ -88,7 +88,7 @@ void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::u
     for (std::uint64_t n = from; n < to; ++n) trainer.step(std::array<double, 1>{UpdateLawModel::target(rank, n)});
 }
 
-/// Trains, meets, and trains on; from the second meeting on maybe with a trainer that was made anew from what the run names as its state.
+/// Trains, meets, and trains on; from the second meeting on, if asked, with a new trainer that is made from what the run names as its state.
 template <class Policy>
 std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial, bool made_anew) {
     std::vector<UpdateLawFindings> found(static_cast<std::size_t>(trial.ranks));

@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least weighing: whoever has a micro-batch has one vote.
+/// The least weighing: each micro-batch has one vote.
 struct ArchetypeWeighing {
     static constexpr std::string_view name = "archetype weighing";
     static constexpr Family family = Family::weighing;

@@ -34,7 +34,7 @@ private:
 
 /// `count` elements and, for each rank and for all together, a counter in cache lines of their own; all zero at first.
 /// The memory lives as long as any rank of rank 0's process uses it; where others do so from their processes, as long as rank 0's
-/// group at least: whoever comes late never writes into what rank 0 uses for something else by then.
+/// group at least: a rank that comes late never writes into what rank 0 uses for something else by then.
 template <class World, class T>
 class CommonMemory {
     static_assert(std::atomic_ref<T>::is_always_lock_free);
