@@ -1,14 +1,14 @@
 # The training, compiled once for the tests and for what Python's own library of the format checks. That is there where
 # tests/run.sh --all has installed it (tools/install_missing.sh).
 add_library(checkpoint_training OBJECT ${folder}/training/training.cpp)
-target_link_libraries(checkpoint_training PRIVATE unisono_test_setup)
+target_link_libraries(checkpoint_training PRIVATE unisono_test_setup ${room_library})
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT UNISONO_SANITIZED)
     target_compile_options(checkpoint_training PRIVATE -O0) # as the room
 endif()
 target_link_libraries(${room_target} PRIVATE checkpoint_training)
 
 add_executable(checkpoint_tensors ${folder}/helper/tensors.cpp)
-target_link_libraries(checkpoint_tensors PRIVATE unisono::unisono unisono_warnings checkpoint_training)
+target_link_libraries(checkpoint_tensors PRIVATE ${room_library} unisono_warnings checkpoint_training)
 find_program(UNISONO_PYTHON_PACKAGES python3 PATHS ${PROJECT_SOURCE_DIR}/build/python/bin NO_DEFAULT_PATH)
 if(NOT UNISONO_SANITIZED)
     set(python ${Python3_EXECUTABLE})
