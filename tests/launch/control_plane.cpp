@@ -318,7 +318,7 @@ BOOST_AUTO_TEST_CASE(who_listens_first_learns_nothing_that_lets_it_in) {
             static_cast<void>(d::send_all(guest.socket.get(), d::encode(made), test::in(1s)));
             while (d::read_more(guest, test::in(1s))) {
             }
-            heard.push_back(guest.unread);
+            if (!guest.unread.empty()) heard.push_back(guest.unread); // its deadline may come first
         }
     });
     const auto outcomes = test::run_ranks({1}, [&](int rank) {
