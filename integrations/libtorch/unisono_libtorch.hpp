@@ -1,0 +1,185 @@
+#pragma once
+
+/// \file
+/// A module of LibTorch as a model of un::Trainer: what DistributedDataParallel is for Python. Not part of include/; see README.md.
+///
+///     torch::nn::Sequential net(torch::nn::Linear(8, 32), torch::nn::Tanh(), torch::nn::Linear(32, 1));
+///     un::libtorch::Model model(net, [&](const un::libtorch::Batch& batch) { return torch::mse_loss(net->forward(batch.x), batch.y); });
+///     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}};
+///     trainer.fit(un::libtorch::Rows{x, y}, {.epochs = 10, .batch_size = 24});
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <unisono/unisono.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace unisono::libtorch {
+
+/// The type of a tensor whose memory is read as T's.
+template <floating_element T>
+constexpr torch::ScalarType scalar_type() {
+    if constexpr (std::is_same_v<T, float>) return torch::kFloat32;
+    else if constexpr (std::is_same_v<T, double>) return torch::kFloat64;
+    else if constexpr (std::is_same_v<T, bfloat16>) return torch::kBFloat16;
+    else return torch::kFloat16;
+}
+
+/// A tensor's memory, which must be the host's, of type T and without gaps.
+/// \throws error bad_input
+template <floating_element T>
+std::span<T> memory_of(const torch::Tensor& tensor, const std::string& name) {
+    if (!tensor.device().is_cpu())
+        refuse_input({"libtorch::Model: '", name, "' is on ", tensor.device().str(), ", expected the CPU"});
+    if (tensor.scalar_type() != scalar_type<T>())
+        refuse_input({"libtorch::Model: '", name, "' has elements of type ", torch::toString(tensor.scalar_type()),
+                      ", expected ", torch::toString(scalar_type<T>()), ", as the model's element type says"});
+    if (tensor.layout() != torch::kStrided || !tensor.is_non_overlapping_and_dense())
+        refuse_input({"libtorch::Model: '", name, "' is sparse or has gaps in its memory; expected a dense tensor"});
+    return {static_cast<T*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+/// Samples as rows of two tensors.
+struct Batch {
+    torch::Tensor x, y;
+};
+
+/// A data set of such rows: `x[i]` and `y[i]` are a sample. Refers to the tensors' memory.
+struct Rows {
+    torch::Tensor x, y;
+
+    [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(x.size(0)); }
+    [[nodiscard]] Batch batch(std::span<const std::size_t> indices) const {
+        const torch::Tensor chosen =
+            torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()), torch::kInt64);
+        return {x.index_select(0, chosen), y.index_select(0, chosen)};
+    }
+};
+
+/// A module and its loss. The module's parameters stay where they are. Each gets a gradient of its own, to which autograd adds in place;
+/// a hook on it tells the trainer when it is complete, so that buckets are exchanged during the backward pass.
+///
+/// `compute(batch)` or `compute(batch, pass)` is the forward pass: it returns the loss, the mean over the micro-batch, as a tensor of one
+/// element. Parameters that do not require a gradient are left alone. Buffers of type T (running statistics) are the model's buffers.
+///
+/// T is the type of all parameters: float, double, or un::bfloat16 and un::float16 for un::MasterWeights.
+/// Memory: one gradient per parameter, as in a loop of LibTorch's own. The backward pass runs on the calling thread.
+/// Errors: bad_input where a parameter has another type, is not on the CPU or has gaps; where the loss is not one number; and where a
+/// gradient has been moved, as by zero_grad(set_to_none = true).
+template <class Compute, floating_element T = float>
+class Model {
+public:
+    using Element = T;
+
+    template <class Module>
+    Model(Module& module, Compute compute) : compute_(std::move(compute)) {
+        const auto& inner = [&]() -> torch::nn::Module& {
+            if constexpr (std::is_base_of_v<torch::nn::Module, Module>) return module;
+            else return *module; // a holder
+        }();
+        for (const auto& each : inner.named_parameters()) {
+            if (each.value().requires_grad()) add(each.value(), each.key());
+        }
+        for (const auto& each : inner.named_buffers()) {
+            if (each.value().scalar_type() != scalar_type<T>()) continue; // counters
+            buffers_.push_back(memory_of<T>(each.value(), each.key()));
+            buffer_names_.push_back(each.key());
+            kept_.push_back(each.value());
+        }
+    }
+    ~Model() {
+        for (const Hook& hook : hooks_) hook.node->del_post_hook(hook.key);
+    }
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
+
+    [[nodiscard]] std::vector<std::span<T>>& parameters() { return parameters_; }
+    [[nodiscard]] std::vector<std::span<T>>& gradients() { return gradients_; }
+    [[nodiscard]] std::vector<std::span<T>>& buffers() { return buffers_; }
+    [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
+    [[nodiscard]] const std::vector<std::vector<std::size_t>>& parameter_shapes() const { return shapes_; }
+    [[nodiscard]] const std::vector<std::string>& buffer_names() const { return buffer_names_; }
+
+    template <class Samples>
+    double operator()(const Samples& batch, Pass& pass) {
+        check_gradients();
+        const torch::Tensor loss = [&] {
+            if constexpr (requires { compute_(batch, pass); }) return compute_(batch, pass);
+            else return compute_(batch);
+        }();
+        if (loss.numel() != 1)
+            refuse_input({"libtorch::Model: the loss has ", loss.numel(), " elements, expected one: its mean"});
+        const double scale = pass.loss_scale();
+        pass_ = &pass;
+        struct Reset {
+            Pass*& pass;
+            ~Reset() { pass = nullptr; }
+        } reset{pass_};
+        (scale == 1 ? loss : loss * scale).backward();
+        return loss.template item<double>();
+    }
+
+private:
+    struct Hook {
+        // A tensor does not keep it.
+        decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::autograd::Variable&>())) node;
+        std::uintptr_t key;
+    };
+
+    void add(torch::Tensor tensor, const std::string& name) {
+        const std::size_t index = tensors_.size();
+        parameters_.push_back(memory_of<T>(tensor, name));
+        tensor.mutable_grad() = torch::zeros_like(tensor.detach()); // of the same strides
+        gradients_.push_back(memory_of<T>(tensor.grad(), name));
+        names_.push_back(name);
+        const auto sizes = tensor.sizes();
+        shapes_.emplace_back(sizes.begin(), sizes.end());
+        const auto node = torch::autograd::impl::grad_accumulator(tensor);
+        const auto key = node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+            [this, index](const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
+                if (pass_ != nullptr) pass_->ready(index);
+                return outputs;
+            }));
+        hooks_.push_back(Hook{node, key});
+        tensors_.push_back(std::move(tensor));
+    }
+
+    void check_gradients() const {
+        for (std::size_t i = 0; i < tensors_.size(); ++i) {
+            const torch::Tensor& gradient = tensors_[i].grad();
+            if (!gradient.defined() || gradient.data_ptr() != gradients_[i].data())
+                refuse_input({"libtorch::Model: the gradient of '", names_[i],
+                              "' is not where it was; expected nobody to replace it (the trainer zeroes gradients, and "
+                              "zero_grad is not needed)"});
+        }
+    }
+
+    Compute compute_;
+    Pass* pass_ = nullptr; // during a backward pass
+    std::vector<torch::Tensor> tensors_, kept_;
+    std::vector<std::span<T>> parameters_, gradients_, buffers_;
+    std::vector<std::string> names_, buffer_names_;
+    std::vector<std::vector<std::size_t>> shapes_;
+    std::vector<Hook> hooks_;
+};
+
+template <class Module, class Compute>
+Model(Module&, Compute) -> Model<Compute>;
+
+/// The same for other element types: un::libtorch::model_of<un::bfloat16>(net, compute).
+template <floating_element T, class Module, class Compute>
+Model<Compute, T> model_of(Module& module, Compute compute) {
+    return Model<Compute, T>(module, std::move(compute));
+}
+
+} // namespace unisono::libtorch
