@@ -57,7 +57,7 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
         write_pieces<56>(operation, to, from, bytes);
         // The next message is likely to be as long. Stores go out one after another: without this each line would be a trip. For a few
         // lines it costs more than it saves, where they are taken from a reader that still waits.
-        if (bytes > 3 * to.piece_bytes) {
+        if (bytes > std::size_t{3} * to.piece_bytes) {
             const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
             for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
         }
