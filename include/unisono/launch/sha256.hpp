@@ -78,11 +78,11 @@ inline void sha256_block(Sha256State& state, const std::byte* text) {
 #if defined(__x86_64__) && !defined(__CUDACC__)
 /// Whether this processor has instructions for it, and SSE 4.1.
 inline bool has_sha256_instructions() {
-    struct Answer {
+    struct Registers {
         unsigned a = 0, b = 0, c = 0, d = 0;
     };
     const auto ask = [](unsigned leaf) {
-        Answer said;
+        Registers said;
         __asm__("cpuid" : "=a"(said.a), "=b"(said.b), "=c"(said.c), "=d"(said.d) : "a"(leaf), "c"(0));
         return said;
     };
