@@ -36,7 +36,8 @@ int value(int from, int to, std::size_t i) { return 1000 * from + 100 * to + sta
 struct Layout {
     std::vector<std::size_t> counts, displacements;
     std::size_t end = 0;
-    Layout(int ranks, std::size_t gap, bool backwards) : counts(ranks), displacements(ranks) {
+    Layout(int ranks, std::size_t gap, bool backwards)
+        : counts(static_cast<std::size_t>(ranks)), displacements(static_cast<std::size_t>(ranks)) {
         for (int k = 0; k < ranks; ++k) {
             const auto r = static_cast<std::size_t>(backwards ? ranks - 1 - k : k);
             counts[r] = r + 1;
