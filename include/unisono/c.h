@@ -38,7 +38,14 @@ enum unisono_status {
     UNISONO_NOT_FINITE  /**< reserved: no call of this file returns it */
 };
 
-typedef enum unisono_type {
+/* For C++ any int is a value of these types, so that a wrong one is an error and not undefined behaviour. */
+#ifdef __cplusplus
+#define UNISONO_INT_ENUM : int
+#else
+#define UNISONO_INT_ENUM
+#endif
+
+typedef enum unisono_type UNISONO_INT_ENUM {
     UNISONO_FLOAT32 = 0,
     UNISONO_FLOAT64,
     UNISONO_BFLOAT16,
@@ -48,7 +55,9 @@ typedef enum unisono_type {
     UNISONO_UINT8
 } unisono_type;
 
-typedef enum unisono_op { UNISONO_SUM = 0, UNISONO_PRODUCT, UNISONO_MIN, UNISONO_MAX } unisono_op;
+typedef enum unisono_op UNISONO_INT_ENUM { UNISONO_SUM = 0, UNISONO_PRODUCT, UNISONO_MIN, UNISONO_MAX } unisono_op;
+
+#undef UNISONO_INT_ENUM
 
 /** in_out[i] = in[i] op in_out[i] for `count` elements: associative, commutative, and the same on every rank. */
 typedef void (*unisono_function)(const void* in, void* in_out, size_t count, void* context);
