@@ -49,7 +49,7 @@ double median(std::vector<double> all) {
     return all.empty() ? 0 : all[all.size() / 2];
 }
 
-/// One trainer and its next so many updates, each timed in microseconds.
+/// One trainer and its next updates, each timed in microseconds.
 template <class World>
 class Timed {
 public:

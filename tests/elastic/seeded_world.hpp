@@ -154,7 +154,8 @@ private:
         last = std::max(last + 1, arrival(from, to));
         push(last, event);
     }
-    void send_all(int n) {
+    /// What the member has to say.
+    void send_messages(int n) {
         for (auto& [to, message] : at(n).member.take_messages())
             send(n, to,
                  {.time = 0,
@@ -163,6 +164,9 @@ private:
                   .node = to,
                   .from = n,
                   .message = std::make_shared<Message>(std::move(message))});
+    }
+    void send_all(int n) {
+        send_messages(n);
         look_at(n);
     }
 
@@ -256,14 +260,7 @@ private:
     }
     void say_goodbye(int n) {
         at(n).member.leave();
-        for (auto& [to, message] : at(n).member.take_messages())
-            send(n, to,
-                 {.time = 0,
-                  .number = 0,
-                  .what = What::message,
-                  .node = to,
-                  .from = n,
-                  .message = std::make_shared<Message>(std::move(message))});
+        send_messages(n);
         for (int other = 0; other < count_; ++other)
             if (other != n)
                 send(n, other, {.time = 0, .number = 0, .what = What::end_of_connection, .node = other, .from = n});

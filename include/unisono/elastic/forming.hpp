@@ -60,7 +60,7 @@ public:
     virtual ~Formation() = default;
 
     [[nodiscard]] virtual FormedWorld<Transport> first() = 0;
-    /// After the last world has failed and was destroyed; this rank has committed so many updates. Errors: see ElasticWorld.
+    /// After the last world has failed and was destroyed; this rank has committed `updates`. Errors: see ElasticWorld.
     [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates) = 0;
 };
 

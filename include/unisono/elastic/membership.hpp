@@ -75,7 +75,7 @@ public:
     /// What is to be sent, and to whom.
     [[nodiscard]] std::vector<std::pair<int, MembershipMessage>> take_messages() { return std::exchange(out_, {}); }
 
-    /// This member's world has failed, and it has committed so many updates. It votes for the next one.
+    /// This member's world has failed, and it has committed `updates`. It votes for the next one.
     void begin(std::uint64_t updates, nanoseconds now) {
         updates_ = updates;
         start_vote(now);

@@ -101,7 +101,7 @@ public:
         return first != nullptr && loss(first->code) && loss(thrown.code());
     }
 
-    /// After a loss: the ranks that are left form the next world, and the old group ends. This rank has committed so many updates. Nothing
+    /// After a loss: the ranks that are left form the next world, and the old group ends. This rank has committed `updates`. Nothing
     /// of the old group must be in use. Collective over those that are left. Errors: above.
     void form_next(std::uint64_t updates) {
         WorldChange change{.updates = updates};

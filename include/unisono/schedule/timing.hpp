@@ -43,7 +43,7 @@ struct MessageTimes {
     }
 };
 
-/// A cluster of equal hosts, of so many ranks each; rank r is on host r / ranks_per_host.
+/// A cluster of hosts with the same number of ranks; rank r is on host r / ranks_per_host.
 struct ClusterModel {
     int ranks_per_host = 1;
     MessageTimes within;
