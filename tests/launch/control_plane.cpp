@@ -200,6 +200,24 @@ BOOST_AUTO_TEST_CASE(two_ranks_that_claim_the_same_rank_hear_it_both) {
     }
 }
 
+// Rank 0 waits for rank 2, which never comes, so that it may hear what failed; but not beyond the deadline that all of them have.
+BOOST_AUTO_TEST_CASE(a_failure_shortly_before_the_deadline_holds_rank_0_no_longer) {
+    const auto point = test::local_point();
+    std::atomic<un::nanoseconds> last = 0;
+    std::atomic<int> came = 0;
+    const un::nanoseconds began = un::steady_now();
+    test::run_ranks({0, 1, 1}, [&](int rank) {
+        if (rank == 1 && came++ == 1) std::this_thread::sleep_for(2400ms);
+        try {
+            static_cast<void>(un::rendezvous(un::identity_of(rank, 3), point, test::patience(3s)));
+        } catch (const un::error&) {
+            if (rank == 0) last = un::steady_now() - began;
+        }
+    });
+    BOOST_CHECK_GT(last.load(), 2'000'000'000);
+    BOOST_CHECK_LT(last.load(), 4'000'000'000);
+}
+
 BOOST_AUTO_TEST_CASE(ranks_that_disagree_about_the_world_hear_it_all) {
     const auto point = test::local_point();
     const auto outcomes = test::run_ranks({0, 1, 2}, [&](int rank) {

@@ -8,6 +8,7 @@
 #include "unisono/launch/meeting_file.hpp"
 #include "unisono/launch/waiting_notice.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -256,9 +257,9 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
                                         std::move(entrance->unread), entrance->session, point.launcher_listens,
                                         point.launcher),
                 std::move(hub), options.linger};
-    } catch (const error& failed) {
-        // The others hear why, also those that come a little later.
-        if (hub) hub->stop(failed.code() == ErrorCode::timeout ? 500'000'000 : 2'000'000'000);
+    } catch (const error&) {
+        // The others hear why, also those that come a little later: their deadline is about this rank's.
+        if (hub) hub->stop(std::clamp<nanoseconds>(deadline - steady_now(), 500'000'000, 2'000'000'000));
         throw;
     }
 }
