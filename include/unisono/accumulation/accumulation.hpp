@@ -3,22 +3,24 @@
 /// \file
 /// How many micro-batches make one update.
 ///
-/// A policy makes a *window* for a run. After each round of the sampler (one micro-batch of every replica) the trainer adds
-/// what the round held, and the window says whether the update is due. All that is added is the same on all ranks (micro-
-/// batches of one rank, samples and tokens of all ranks together), so that all ranks close their windows at the same round
-/// without a word. An update divides by the weights that were really accumulated, so that a short window at an epoch's end
-/// is as right as a full one.
+/// A policy makes a *window* for a run. After each round of the sampler (one micro-batch of every
+/// replica) the trainer adds the round's counts to the window, and the window says whether the
+/// update is due. The counts are the same on all ranks (micro-batches of one rank, samples and
+/// tokens of all ranks together), so all ranks close their windows after the same round without
+/// communication. An update divides by the weights that were accumulated, so a short window at an
+/// epoch's end is as right as a full one.
 ///
-/// Laws (tests/accumulation): a window closes at the first round that reaches its target and not before; `would_close(next)`
-/// tells what `closed()` will say once `next` is added (the trainer may begin to communicate during that round's
-/// backward pass); after `reset()` it is as new; equal rounds give equal answers on all ranks; no allocation.
+/// Laws (tests/accumulation): a window closes at the first round that reaches its target and not
+/// before; `would_close(next)` predicts `closed()` after `next` is added (the trainer may start to
+/// communicate during that round's backward pass); `reset()` restores a new window; equal rounds
+/// give equal answers on all ranks; no allocation.
 ///
-/// | policy            | closes after                             | needs from the trainer                    |
-/// |-------------------|------------------------------------------|-------------------------------------------|
-/// | NoAccumulation    | each round                               | nothing                                   |
-/// | Accumulate        | `steps` micro-batches on each rank       | nothing                                   |
-/// | AccumulateSamples | at least `samples` samples over all ranks | the round's samples: the sampler knows them |
-/// | AccumulateTokens  | at least `tokens` tokens over all ranks  | the round's tokens, summed over all ranks |
+/// Menu:
+/// - `NoAccumulation` closes after each round.
+/// - `Accumulate` closes after `steps` micro-batches on each rank.
+/// - `AccumulateSamples` closes at `samples` samples or more over all ranks, as the sampler counts.
+/// - `AccumulateTokens` closes at `tokens` tokens or more over all ranks. The trainer sums each
+///   round's tokens over the ranks.
 ///
 /// Absent: a target that grows during training (start another `fit` with another value).
 
@@ -34,7 +36,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a round, or a window of rounds, holds.
+/// The contents of a round, or of a window of rounds.
 struct Totals {
     std::int64_t micro_batches = 0; ///< of one rank; empty ones count
     std::int64_t samples = 0;       ///< of all ranks together
@@ -45,7 +47,7 @@ struct Totals {
     }
 };
 
-/// What becomes of the window that an epoch's end leaves unfinished.
+/// How the window is treated that an epoch's end leaves unfinished.
 enum class ShortWindow : std::uint8_t {
     keep, ///< an update with what was accumulated, divided by just that
     drop, ///< its gradients are discarded, as a manual PyTorch loop that steps every n micro-batches does
@@ -57,18 +59,18 @@ concept accumulation_window = detail::copyable_value<W> && requires(W& window, c
     window.reset();
     { view.would_close(next) } -> std::same_as<bool>;
     { view.closed() } -> std::same_as<bool>;
-    { view.due_at_end() } -> std::same_as<bool>; // the epoch ends here: is there an update to do?
+    { view.due_at_end() } -> std::same_as<bool>; // the epoch ends here: is an update due?
     { view.totals() } -> std::convertible_to<Totals>;
 };
 
-/// `counts_tokens`: the trainer has to sum the tokens of each round over all ranks.
+/// `counts_tokens`: the trainer must sum the tokens of each round over all ranks.
 template <class A>
 concept accumulation_policy = policy_of<A, Family::accumulation> && requires(const A& policy, std::int64_t hosted) {
     { A::counts_tokens } -> std::convertible_to<bool>;
     { policy.window(hosted) } -> accumulation_window; // hosted: replicas per rank, that is micro-batches a round
 };
 
-/// The window of all built-in policies: closes when every target that is set has been reached.
+/// The window of all built-in policies: it closes when every target that is set has been reached.
 class AccumulationWindow {
 public:
     constexpr AccumulationWindow(const Totals& target, ShortWindow at_end) : target_(target), at_end_(at_end) {}

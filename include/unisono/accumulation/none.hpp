@@ -7,7 +7,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// One round, one update. A rank that hosts several replicas (InterleavedSampler) takes one micro-batch of each.
+/// One round, one update. A rank that hosts several replicas (InterleavedSampler) takes one
+/// micro-batch of each.
 struct NoAccumulation {
     static constexpr std::string_view name = "NoAccumulation";
     static constexpr Family family = Family::accumulation;

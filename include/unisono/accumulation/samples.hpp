@@ -1,15 +1,15 @@
 #pragma once
 
 /// \file
-/// Micro-batches up to a target number of samples an update.
+/// Micro-batches up to a target number of samples per update.
 
 #include "unisono/accumulation/accumulation.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An update after the first round with which all ranks together have at least `samples` samples. Rounds are never split,
-/// so that an update may hold up to one round less one sample more than that. Keeps the global batch about the same
-/// on any number of ranks.
+/// An update after the first round with which all ranks together have at least `samples` samples.
+/// Rounds are never split, so an update may exceed the target by up to one round less one sample.
+/// The global batch stays about the same on any number of ranks.
 struct AccumulateSamples {
     std::int64_t samples = 1;
     ShortWindow short_window = ShortWindow::keep;

@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// A fixed number of micro-batches an update.
+/// A fixed number of micro-batches per update.
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/text.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `steps` micro-batches of each rank make one update: a global batch of batch_size x steps x ranks.
+/// `steps` micro-batches of each rank make one update: a global batch of batch_size x steps x
+/// ranks.
 struct Accumulate {
     std::int64_t steps = 1;
     ShortWindow short_window = ShortWindow::keep;
@@ -18,8 +19,8 @@ struct Accumulate {
     static constexpr bool counts_tokens = false;
     friend bool operator==(const Accumulate&, const Accumulate&) = default;
 
-    /// \throws error bad_input: steps below 1, or no multiple of the replicas that a rank hosts (an update would take more
-    /// micro-batches of one replica than of another)
+    /// \throws error bad_input: steps below 1, or not a multiple of the replicas that a rank hosts
+    /// (an update would take more micro-batches of one replica than of another)
     [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
         accumulation::check_target(name, "steps", steps);
         accumulation::check_target(name, "hosted", hosted);

@@ -1,15 +1,16 @@
 #pragma once
 
 /// \file
-/// Micro-batches up to a target number of tokens an update.
+/// Micro-batches up to a target number of tokens per update.
 
 #include "unisono/accumulation/accumulation.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An update after the first round with which all ranks together have at least `tokens` tokens (words, pixels, whatever
-/// the model's loss is a mean of). The trainer sums each round's tokens over the ranks: one small all-reduce a round.
-/// Rounds are never split, so that an update may hold up to one round more than that.
+/// An update after the first round with which all ranks together have at least `tokens` tokens
+/// (words, pixels, or whatever unit the model's loss is a mean over). The trainer sums each round's
+/// tokens over the ranks, by one small all-reduce per round. Rounds are never split, so an update
+/// may exceed the target by up to one round.
 struct AccumulateTokens {
     std::int64_t tokens = 1;
     ShortWindow short_window = ShortWindow::keep;

@@ -7,8 +7,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// g += weight_decay * p; s += g * g; p -= r * g / (sqrt(s) + epsilon) with r = learning_rate / (1 + (n - 1) *
-/// learning_rate_decay) at update n. Source: Duchi, Hazan & Singer, JMLR 2011, diagonal form.
+/// g += weight_decay * p; s += g * g; p -= r * g / (sqrt(s) + epsilon) with r = learning_rate / (1
+/// + (n - 1) * learning_rate_decay) at update n. Source: Duchi, Hazan & Singer, JMLR 2011, diagonal
+/// form.
 struct Adagrad {
     double learning_rate = 1e-2;
     double learning_rate_decay = 0;

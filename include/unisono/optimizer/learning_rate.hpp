@@ -1,17 +1,19 @@
 #pragma once
 
 /// \file
-/// Learning rates: what becomes of an optimizer's base rate from update to update.
+/// Learning-rate schedules: the learning rate of each update, computed from an optimizer's base
+/// rate.
 ///
 /// A policy `P` of the family learning_rate has
-/// - `check() const`: refuses bad parameters by bad_input that names the parameter;
-/// - `rate(base, point) const -> double`: a pure function, so that a resumed run goes on with the same rates, and every rank
-///   computes the same.
+/// - `check() const`: refuses bad parameters with bad_input that names the parameter;
+/// - `rate(base, point) const -> double`: a pure function. Every rank computes the same rate, and a
+///   resumed run continues with the same rates.
 ///
-/// Menu: ConstantRate (the default), WarmupRate, CosineRate, StepDecayRate; BatchScaledRate for runs whose global batch
-/// differs from the one the base rate was found with. `then(WarmupRate{...}, CosineRate{})` follows one by another,
-/// `compose(BatchScaledRate{...}, CosineRate{})` applies one to another's result. Absent: rates that react to the loss;
-/// they have a state, and ranks would have to agree on it.
+/// Menu: ConstantRate (the default), WarmupRate, CosineRate, StepDecayRate, and BatchScaledRate for
+/// runs whose global batch differs from the one for which the base rate was found.
+/// `then(WarmupRate{...}, CosineRate{})` runs one schedule after another;
+/// `compose(BatchScaledRate{...}, CosineRate{})` applies one schedule to the result of another.
+/// Absent: rates that react to the loss. They have a state, and ranks would have to agree on it.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/error.hpp"
@@ -28,10 +30,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Where a training is when it asks for a rate.
+/// The position of a training for which a rate is asked.
 struct RatePoint {
     std::uint64_t update = 0;        ///< updates already made: 0 before the first
-    std::uint64_t updates_total = 0; ///< of the whole training, without those that were left out so far; 0: unknown
+    std::uint64_t updates_total = 0; ///< of the whole training, without updates left out so far; 0: unknown
     std::uint64_t global_batch = 0;  ///< samples in an update, over all replicas; 0: unknown
 };
 
@@ -51,7 +53,7 @@ inline void check_rate(bool fits, const char* parameter, double found, const cha
 
 } // namespace detail
 
-/// The base rate, always.
+/// The base rate at every update.
 struct ConstantRate {
     static constexpr std::string_view name = "ConstantRate";
     static constexpr Family family = Family::learning_rate;
@@ -61,7 +63,8 @@ struct ConstantRate {
     [[nodiscard]] double rate(double base, const RatePoint&) const { return base; }
 };
 
-/// base * (f + (1 - f) * (update + 1) / updates) during the first `updates` updates, f being `start_factor`; then base.
+/// base * (f + (1 - f) * (update + 1) / updates) during the first `updates` updates, f being
+/// `start_factor`; then base.
 /// Source: Goyal et al. 2017, section 2.2 (gradual warm-up).
 struct WarmupRate {
     std::uint64_t updates = 1;
@@ -82,7 +85,8 @@ struct WarmupRate {
     }
 };
 
-/// base * (f + (1 - f) * (1 + cos(pi * update / updates)) / 2), f being `final_factor`; base * f afterwards.
+/// base * (f + (1 - f) * (1 + cos(pi * update / updates)) / 2), f being `final_factor`; base * f
+/// afterwards.
 /// Source: Loshchilov & Hutter, ICLR 2017, equation 5 (without restarts).
 struct CosineRate {
     double final_factor = 0;
@@ -124,13 +128,14 @@ struct StepDecayRate {
     }
 };
 
-/// How a learning rate follows the global batch.
+/// How a learning rate grows with the global batch.
 enum class BatchScaling : std::uint8_t {
     linear,      ///< Goyal et al. 2017: for SGD
     square_root, ///< Krizhevsky 2014: keeps the variance of an update; for Adam and its like
 };
 
-/// base * k or base * sqrt(k), with k = global batch / `base_batch`, for which the base rate was found.
+/// base * k or base * sqrt(k), where k is the global batch divided by `base_batch`, the batch for
+/// which the base rate was found.
 struct BatchScaledRate {
     std::uint64_t base_batch = 256; ///< samples
     BatchScaling scaling = BatchScaling::linear;
@@ -149,7 +154,8 @@ struct BatchScaledRate {
     }
 };
 
-/// `first` for its `updates` updates, then `second`, which sees a training that begins there and is shorter by as many.
+/// `first` for its `updates` updates, then `second`. `second` sees a training that begins where
+/// `first` ends, and whose total is shorter by the updates of `first`.
 template <class First, class Second>
 struct ChainedRate {
     First first = {};
@@ -170,7 +176,8 @@ struct ChainedRate {
         if (point.update < first.updates) return first.rate(base, point);
         RatePoint later = point;
         later.update -= first.updates;
-        // A training that ends within the warm-up still has a second part of one update, for those who divide by it.
+        // A training that ends within the warm-up still gives `second` a length of one update,
+        // since `second` may divide by the length.
         if (point.updates_total != 0) {
             later.updates_total = point.updates_total > first.updates ? point.updates_total - first.updates : 1;
         }
@@ -206,7 +213,7 @@ ChainedRate<First, Second> then(const First& first, const Second& second) {
     return {first, second};
 }
 
-/// One rate applied to another's result.
+/// One schedule applied to the result of another.
 template <learning_rate_policy First, learning_rate_policy Second>
 ComposedRate<First, Second> compose(const First& first, const Second& second) {
     return {first, second};

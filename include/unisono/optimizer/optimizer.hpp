@@ -1,32 +1,39 @@
 #pragma once
 
 /// \file
-/// Optimizers: how a gradient changes the parameters. A policy is a plain value; what it remembers between updates is an
-/// `OptimizerState`, made once by `start` and updated slice by slice, so that a rank runs exactly the slices it owns.
+/// Optimizers: how a gradient changes the parameters. A policy is a plain value. Its
+/// `OptimizerState` holds what it remembers between updates: `start` makes the state once, and each
+/// update changes it slice by slice, so that a rank updates only the slices that it owns.
 ///
 /// A policy `P` has
 /// - `double learning_rate`: the base rate, which a learning-rate policy may vary;
-/// - `check() const`: refuses bad parameters by bad_input that names the parameter;
-/// - `state() const -> StateArrays`: names and first values of its arrays, each as long as the slice and of its type;
+/// - `check() const`: refuses bad parameters with bad_input that names the parameter;
+/// - `state() const -> StateArrays`: the names and initial values of its arrays. Each array has the
+///   length and the element type of the slice;
 /// - `update(state, parameters, gradients, step) const` for float and double: one pass over memory.
-///   It may take a fifth argument, `const Where& where = {}` with `Where = OnHost`, and run its functor by
-/// `where.apply(functor, parameters, gradients, arrays...)`: then it runs wherever there is a `Where` (trainer/device/thrust_update.hpp).
+///   It may take a fifth argument, `const Where& where = {}` with `Where = OnHost`, and run its
+///   functor by `where.apply(functor, parameters, gradients, arrays...)`. It then also runs on a
+///   device, given that device's `Where` (trainer/device/thrust_update.hpp).
 ///
 /// Laws
-/// - Element i of parameters, gradients and arrays is one number's; no element sees another. So any cut into slices gives
-///   the same bits, and so does any instruction set.
-/// - g' = g * step.gradient_scale comes first, in the elements' type.
-/// - `step.number` counts the updates of this state, from 1. All slices of one update have the same number.
-/// - update does not allocate. Parameters of the policy are computed in double and rounded once to the elements' type.
+/// - Element i of the parameters, the gradients and the arrays belongs to one parameter; no element
+///   reads another. So any cut into slices gives the same bits, and so does any instruction set.
+/// - g' = g * step.gradient_scale comes first, in the element type.
+/// - `step.number` counts the updates of this state, from 1. All slices of one update have the same
+///   number.
+/// - `update` does not allocate. It computes with hyperparameters in double and rounds them once to
+///   the element type.
 ///
-/// Bits: formulas and order of operations are those of PyTorch 2 on the CPU, with its fused multiply-adds where its add
-/// and lerp kernels have them (x + alpha * y is rounded once), so that float runs can be reproduced to the bit. Fused
-/// multiply-adds are exact on every machine, in software where the processor has none.
+/// Bits: the formulas and the order of operations are those of PyTorch 2 on the CPU, so that float
+/// runs can be reproduced to the bit. Fused multiply-adds stand where PyTorch's add and lerp
+/// kernels have them (x + alpha * y is rounded once). They are exact on every machine, in software
+/// where the processor has none.
 ///
-/// Menu: Sgd (momentum, dampening, Nesterov: cheapest, one array), Adam (Kingma & Ba 2015; default for networks whose
-/// gradients differ much in scale), AdamW (decoupled weight decay, Loshchilov & Hutter 2019), Adagrad (sparse features;
-/// Duchi et al. 2011), RmsProp (Tieleman & Hinton 2012; centred: Graves 2013). Absent: second-order methods, which need
-/// more than elements; layer-wise rates (LARS, LAMB), which need the parameters' norms.
+/// Menu: Sgd (momentum, dampening, Nesterov; the cheapest, with one array), Adam (Kingma & Ba 2015;
+/// the usual choice for networks whose gradients differ much in scale), AdamW (decoupled weight
+/// decay, Loshchilov & Hutter 2019), Adagrad (sparse features; Duchi et al. 2011), RmsProp
+/// (Tieleman & Hinton 2012; centred: Graves 2013). Absent: second-order methods, which combine
+/// several elements; layer-wise rates (LARS, LAMB), which need the norm of each layer's parameters.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/core/element.hpp"
@@ -53,14 +60,15 @@ UNISONO_NAMESPACE_BEGIN
 template <class T>
 concept optimizer_element = std::same_as<T, float> || std::same_as<T, double>;
 
-/// One array of an optimizer's state: its name in checkpoints, and the value of its elements before the first update.
+/// One array of an optimizer's state: its name in checkpoints, and the value of its elements before
+/// the first update.
 struct StateArray {
     std::string_view name = {};
     double initial = 0;
     friend bool operator==(const StateArray&, const StateArray&) = default;
 };
 
-/// The arrays of an optimizer's state, in order. At most `capacity`.
+/// The arrays of an optimizer's state, in order; at most `capacity`.
 class StateArrays {
 public:
     static constexpr std::size_t capacity = 4;
@@ -79,28 +87,30 @@ private:
     std::size_t count_ = 0;
 };
 
-/// What changes from update to update.
+/// The values that change from update to update.
 struct OptimizerStep {
     double learning_rate = 0;
-    std::uint64_t number = 1;  ///< updates of this state so far, this one included
+    std::uint64_t number = 1;  ///< updates of this state so far, including this one
     double gradient_scale = 1; ///< one over the sum of weights; gradients are multiplied by it first
 };
 
-/// The part of a state that belongs to one stretch of elements; does not own it.
+/// The part of a state that belongs to a range of elements. Does not own the memory.
 template <optimizer_element T>
 struct OptimizerSlice {
     std::array<T*, StateArrays::capacity> arrays = {};
     std::size_t count = 0;
 };
 
-/// The arrays of a policy for `count` elements. Memory: size() * count elements, allocated here and never again.
+/// The arrays of a policy for `count` elements. Memory: size() * count elements, allocated once, in
+/// the constructor.
 template <optimizer_element T>
 class OptimizerState {
 public:
     OptimizerState() = default;
 
     OptimizerState(const StateArrays& arrays, std::size_t count) : arrays_(arrays), count_(count) {
-        // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads and stores would collide.
+        // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads
+        // and stores would collide.
         const std::size_t line = 64 / sizeof(T);
         if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
             refuse_input({"optimizer state for ", count, " elements overflows"});
@@ -111,7 +121,7 @@ public:
         reset();
     }
 
-    /// Back to before the first update.
+    /// Restores the initial state, as before the first update.
     void reset() {
         for (std::size_t i = 0; i < arrays_.size(); ++i) {
             for (T& value : array(i)) value = static_cast<T>(arrays_[i].initial);
@@ -161,7 +171,8 @@ concept optimizer_policy =
         policy.update(wide_state, wide_parameters, wide_gradients, step);
     };
 
-/// The state of a checked policy for `count` elements of type T: `auto state = start<float>(Sgd{...}, count)`.
+/// The state of a checked policy for `count` elements of type T:
+/// `auto state = start<float>(Sgd{...}, count)`.
 template <optimizer_element T, optimizer_policy P>
 OptimizerState<T> start(const P& policy, std::size_t count) {
     policy.check();
@@ -185,7 +196,7 @@ inline void check_fraction(std::string_view policy, std::string_view parameter, 
     check_parameter(found >= 0 && found < 1, policy, parameter, found, "at least 0 and less than 1");
 }
 
-/// The sizes of one update agree: a programmer's error otherwise.
+/// Asserts that the sizes of one update agree.
 template <class T>
 void check_update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients) {
     UNISONO_ASSERT(parameters.size() == gradients.size(), "as many gradients as parameters");
@@ -199,13 +210,14 @@ UNISONO_NO_CONTRACTION_BEGIN
 UNISONO_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 UNISONO_INLINE double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-/// A choice that is the same for all elements, made on their bits: a branch in a loop would keep it from being vectorised,
-/// and a kernel for each combination of options would be compiled for each instruction set.
+/// One choice for all elements, made on their bits. A branch in the loop would prevent
+/// vectorisation, and one kernel per combination of options would be compiled for each instruction
+/// set.
 template <class T>
 class Choice {
 public:
     explicit Choice(bool first) : mask_(first ? ~Bits{0} : Bits{0}) {}
-    /// `a` if the first was chosen, else `b`.
+    /// `a` if the condition given to the constructor held, else `b`.
     UNISONO_INLINE T operator()(T a, T b) const {
         return std::bit_cast<T>(
             static_cast<Bits>((std::bit_cast<Bits>(a) & mask_) | (std::bit_cast<Bits>(b) & ~mask_)));
@@ -216,7 +228,8 @@ private:
     Bits mask_;
 };
 
-/// How all begin: the gradient scaled, and the weight decay added to it where it is not 0.
+/// The first step of every optimizer: scales the gradient, and adds the weight decay if it is not
+/// 0.
 template <class T>
 struct DecayedGradient {
     T scale, decay;

@@ -7,9 +7,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// g += weight_decay * p; s = alpha * s + (1 - alpha) * g * g; where `centered`, a += (1 - alpha) * (g - a) and s - a * a
-/// (the variance) stands for s; d = g / (sqrt(s) + epsilon); p -= learning_rate * d, or with momentum
-/// b = momentum * b + d, p -= learning_rate * b.
+/// g += weight_decay * p; s = alpha * s + (1 - alpha) * g * g; d = g / (sqrt(s) + epsilon); p -=
+/// learning_rate * d, or with momentum b = momentum * b + d and p -= learning_rate * b. Where
+/// `centered` is set, a += (1 - alpha) * (g - a), and the variance s - a * a takes the place of s
+/// in d.
 /// Sources: Tieleman & Hinton, Coursera lecture 6.5, 2012; Graves 2013, section 4.2 (centred).
 struct RmsProp {
     double learning_rate = 1e-2;

@@ -8,8 +8,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// g += weight_decay * p; b = momentum * b + (1 - dampening) * g, at the first update b = g;
-/// d = nesterov ? g + momentum * b : b; p -= learning_rate * d. Without momentum d = g, and there is no state.
+/// g += weight_decay * p; b = momentum * b + (1 - dampening) * g, at the first update b = g; d =
+/// nesterov ? g + momentum * b : b; p -= learning_rate * d. Without momentum d = g, and there is no
+/// state.
 /// Source: Sutskever et al., ICML 2013, in PyTorch's form (the rate outside of the velocity).
 struct Sgd {
     double learning_rate = 1e-3;
@@ -92,7 +93,8 @@ struct Sgd::Heavy {
     }
 };
 
-/// Heavy without its options, which is what most updates are: the same bits with half of the work.
+/// Sgd without weight decay, dampening and Nesterov, the usual case: the same bits at half the
+/// work.
 template <class T>
 struct Sgd::Velocity {
     T scale, momentum, gain, minus_rate;

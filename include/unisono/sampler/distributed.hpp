@@ -7,14 +7,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// For N samples and L replicas, each replica gets c samples: c = ceil(N / L), or with drop_last floor(N / L).
-/// The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1; it is padded to c L by repeating it
-/// from its head, as often as needed, or cut to c L. Replica r gets positions r, r + L, r + 2L, ... and cuts them into
-/// micro-batches; the last one is short where batch_size does not divide c, on all replicas alike.
+/// For N samples and L replicas, each replica gets c samples: c = ceil(N / L), or with drop_last
+/// floor(N / L). The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1.
+/// It is padded to c L by repetition from its head, or cut to c L. Replica r gets positions r, r +
+/// L, r + 2L, ... and cuts them into micro-batches. The last micro-batch is short on all replicas
+/// where batch_size does not divide c.
 ///
-/// Padded samples count like all others, as in PyTorch. To see each sample once, take SequentialSampler or, for metrics,
-/// EvaluationSampler. With drop_last and fewer samples than replicas nothing is left: a stream without rounds.
-/// Memory: 4 bytes a sample where shuffled, and one micro-batch of indices.
+/// Padded samples count like all others, as in PyTorch. To see each sample once, use
+/// SequentialSampler or, for metrics, EvaluationSampler. With drop_last and fewer samples than
+/// replicas, the stream has no rounds.
+/// Memory: 4 bytes per sample if shuffled, and the indices of one micro-batch.
 /// Source: torch.utils.data.DistributedSampler.
 struct DistributedSampler {
     bool shuffle = true;

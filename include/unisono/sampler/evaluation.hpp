@@ -7,11 +7,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Round k covers the samples k L b to (k + 1) L b - 1 as stored; replica r gets the r-th block of b. The last, short round
-/// is spread evenly: blocks of ceil(rest / L), the last ones shorter or empty, so that some replicas may get nothing.
-/// No sample is padded or repeated, so that metrics are those of one rank. A micro-batch is contiguous in the data set, and
-/// the micro-batches of a round, in replica order, are too: predictions are gathered in data-set order.
-/// Memory: one micro-batch of indices.
+/// Round k covers the samples k L b to (k + 1) L b - 1 as stored, where b is the batch size;
+/// replica r gets the r-th block of b. The last, short round is spread evenly: blocks of ceil(rest
+/// / L), of which the last ones are shorter or empty. No sample is padded or repeated, so that
+/// metrics equal those of one rank. A micro-batch is contiguous in the data set, and so are the
+/// micro-batches of a round in replica order: predictions are gathered in data-set order.
+/// Memory: the indices of one micro-batch.
 struct EvaluationSampler {
     static constexpr std::string_view name = "EvaluationSampler";
     static constexpr Family family = Family::sampler;

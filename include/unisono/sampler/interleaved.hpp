@@ -1,19 +1,20 @@
 #pragma once
 
 /// \file
-/// One rank stands for n: the training of W x n ranks under DistributedSampler, on W ranks.
+/// One rank hosts n replicas: the training of W x n ranks under DistributedSampler, on W ranks.
 
 #include "unisono/core/text.hpp"
 #include "unisono/sampler/distributed.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// DistributedSampler's order for L = W x replicas, of which each rank hosts `replicas`: rank r those from r x replicas on.
-/// Each replica's list is cut into micro-batches as a rank of its own would cut it, and an update takes one micro-batch of
-/// each. So W x n ranks with DistributedSampler{} and W ranks with InterleavedSampler{.replicas = n} put the same
-/// micro-batches into each update, whatever the data size and the batch size. Plain accumulation does not do that: it puts
-/// n consecutive micro-batches of one list into an update.
-/// With an accumulation of s steps, s must be a multiple of `replicas`.
+/// DistributedSampler's order for L = W x `replicas`. Each rank hosts `replicas` of them: rank r
+/// those from r x replicas on. Each replica's list is cut into micro-batches as on a rank of its
+/// own, and an update takes one micro-batch of each replica. So W x n ranks with
+/// DistributedSampler{} and W ranks with InterleavedSampler{.replicas = n} put the same
+/// micro-batches into each update, whatever the data size and the batch size. Plain accumulation
+/// does not: it puts n consecutive micro-batches of one list into an update. With an accumulation
+/// of s steps, s must be a multiple of `replicas`.
 struct InterleavedSampler {
     std::int64_t replicas = 1; ///< hosted by each rank
     bool shuffle = true;

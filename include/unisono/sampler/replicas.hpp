@@ -3,13 +3,13 @@
 /// \file
 /// Policy: how many logical replicas make a round, and which of them each rank hosts.
 ///
-/// | policy            | L                                     | rank k of W hosts                                        |
-/// |-------------------|---------------------------------------|----------------------------------------------------------|
-/// | `ReplicasOfRanks` | W x what the sampler says of a rank   | as many as the sampler says (one, but for InterleavedSampler) |
-/// | `Replicas{L}`     | given, W at most                      | those from k L / W to (k + 1) L / W: W need not divide L   |
+/// - `ReplicasOfRanks`: L = W x the sampler's replicas per rank; each rank hosts that many (one,
+///   except with InterleavedSampler).
+/// - `Replicas{L}`: L is given and at least W; rank k of W hosts the replicas from floor(k L / W) to
+///   floor((k + 1) L / W) - 1. W need not divide L.
 ///
-/// Laws: the replicas of a rank follow one another, and those of the next rank follow them; with `Replicas`, what an update
-/// consists of depends on L and not on W.
+/// Laws: the replicas of a rank are consecutive, and those of the next rank follow them. With
+/// `Replicas`, the contents of an update depend on L and not on W.
 
 #include "unisono/core/text.hpp"
 #include "unisono/sampler/sampler.hpp"
@@ -23,7 +23,7 @@ struct ReplicasOfRanks {
     static constexpr bool logical = false; ///< L follows the number of ranks
     friend bool operator==(const ReplicasOfRanks&, const ReplicasOfRanks&) = default;
 
-    /// Micro-batches of a round, as an accumulation policy counts them: those of one rank.
+    /// Micro-batches per round on one rank, as an accumulation policy counts them.
     template <sampler_policy Sampler>
     [[nodiscard]] std::int64_t counted(const Sampler& sampler) const {
         return sampler.replicas_per_rank();
@@ -33,19 +33,20 @@ struct ReplicasOfRanks {
                                      std::int64_t world, std::int64_t rank) const {
         return shape_of_rank(sampler, data_size, batch_size, world, rank);
     }
-    /// The most that any rank hosts.
+    /// The largest number of replicas that any rank hosts.
     template <sampler_policy Sampler>
     [[nodiscard]] std::int64_t most_hosted(const Sampler& sampler, std::int64_t) const {
         return sampler.replicas_per_rank();
     }
 };
 
-/// A global batch is `count` replicas' micro-batches, on whichever ranks they are hosted: accumulation is hosting more than one. Batches,
-/// random streams and weights are those of `count` ranks that host one each, so that the number of ranks is free to change.
-/// An accumulation of s steps takes s micro-batches of each replica. Evaluation cuts the data in the same way.
+/// A global batch consists of the micro-batches of `count` replicas, whichever ranks host them.
+/// Batches, random streams and weights are those of `count` ranks that host one replica each, so
+/// that the number of ranks may change. With an accumulation of s steps, an update takes s
+/// micro-batches of each replica. Evaluation cuts the data in the same way.
 ///
-/// With plain sums the results then still differ by rounding, since ranks group the addends differently; with `Reproducible`
-/// (trainer/reproducible.hpp) they do not.
+/// With plain sums the results still differ by rounding, since the number of ranks changes how the
+/// addends are grouped. With `Reproducible` (trainer/reproducible.hpp) they do not differ.
 struct Replicas {
     std::int64_t count = 1;
 

@@ -3,37 +3,43 @@
 /// \file
 /// Which sample goes to which replica, when.
 ///
-/// A sampler is a plain value. For a shape (data size, batch size, which of L replicas) and an *epoch* it makes a stream
-/// of micro-batches. There is no way to samples without naming the epoch, so nobody shuffles alike every epoch for having
-/// forgotten to say which it is.
+/// A sampler is a plain value. For a shape (data size, batch size, which of L replicas) and an
+/// *epoch* it makes a stream of micro-batches. The epoch must be named, so a program cannot forget to
+/// reshuffle between epochs.
 ///
-/// **Replicas are logical.** A *round* is one micro-batch of each of the L replicas. A rank hosts `hosted` of them, and its
-/// stream gives their micro-batches in replica order, round after round. One rank that hosts eight replicas therefore
-/// trains on what eight ranks that host one each would train on.
+/// **Replicas are logical.** A *round* is one micro-batch of each of the L replicas. A rank hosts
+/// `hosted` of them, and its stream gives their micro-batches in replica order, round after round.
+/// One rank that hosts eight replicas therefore trains on what eight ranks that host one each would
+/// train on.
 ///
-/// **Positions.** Every sampler here deals an epoch's order (its samples in the order drawn, padded or cut) so that round
-/// after round takes the next `global_batch()` of it. What all replicas have consumed after a round is thus a prefix of the
-/// order, whatever L is, and `Position{epoch, samples}` is all that a checkpoint needs: resumed with as many replicas the
-/// streams go on exactly as they would have; with another number of replicas or another batch size the rest of the order
-/// is dealt anew, no sample twice and none left out.
+/// **Positions.** Every sampler here deals an epoch's order (its samples in the order drawn, padded
+/// or cut) so that each round takes the next `global_batch()` samples of it. So all replicas
+/// together have consumed a prefix of the order after a round, whatever L is, and a checkpoint
+/// needs no more than `Position{epoch, samples}`. Resumed with the same number of replicas, the
+/// streams continue exactly. With another number of replicas or another batch size, the rest of the
+/// order is dealt anew: no sample comes twice, and none is left out.
 ///
 /// Laws (tests/sampler holds every sampler to them):
-///  - a stream has rounds() x hosted micro-batches, and rounds() is the same for every replica: no rank ever waits for
-///    one that ran out of data. A replica without data in a round gets an empty micro-batch (weight zero);
+///  - a stream has rounds() x hosted micro-batches, and rounds() is the same for every replica: no
+///    rank ever waits for one that ran out of data. A replica without data in a round gets an empty
+///    micro-batch (weight zero);
 ///  - the same shape, epoch and position give the same stream, on every machine;
-///  - each index is below data_size; round_samples is the sum over all replicas and the same on all of them;
+///  - each index is below data_size; round_samples is the sum over all replicas and the same on all
+///    of them;
 ///  - `next()` and `restart()` allocate nothing after the stream was made.
 ///
-/// | sampler             | order                                   | each epoch sees         | use                     |
-/// |---------------------|-----------------------------------------|-------------------------|-------------------------|
-/// | SequentialSampler   | as stored; replica r gets r, r + L, ... | each sample once        | training without shuffle, uneven ends are right by weights |
-/// | DistributedSampler  | PyTorch's, shuffled or not, the same deal | padded or cut to L    | training as under PyTorch |
-/// | InterleavedSampler  | the same for n replicas a rank          | padded or cut to L      | fewer ranks, the same training |
-/// | EvaluationSampler   | as stored, in blocks                    | each sample once        | metrics, predictions    |
-/// | ScatterSampler      | one for all, each global batch cut into equal contiguous parts | each sample once | torch.nn.DataParallel |
+/// Menu:
+/// - `DistributedSampler`: PyTorch's order, shuffled or not, padded or cut. To train as under
+///   PyTorch.
+/// - `InterleavedSampler`: the same for n replicas per rank: fewer ranks, the same training.
+/// - `SequentialSampler`: as stored, each sample once; replica r gets r, r + L, ... To train without
+///   shuffling.
+/// - `EvaluationSampler`: as stored, in blocks, each sample once. For metrics and predictions.
+/// - `ScatterSampler`: one order for all replicas, each sample once, each global batch cut into
+///   contiguous parts. As torch.nn.DataParallel.
 ///
-/// Absent: sampling with replacement and weighted sampling (a data set of yours may map indices as it likes), and sharding
-/// by files (give each rank its own data set and a world of one).
+/// Absent: sampling with replacement and weighted sampling (a data set of yours may map indices as
+/// it likes), and sharding by files (give each rank its own data set and a world of one).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
@@ -48,7 +54,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The number of an epoch, from 0. A type of its own, made explicitly, so that no other number is taken for it.
+/// The number of an epoch, from 0. A type of its own with an explicit constructor, so that no other
+/// number is taken for an epoch.
 class Epoch {
 public:
     /// \throws error bad_input if negative
@@ -65,32 +72,34 @@ private:
     std::int64_t number_;
 };
 
-/// Where training stands: the first `samples` of this epoch's order are done, by all replicas together.
+/// Position of a training: all replicas together have consumed the first `samples` samples of this
+/// epoch's order.
 struct Position {
     Epoch epoch = Epoch{0};
     std::int64_t samples = 0; ///< 0 to data_size
     friend bool operator==(const Position&, const Position&) = default;
 };
 
-/// Who asks for samples. Signed, so that a negative number is found and named instead of becoming a huge one.
+/// The shape for which a sampler makes a stream. Its numbers are signed, so that a negative one is
+/// found and named instead of becoming a huge one.
 struct SamplerShape {
     std::int64_t data_size = 0;  ///< samples in the data set, 1 or more
     std::int64_t batch_size = 1; ///< samples of a replica's micro-batch (ScatterSampler: of the global batch)
     std::int64_t replicas = 1;   ///< L: over all ranks
     std::int64_t replica = 0;    ///< the first one hosted here
-    std::int64_t hosted = 1;     ///< how many consecutive ones are hosted here
+    std::int64_t hosted = 1;     ///< how many consecutive replicas this rank hosts, from `replica` on
     friend bool operator==(const SamplerShape&, const SamplerShape&) = default;
 };
 
-/// One micro-batch of one replica, and all that the trainer has to know about it.
+/// One micro-batch of one replica, and what the trainer needs to know about it.
 struct MicroBatch {
     std::span<const std::size_t> samples = {}; ///< valid until the next call on the stream; empty: no data this time
     std::int64_t replica = 0;                  ///< of 0 to L - 1
-    std::int64_t round = 0;                    ///< from 0 at the position where the stream was started
+    std::int64_t round = 0;                    ///< from 0, where the stream was started
     std::int64_t round_samples = 0;            ///< samples of all L replicas in this round: the same on all ranks
     bool ends_round = false;                   ///< the last replica hosted here in this round
     bool ends_epoch = false;                   ///< nothing follows
-    Position resume = {};                      ///< where to go on once this round is done
+    Position resume = {};                      ///< position after this round
 };
 
 /// A rank's micro-batches of one epoch. `restart` keeps the memory and names the next epoch.
@@ -114,7 +123,7 @@ concept sampler_policy = policy_of<S, Family::sampler> &&
                              { sampler.stream(shape, epoch, consumed) } -> sample_stream;
                          };
 
-/// Refuses shapes that make no sense, naming the parameter, what was found and what was expected.
+/// Refuses an invalid shape: names the parameter, the value found and the values expected.
 inline void check_shape(const SamplerShape& shape, std::string_view who) {
     const auto refuse = [&](std::string_view parameter, std::int64_t found, const std::string& expected) {
         refuse_input({who, ": ", parameter, " is ", found, ", expected ", expected});
@@ -136,8 +145,9 @@ inline void check_shape(const SamplerShape& shape, std::string_view who) {
                        shape.replicas, ")"}));
 }
 
-/// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, the first ones on rank 0.
-/// \throws error bad_input: what makes no sense, by name
+/// The shape of rank `rank` of `world` with this sampler: L = world x replicas_per_rank, and rank 0
+/// hosts the first replicas.
+/// \throws error bad_input: names the invalid parameter
 template <sampler_policy Sampler>
 SamplerShape shape_of_rank(const Sampler& sampler, std::int64_t data_size, std::int64_t batch_size, std::int64_t world,
                            std::int64_t rank) {

@@ -1,20 +1,22 @@
 #pragma once
 
 /// \file
-/// One order for all, each global batch cut into contiguous parts: torch.nn.DataParallel.
+/// One order for all replicas, each global batch cut into contiguous parts: torch.nn.DataParallel.
 
 #include "unisono/sampler/stream.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Who gets which samples where a master rank draws global batches and scatters them, as torch.nn.DataParallel does with
-/// torch.chunk: parts of ceil(batch / L), the last one shorter, and possibly fewer parts than replicas (the others get an
-/// empty micro-batch). `batch_size` is the *global* batch here, as a DataLoader's is under DataParallel. Every rank can
-/// tell its part by itself; moving the data from the master is the trainer's work, where it is wanted.
+/// Deals samples as torch.nn.DataParallel does, where a master rank draws a global batch and
+/// scatters it by torch.chunk: parts of ceil(batch / L), the last one shorter, and possibly fewer
+/// parts than replicas. The other replicas get an empty micro-batch. `batch_size` is the *global*
+/// batch here, as a DataLoader's is under DataParallel. Every rank computes its part by itself; the
+/// trainer moves the data from the master if its policies ask for that.
 ///
-/// The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1. drop_last leaves out a last, short
-/// global batch; otherwise each sample is seen once an epoch. Weigh replicas by samples: parts are uneven.
-/// Memory: 4 bytes a sample where shuffled, and one micro-batch of indices.
+/// The order is randperm(N) of a generator seeded with seed + epoch, or 0 to N - 1. drop_last
+/// leaves out a last, short global batch; otherwise each sample is seen once per epoch. Weigh by
+/// samples (BySamples), since parts are uneven.
+/// Memory: 4 bytes per sample if shuffled, and the indices of one micro-batch.
 struct ScatterSampler {
     bool shuffle = true;
     std::uint64_t seed = 0;

@@ -7,9 +7,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// As stored, each sample exactly once an epoch. Where the data do not divide evenly, the last round is short, and some
-/// replicas have one sample less or none; gradients are weighted sums, so that this needs no padding to be right.
-/// Memory: one micro-batch of indices.
+/// Samples in stored order, each exactly once per epoch. Where the data do not divide evenly, the
+/// last round is short, and some replicas have one sample less or none. Gradients are weighted
+/// sums, so the result is right without padding.
+/// Memory: the indices of one micro-batch.
 struct SequentialSampler {
     static constexpr std::string_view name = "SequentialSampler";
     static constexpr Family family = Family::sampler;

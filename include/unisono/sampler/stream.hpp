@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The stream behind the built-in samplers: an order, how its end is treated, and how a round of it is dealt to replicas.
+/// The stream behind the built-in samplers: an order, the treatment of its end, and the way in
+/// which a round is dealt to replicas.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/random.hpp"
@@ -19,14 +20,14 @@ enum class Deal : std::uint8_t {
     blocks,  ///< contiguous parts of ceil(size / L), the last ones shorter or empty, as torch.chunk
 };
 
-/// What becomes of an order whose length does not divide evenly.
+/// How an order is treated whose length does not divide evenly.
 enum class Tail : std::uint8_t {
     keep, ///< the last round is short
-    pad,  ///< repeat the order from its head, so that every replica gets as many
-    drop, ///< leave out the last samples, so that every replica gets as many
+    pad,  ///< repeat the order from its head, so that all replicas get the same number
+    drop, ///< leave out the last samples, so that all replicas get the same number
 };
 
-/// Which samples an epoch has in which order, and how they are dealt to replicas.
+/// The order of an epoch's samples, and how they are dealt to replicas.
 struct Plan {
     SamplerShape shape = {};
     Deal deal = Deal::strided;
@@ -36,7 +37,8 @@ struct Plan {
     std::int64_t global_batch = 1; ///< samples of a full round
 };
 
-/// The samples of one epoch in the order drawn: as stored (no memory), or a permutation, 4 bytes a sample (8 above 2^32).
+/// The samples of one epoch in the order drawn: as stored (no memory), or a permutation of 4 bytes
+/// per sample (8 above 2^32 samples).
 class Order {
 public:
     void draw(std::int64_t size, bool shuffle, std::uint64_t seed) {
@@ -63,8 +65,9 @@ private:
 
 } // namespace sampling
 
-/// A rank's micro-batches of one epoch. Memory: the order (where shuffled) and one micro-batch of indices. Cost: one pass
-/// over the data set's size at each restart where shuffled; nothing else grows with it.
+/// A rank's micro-batches of one epoch. Memory: the order, if shuffled, and the indices of one
+/// micro-batch. Cost: one pass over the data set's size at each restart if shuffled; nothing else
+/// grows with that size.
 class SampleStream {
 public:
     SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed) : plan_(plan) {
@@ -75,7 +78,7 @@ public:
         restart(epoch, consumed);
     }
 
-    /// Goes to an epoch, past the first `consumed` samples of its order.
+    /// Moves to an epoch, after the first `consumed` samples of its order.
     /// \throws error bad_input if that position does not exist
     void restart(Epoch epoch, std::int64_t consumed = 0) {
         const SamplerShape& shape = plan_.shape;
@@ -99,7 +102,7 @@ public:
     [[nodiscard]] bool done() const { return round_ == rounds_; }
     [[nodiscard]] std::int64_t rounds() const { return rounds_; }
     [[nodiscard]] std::int64_t global_batch() const { return plan_.global_batch; }
-    /// Of all its rounds together, on all replicas, padding included.
+    /// Samples of all rounds on all replicas, including padding.
     [[nodiscard]] std::int64_t samples() const { return left_; }
     [[nodiscard]] const SamplerShape& shape() const { return plan_.shape; }
     [[nodiscard]] Position position() const { return {epoch_, prefix(round_)}; }
@@ -126,7 +129,7 @@ public:
 private:
     static std::int64_t up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
-    /// Samples of the order that are done after so many rounds; padding does not count.
+    /// Samples of the order that are consumed after `rounds` rounds, without padding.
     [[nodiscard]] std::int64_t prefix(std::int64_t rounds) const {
         const std::int64_t dealt = rounds == rounds_ ? left_ : rounds * plan_.global_batch;
         return std::min(begin_ + dealt, plan_.shape.data_size);
@@ -168,7 +171,8 @@ static_assert(sample_stream<SampleStream>);
 
 namespace sampling {
 
-/// Samples of a round in which each of L replicas has a full micro-batch. More than any order has: one round does it.
+/// Samples of a round in which each of L replicas has a full micro-batch. Where the product
+/// overflows, a number larger than any order: then one round holds all samples.
 inline std::int64_t full_round(const SamplerShape& shape) {
     constexpr std::int64_t most = std::int64_t{1} << 60;
     std::int64_t samples = 0;

@@ -1,17 +1,20 @@
 #pragma once
 
 /// \file
-/// Nobody waits for anybody: servers apply each worker's gradient as it comes.
+/// No rank waits for another: servers apply each worker's gradient as it arrives.
 
 #include "unisono/update/service.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Workers push gradients to servers, which apply each at once, and go on with the parameters that the answer brings; meanwhile the
-/// others' gradients have changed those (update/served.hpp). With W equal workers the staleness is about W - 1: take a learning rate, and
-/// a momentum, that bear it. Bytes of a push: a gradient there, parameters back. The order of updates, and so the bits, depends on
-/// when messages arrive; over `Simulated` on the seed alone. With one worker: sequential SGD.
-/// Source: Dean et al. 2012 (Downpour SGD), with one update between two pushes; Li et al. 2014 (parameter server).
+/// Workers push gradients to servers. A server applies each gradient at once and answers with its
+/// current parameters, with which the worker continues (update/served.hpp). Meanwhile other
+/// workers' gradients have changed the parameters: with W equal workers the staleness is about W -
+/// 1, so choose a learning rate and a momentum that tolerate it. Bytes per push: one gradient to
+/// the servers, the parameters back. The order of updates, and so the bits, depends on when
+/// messages arrive; over `Simulated`, on the seed alone. With one worker: sequential SGD.
+/// Source: Dean et al. 2012 (Downpour SGD), with one update between two pushes; Li et al. 2014
+/// (parameter server).
 struct Asynchronous {
     int servers = 1; ///< the last ranks of the world
 

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The run of updates whose ranks meet by sums: LocalSteps and Diloco, and the base of StreamingDiloco's and Gossip's.
+/// The run of updates whose ranks synchronise by sums: LocalSteps and Diloco, and the base of the
+/// runs of StreamingDiloco and Gossip.
 
 #include "unisono/arithmetic/scale.hpp"
 #include "unisono/group/operation.hpp"
@@ -32,9 +33,11 @@ struct Subtract {
 
 UNISONO_NO_CONTRACTION_END
 
-/// Sums over an image of the parameters in the group's memory, bucket by bucket, so that a bucket travels while the next is copied.
-/// With an outer optimizer (`policy.outer`) or a compression the ranks sum how far each has come from the parameters that they had in
-/// common; else the parameters themselves. What a compression leaves over of the differences the next meeting brings.
+/// Sums a copy of the parameters in the group's memory, bucket by bucket, so that one bucket
+/// travels while the next is copied. With an outer optimizer (`policy.outer`) or a compression, the
+/// ranks sum how far each has moved from the common parameters; otherwise they sum the parameters
+/// themselves. What a compression leaves over of these differences is added at the next
+/// synchronisation.
 template <class Training, class Policy>
 class Averaging : public LocalRun<Training> {
     using Base = LocalRun<Training>;
@@ -62,12 +65,12 @@ public:
 
     [[nodiscard]] bool after(Verdict) { return this->count_update() >= policy_.steps; }
 
-    /// Nothing to do if no rank has made an update of its own since the last time.
+    /// Does nothing if no rank has made an update of its own since the last synchronisation.
     void meet() {
         if (!this->begin_meeting() || (!has_outer && world().size() == 1)) return;
         make_image();
         if constexpr (compresses) {
-            if (this->met() == 0) this->training().wire().forget(); // what a warm-up has left over of gradients
+            if (this->met() == 0) this->training().wire().forget(); // remainder of a warm-up's gradients
         }
         for (std::size_t b = 0; b < flat().layout().buckets().size(); ++b) {
             const Slice& bucket = flat().bucket(b);
@@ -84,7 +87,8 @@ public:
         all([&](const auto& one) { arrive(one); });
     }
 
-    /// The outer optimizer's, the same on all ranks; without arrays where there is none.
+    /// The state of the outer optimizer, the same on all ranks; without arrays if there is no outer
+    /// optimizer.
     [[nodiscard]] auto& state() {
         if constexpr (has_outer) {
             if (state_.count() == 0) state_ = place().template state<T>(policy_.outer.state(), flat().count());
@@ -97,7 +101,8 @@ public:
         common_ = typename Place::template OwnArray<T>();
     }
 
-    /// Of images of the parameters, made when they are first needed, and of the outer optimizer's state.
+    /// Memory of the copies of the parameters, which are made when they are first needed, and of
+    /// the outer optimizer's state.
     [[nodiscard]] std::size_t bytes() const { return (image_.size() + common_.size()) * sizeof(T) + state_.bytes(); }
 
 protected:
@@ -115,7 +120,8 @@ protected:
     void all(Visit visit) const {
         flat().visit({0, flat().count()}, visit);
     }
-    /// What this rank says: its parameters, or how far it has come, the other way round.
+    /// What this rank contributes to the sum: its parameters, or the common parameters minus its
+    /// own.
     template <class Stretch>
     void set_out(const Stretch& one) {
         T* const image = image_.data() + one.flat;
@@ -127,7 +133,7 @@ protected:
             copy(image, one.parameters, one.count);
         }
     }
-    /// The outer optimizer's step of what the ranks have in common, by how far they have come.
+    /// The outer optimizer's step on the common parameters, by the mean of the ranks' differences.
     template <class Stretch>
     void step_outside(const Stretch& one, std::uint64_t number) {
         place().update_other(policy_.outer, state_.slice(one.flat, one.count), common_.data() + one.flat,
@@ -154,7 +160,7 @@ private:
 
     Policy policy_;
     typename Place::template Array<T> image_;
-    typename Place::template OwnArray<T> common_; ///< what the ranks held when they last met
+    typename Place::template OwnArray<T> common_; ///< the parameters after the last synchronisation
     typename Place::template State<T> state_;     ///< the outer optimizer's
     std::vector<Operation> sums_;
 };

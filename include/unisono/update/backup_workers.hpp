@@ -1,21 +1,27 @@
 #pragma once
 
 /// \file
-/// All ranks update together, and do not wait for the slowest.
+/// All ranks update together, but do not wait for the slowest.
 
 #include "unisono/update/service.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Of W workers, servers take the gradients of the first W - `backups` that come and were computed from the parameters of now; their
-/// weighted mean is one update, for these workers. A gradient that comes later is dropped: its worker is told so (`UpdateReport::late`), gets the
-/// parameters of now, and goes on with its next data. So nothing that is applied is stale, and no update waits for a worker that is slow or
-/// paused; what the slowest compute is lost. As workers come to meet, W is of those that are still at work, and once no more than the
-/// backups are, what they push is dropped, too: an epoch does not end with updates of a single worker's. A push without data counts as one.
-/// With no backups: `BoundedStaleness{.staleness = 0}`, to the bit. Several servers choose each for its own slices. Which gradients are dropped
-/// depends on when messages arrive; over `Simulated` on the seed alone. Source: Chen et al. 2016, "Revisiting distributed synchronous SGD", section 3.
+/// Servers take the first W - `backups` gradients of W workers that were computed from the current
+/// parameters. Their weighted mean is one update for these workers. A later gradient is dropped:
+/// its worker is told so (`UpdateReport::late`), gets the current parameters, and continues with
+/// its next data. So no stale gradient is applied, and no update waits for a slow or paused worker;
+/// the work of the slowest workers is lost.
+///
+/// As workers reach a synchronisation, W counts the workers that are still training. Once no more
+/// than `backups` of them are left, their gradients are dropped, too, so that an epoch does not end
+/// with updates of a single worker. A push without data counts as a gradient. With `backups` 0 the
+/// result is that of `BoundedStaleness{.staleness = 0}`, to the bit. Each of several servers
+/// chooses for its own slices. Which gradients are dropped depends on when messages arrive; over
+/// `Simulated`, on the seed alone.
+/// Source: Chen et al. 2016, "Revisiting distributed synchronous SGD", section 3.
 struct BackupWorkers {
-    int backups = 1; ///< at least 0, and fewer than workers
+    int backups = 1; ///< at least 0, and fewer than the workers
     int servers = 1; ///< the last ranks of the world
 
     static constexpr std::string_view name = "backup workers";

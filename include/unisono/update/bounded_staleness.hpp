@@ -1,17 +1,20 @@
 #pragma once
 
 /// \file
-/// As asynchronous as a bound allows: nobody gets too far ahead.
+/// Asynchronous within a bound: no worker gets too far ahead of the others.
 
 #include "unisono/update/service.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Stale synchronous parallel: a worker goes on as long as it is at most `staleness` clocks ahead of the slowest. So the parameters
-/// with which it begins its clock c (from 0) hold all workers' gradients of their clocks up to c - staleness - 1, all of its own, and
-/// whatever else has come. Between these, servers apply each gradient as it comes, as with `Asynchronous`; a bound that nobody
-/// reaches gives its bits. With `staleness` 0 there is nothing between: the gradients of a clock make one update, their weighted mean,
-/// summed in the order of ranks, which is `Synchronous`, to the bit where that sums in this order (two workers; memory that ranks share).
+/// Stale synchronous parallel: a worker continues as long as it is at most `staleness` clocks ahead
+/// of the slowest. So the parameters with which it begins its clock c (from 0) contain all workers'
+/// gradients of clocks up to c - staleness - 1, all of its own, and any others that have arrived.
+/// Within the bound, servers apply each gradient as it arrives, as with `Asynchronous`; a bound
+/// that no worker reaches gives the same bits as `Asynchronous`. With `staleness` 0, the gradients
+/// of one clock make one update by their weighted mean, summed in rank order. That equals
+/// `Synchronous`, to the bit where `Synchronous` sums in rank order (two workers, or memory that
+/// ranks share).
 /// Source: Ho et al. 2013 (SSP), section 3; there updates are added, as plain SGD's are here.
 struct BoundedStaleness {
     std::uint64_t staleness = 1;

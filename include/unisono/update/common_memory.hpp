@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Memory of rank 0's that all ranks of a group read and write, in elements that are atomic.
+/// Memory of rank 0 that all ranks of a group read and write, in atomic elements.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -19,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Tells processes apart, also those of different name spaces and those that were forked.
+/// Distinguishes processes, including forked ones and those of different name spaces.
 struct ProcessMark {
     std::uint64_t pid = static_cast<std::uint64_t>(::getpid());
     std::uint64_t chance = drawn();
@@ -32,9 +32,10 @@ private:
     }
 };
 
-/// `count` elements and, for each rank and for all together, a counter in cache lines of their own; all zero at first.
-/// The memory lives as long as any rank of rank 0's process uses it; where others do so from their processes, as long as rank 0's
-/// group at least: a rank that comes late never writes into what rank 0 uses for something else by then.
+/// `count` elements, and a counter in a cache line of its own for each rank and for all ranks
+/// together; all zero at first. The memory lives as long as any rank in rank 0's process uses it.
+/// Where ranks of other processes use it, it also lives as long as rank 0's group, so that a late
+/// rank never writes into memory that rank 0 has reused.
 template <class World, class T>
 class CommonMemory {
     static_assert(std::atomic_ref<T>::is_always_lock_free);
@@ -65,7 +66,7 @@ public:
         }
         broadcast(world, said, 0);
         if (world.rank() != 0) attach(said[0].values, said[0].counters, said[0].owner, said[0].process);
-        barrier(world); // rank 0 stays until all have come
+        barrier(world); // rank 0 stays until all ranks have come
     }
     CommonMemory(const CommonMemory&) = delete;
     CommonMemory& operator=(const CommonMemory&) = delete;
@@ -77,12 +78,12 @@ public:
 
     [[nodiscard]] std::size_t size() const { return count_; }
     [[nodiscard]] std::atomic_ref<T> operator[](std::size_t index) const { return std::atomic_ref<T>(values_[index]); }
-    /// Of all ranks together.
+    /// The counter of all ranks together.
     [[nodiscard]] std::atomic_ref<std::int64_t> counter() const { return counter_at(1); }
     [[nodiscard]] std::atomic_ref<std::int64_t> counter_of(int rank) const {
         return counter_at(2 + static_cast<std::size_t>(rank));
     }
-    /// On the rank that has it.
+    /// Bytes on the rank that holds the memory; 0 on the others.
     [[nodiscard]] std::size_t bytes() const { return world_->rank() == 0 ? count_ * sizeof(T) : 0; }
 
 private:
@@ -95,10 +96,11 @@ private:
     [[nodiscard]] std::atomic_ref<std::int64_t> counter_at(std::size_t index) const {
         return std::atomic_ref<std::int64_t>(counters_[line * index]);
     }
-    /// Ranks of other processes that may still come here.
+    /// Ranks of other processes that may still access the memory.
     [[nodiscard]] std::atomic_ref<std::int64_t> users() const { return counter_at(0); }
 
-    /// Rank 0 waits, or has been told of a fault, which nobody begins to touch its memory after.
+    /// Rank 0 waits for the other ranks, or has been told of a fault, after which no rank begins to
+    /// access its memory.
     void attach(std::uint64_t values, std::uint64_t counters, std::uint64_t owner, const ProcessMark& process) {
         world_->check();
         const auto entry = world_->engine().enter();
@@ -118,7 +120,7 @@ private:
         };
         values_ = reinterpret_cast<T*>(here(values));
         counters_ = reinterpret_cast<std::int64_t*>(here(counters));
-        if (!owned_) users().fetch_add(1, std::memory_order_relaxed); // seen by rank 0 behind the barrier
+        if (!owned_) users().fetch_add(1, std::memory_order_relaxed); // rank 0 sees it after the barrier
     }
 
     World* world_;

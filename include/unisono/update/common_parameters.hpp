@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The run of Hogwild: the ranks' part in an update of parameters that they have in common, and how they meet.
+/// The run of Hogwild: a rank's updates of the common parameters, and how ranks synchronise.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -22,10 +22,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The optimizer makes its step in the model's memory, from the parameters that this rank has read. How far it went is added to the
-/// common parameters, and what they are then goes into the model. A rank alone has nothing in common with anybody.
+/// The optimizer makes its step in the model's memory, from the parameters that this rank has read.
+/// The run adds the difference to the common parameters and reads them back into the model. A world
+/// of one rank has no common parameters.
 ///
-/// An update counts, and has its number, from when it begins to be added; so do those that it may have read in part.
+/// An update is counted, and gets its number, when this rank begins to add it. So the count
+/// includes updates that a reader may have read only in part.
 template <class Training, class Policy>
 class HogwildRun : public LocalRun<Training> {
     using Base = LocalRun<Training>;
@@ -33,7 +35,7 @@ class HogwildRun : public LocalRun<Training> {
     using T = typename Training::Element;
 
 public:
-    /// All ranks hold the same parameters, and begin. Collective.
+    /// All ranks get the same parameters and begin. Collective.
     HogwildRun(Training& training, const Policy& policy) : Base(training), world_(&training.world()), policy_(policy) {
         if (world_->size() == 1) return;
         common_.emplace(*world_, training.flat().count());
@@ -41,9 +43,9 @@ public:
         write();
     }
 
-    /// Nothing else would tell this rank that another has failed. \throws error
+    /// Throws if another rank has failed: this rank would not notice otherwise. \throws error
     void before() { world_->check(); }
-    /// This rank's update has ended; it is never time to meet.
+    /// This rank's update has ended. Returns false: no synchronisation is ever due.
     [[nodiscard]] bool after(Verdict verdict) {
         this->count_update();
         if (!common_) return false;
@@ -72,12 +74,12 @@ public:
         report.ahead = told_.ahead;
     }
 
-    /// All ranks have come, and read the same parameters. Collective.
+    /// All ranks arrive, and read the same parameters. Collective.
     void meet() {
         static_cast<void>(this->begin_meeting());
         this->count_meeting();
         if (!common_) return;
-        common_->counter_of(world_->rank()).store(none, std::memory_order_relaxed); // nobody is ahead of this one
+        common_->counter_of(world_->rank()).store(none, std::memory_order_relaxed); // no rank is ahead of this one
         barrier(*world_);
         read();
         version_ = number();
@@ -85,7 +87,7 @@ public:
         common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
         count_.meet(
             0, [&](auto& sums) { all_reduce(*world_, sums); },
-            [&](auto& most) { all_reduce(*world_, most, Max{}); }); // nobody goes on before all have read
+            [&](auto& most) { all_reduce(*world_, most, Max{}); }); // no rank continues before all have read
     }
 
     [[nodiscard]] const StalenessCount& staleness() const { return count_; }
@@ -111,7 +113,7 @@ private:
         return static_cast<std::uint64_t>(common_->counter().load(std::memory_order_relaxed));
     }
 
-    /// Rank 0's parameters, which are everybody's, become the common ones.
+    /// The parameters of rank 0, which all ranks hold, become the common ones.
     void write() {
         each([&](std::size_t i, T& parameter) {
             if (world_->rank() == 0) (*common_)[i].store(parameter, std::memory_order_relaxed);
@@ -123,7 +125,7 @@ private:
         each(
             [&](std::size_t i, T& parameter) { read_[i] = parameter = (*common_)[i].load(std::memory_order_relaxed); });
     }
-    /// Where nobody else has changed an element it becomes what the optimizer made of it, to the bit.
+    /// An element that no other rank has changed becomes what the optimizer made of it, to the bit.
     void add() {
         if (policy_.loses_none) {
             each([&](std::size_t i, T& parameter) {
@@ -151,7 +153,7 @@ private:
             });
         }
     }
-    /// To the bit: a NaN is itself, and 0 is not -0.
+    /// Equal bit by bit: a NaN equals itself, and 0 differs from -0.
     static bool same(const T& a, const T& b) { return std::memcmp(&a, &b, sizeof(T)) == 0; }
 
     template <class Visit>
@@ -176,8 +178,8 @@ private:
     Policy policy_;
     std::optional<CommonMemory<World, T>> common_; ///< but for a rank alone
     std::vector<T> read_;                          ///< the common parameters, as this rank has them
-    std::uint64_t version_ = 0;                    ///< updates of all that were begun when this rank began to read
-    std::int64_t clock_ = 0; ///< updates of this rank since the ranks met, those that were left out, too
+    std::uint64_t version_ = 0;                    ///< updates of all ranks that had begun when this rank began to read
+    std::int64_t clock_ = 0; ///< updates of this rank since the last synchronisation, including those left out
     Told told_;
     StalenessCount count_;
 };

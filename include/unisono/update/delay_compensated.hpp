@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Asynchronous, with stale gradients carried on to where the parameters are now.
+/// Asynchronous, with stale gradients corrected to the current parameters.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/update/service.hpp"
@@ -11,10 +11,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// DC-ASGD: a gradient g that a worker computed at the parameters `read`, and that arrives when they are w, is applied as
+/// DC-ASGD. A worker computed the gradient g at the parameters `read`; it arrives when the
+/// parameters are w. The server applies, element by element,
 ///     g + lambda * g * g * (w - read),
-/// element by element: the first terms of a Taylor expansion around `read`, with g g^T's diagonal, times lambda, for the Hessian. With
-/// `lambda` 0 it is `Asynchronous`, up to rounding. Servers keep, for each worker, the parameters that it has read: W times the model in all.
+/// the first terms of a Taylor expansion around `read`, with lambda times the diagonal of g g^T in
+/// place of the Hessian. With `lambda` 0 it equals `Asynchronous`, up to rounding. Servers keep the
+/// parameters that each worker has read: W times the model in all.
 /// Source: Zheng et al. 2017 (DC-ASGD), algorithm 2, with a constant lambda.
 struct DelayCompensated {
     double lambda = 0.04;
@@ -35,7 +37,7 @@ struct DelayCompensated {
     }
     [[nodiscard]] bool together() const { return false; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
-    /// gradients[i] = that of where the parameters are. Rounded to T after each operation.
+    /// gradients[i] becomes the gradient at the current parameters. Each operation is rounded to T.
     template <class T>
     void compensate(std::span<T> gradients, double scale, std::span<const T> parameters,
                     std::span<const T> read) const {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Each rank makes many updates of its own; then an outer optimizer steps by what they have moved.
+/// Each rank makes many updates of its own; then an outer optimizer makes a step by the mean of
+/// their movements.
 
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/optimizer/sgd.hpp"
@@ -9,15 +10,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// DiLoCo: every `steps` updates, the mean of what the ranks have moved from the parameters that they had in common is, with its
-/// sign turned, the gradient of an outer optimizer. The inner optimizer is the trainer's (AdamW in the paper). An outer Sgd with
-/// a learning rate of 1 and no momentum is LocalSteps; an outer Adam is FedAdam. Memory beside LocalSteps' image: the common
-/// parameters and the outer optimizer's state. Source: Douillard et al. 2023 (DiLoCo), algorithm 1, whose outer values are the
-/// defaults; Reddi et al. 2021 (adaptive federated optimization), algorithm 2.
+/// DiLoCo: every `steps` updates, the ranks average how far each has moved from the common
+/// parameters. That mean, with its sign turned, is the gradient of an outer optimizer. The inner
+/// optimizer is the trainer's (AdamW in the paper). An outer Sgd with a learning rate of 1 and no
+/// momentum is LocalSteps; an outer Adam is FedAdam. Memory in addition to that of LocalSteps: the
+/// common parameters and the outer optimizer's state.
+/// Source: Douillard et al. 2023 (DiLoCo), algorithm 1, whose outer values are the defaults; Reddi
+/// et al. 2021 (adaptive federated optimization), algorithm 2.
 template <optimizer_policy Outer = Sgd>
 struct Diloco {
     std::uint64_t steps = 500;
-    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+    std::uint64_t warm_up = 0; ///< this many updates at the beginning are synchronous
     Outer outer = default_outer();
 
     static constexpr std::string_view name = "Diloco";

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Each rank makes updates of its own, and averages its parameters with those of few others.
+/// Each rank makes updates of its own, and averages its parameters with those of a few other ranks.
 
 #include "unisono/core/list.hpp"
 #include "unisono/update/neighbours.hpp"
@@ -10,24 +10,29 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// With whom a rank averages.
+/// The neighbours of a rank.
 enum class GossipGraph : std::uint8_t {
-    ring,       ///< with both neighbours, each time: rank - 1, rank, rank + 1
+    ring,       ///< both neighbours, in each round: rank - 1, rank, rank + 1
     exponential ///< with one: in round r with the rank that is 2^(r mod ceil(log2 ranks)) before it; with 2^k ranks k rounds are a mean of all
 };
 
-/// Gossip: after every `steps` updates of its own a rank sends its parameters to the neighbours of that round, and takes the mean of its own
-/// and of those that come, each with the same weight. All send as many as they receive, so that the mean over all ranks stays what it is, and
-/// that moves as by updates with the mean gradient; ranks differ by what they have not told each other yet. Nobody waits but for its
-/// neighbours: a slow rank, or link, holds up the others only as fast as the graph spreads it. All ranks make as many updates.
-/// Where ranks meet (`synchronise()`, the end of `fit`, `evaluate`), parameters become the mean of all ranks.
-/// Bytes of an update with `steps` 1: a model's sent by each rank, on the ring two. Memory: an image of the parameters, and one a neighbour.
-/// Source: Lian et al. 2017 (D-PSGD), algorithm 1, with the average behind the step instead of beside it; the graph of Assran et al. 2019
-/// (SGP), section 4, on which all weights stay 1, so that no push-sum is needed.
+/// Gossip: after every `steps` updates of its own, a rank sends its parameters to the neighbours of
+/// that round, and takes the mean of its own parameters and those that it receives, with equal
+/// weights. Each rank sends as many messages as it receives, so averaging does not change the mean
+/// over all ranks, and that mean moves as by updates with the mean gradient. A rank waits for its
+/// neighbours alone: a slow rank or link delays the others only as fast as the graph spreads the
+/// delay. All ranks make the same number of updates. At a synchronisation (`synchronise()`, the end
+/// of `fit`, `evaluate`), the parameters become the mean over all ranks.
+///
+/// Bytes per update with `steps` 1: each rank sends one model, on the ring two. Memory: a copy of
+/// the parameters, and one per neighbour.
+/// Source: Lian et al. 2017 (D-PSGD), algorithm 1, with the average after the step instead of in
+/// parallel; the graph of Assran et al. 2019 (SGP), section 4, on which all weights stay 1, so that
+/// no push-sum is needed.
 struct Gossip {
     GossipGraph graph = GossipGraph::exponential;
     std::uint64_t steps = 1;
-    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+    std::uint64_t warm_up = 0; ///< this many updates at the beginning are synchronous
 
     static constexpr std::string_view name = "gossip";
     static constexpr Family family = Family::update;
@@ -42,13 +47,14 @@ struct Gossip {
         return detail::GossipRun<Training, Gossip>(training, *this);
     }
 
-    /// Whether a round follows so many updates since the ranks last met.
+    /// Whether a round follows after `own` updates since the last synchronisation.
     [[nodiscard]] bool gossips_after(std::uint64_t own) const { return own % steps == 0; }
-    /// The ranks from which `rank` gets parameters in a round (from 0); each sends to as many. In the order in which they are added.
+    /// The ranks from which `rank` receives parameters in a round (from 0), in the order in which
+    /// they are added. Each rank has as many targets as sources.
     [[nodiscard]] detail::List<int> sources(int rank, int ranks, std::uint64_t round) const {
         return around(rank, ranks, round, -1);
     }
-    /// The ranks that `rank` sends to: those of whom it is a source.
+    /// The ranks to which `rank` sends: those of which it is a source.
     [[nodiscard]] detail::List<int> targets(int rank, int ranks, std::uint64_t round) const {
         return around(rank, ranks, round, 1);
     }

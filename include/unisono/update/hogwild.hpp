@@ -1,29 +1,34 @@
 #pragma once
 
 /// \file
-/// Nobody waits, and nothing is sent: workers update parameters that they have in common.
+/// No rank waits, and none sends: workers update common parameters in shared memory.
 
 #include "unisono/update/common_parameters.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// All ranks read and write one set of parameters in memory that they share, without locks and in no order. A worker computes a gradient
-/// at the parameters that it has read, lets the optimizer make its step from there, and adds the difference, element by element, to
-/// what the parameters are by then; what it finds there is what it reads for its next gradient. So a reader may see half of another's
-/// update, and W workers make W updates while each makes one, each as large as a lone worker's: take a learning rate, and a momentum,
-/// that bear a staleness of about W - 1. Elements that the step did not change are only read: sparse gradients meet seldom.
+/// All ranks read and write one set of parameters in shared memory, without locks and in no fixed
+/// order. A worker computes a gradient at the parameters that it has read, lets the optimizer make
+/// its step from there, and adds the difference, element by element, to the common parameters. The
+/// sums that it finds are the parameters of its next gradient. So a reader may see half of another
+/// worker's update. W workers make W updates while each makes one, each as large as that of a lone
+/// worker: choose a learning rate and a momentum that tolerate a staleness of about W - 1. Elements
+/// that the step did not change are only read, so that sparse gradients seldom collide.
 ///
-/// The optimizer's state is each worker's own, and sees its own gradients only; what depends on the parameters themselves (weight decay) goes
-/// by those that were read. The order of additions, and so the bits, depends on the moment; over `Simulated` on the seed alone. With one
-/// rank it is Synchronous, to the bit.
+/// Each worker has its own optimizer state, which sees the gradients of that worker alone. Terms
+/// that depend on the parameters (weight decay) use those that the worker has read. The order of
+/// additions, and so the bits, depends on timing; over `Simulated`, on the seed alone. With one
+/// rank the result is that of Synchronous, to the bit.
 ///
-/// Needs ranks that see each other's memory (InProcess, SharedMemory, or Simulated). Bytes sent: none between meetings. Memory: rank 0 has the
-/// common parameters, and each rank a copy of what it has read. No access is a data race as C++ has it: each is a relaxed atomic one of
-/// an element, which compilers do not vectorise.
-/// Source: Niu et al. 2011 (Hogwild!), algorithm 1, whose addition to a component is atomic, as it is here.
+/// Needs ranks that map each other's memory (InProcess, SharedMemory or Simulated). Bytes sent:
+/// none between synchronisations. Memory: rank 0 holds the common parameters, and each rank a copy
+/// of what it has read. No access is a data race in the sense of C++: each is a relaxed atomic
+/// access to one element, which compilers do not vectorise.
+/// Source: Niu et al. 2011 (Hogwild!), algorithm 1, whose addition to a component is atomic, as it
+/// is here.
 struct Hogwild {
     bool loses_none =
-        true; ///< additions are atomic; else two that meet in an element may leave the one only, for fewer cycles
+        true; ///< true: additions are atomic; false: faster, but of two simultaneous additions one may be lost
 
     static constexpr std::string_view name = "Hogwild";
     static constexpr Family family = Family::update;

@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// What updates have in common between which each rank goes its own way.
+/// The base of updates in which each rank trains on its own between synchronisations.
 ///
-/// A rank makes updates of its own: with its own gradients, which it exchanges with nobody. Ranks come together in a *meeting*, after which
-/// all hold the same parameters. All ranks make as many updates, unless the policy is `asynchronous`.
+/// A rank makes updates of its own, with its own gradients, which it does not exchange. At a
+/// *synchronisation* the ranks combine their parameters; afterwards all hold the same. All ranks
+/// make the same number of updates, unless the policy is `asynchronous`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -19,7 +20,7 @@ inline void check_steps(std::string_view name, std::uint64_t steps) {
     if (steps == 0) refuse_input({name, ".steps is 0; expected at least one update between two meetings"});
 }
 
-/// No arrays.
+/// A state without arrays.
 struct NoState {
     [[nodiscard]] static constexpr std::size_t size() { return 0; }
     [[nodiscard]] static constexpr std::size_t bytes() { return 0; }
@@ -27,8 +28,8 @@ struct NoState {
 
 } // namespace detail
 
-/// The base of runs in which ranks make updates of their own, behind `warm_up` that are those of Synchronous. It counts them, and has what
-/// checkpoints ask for.
+/// The base of runs in which ranks make updates of their own, after `warm_up` synchronous ones. It
+/// counts the updates, and has the functions that checkpoints need.
 template <class Training>
 class LocalRun : public UpdateRun<Training> {
 public:
@@ -37,16 +38,18 @@ public:
 
     [[nodiscard]] bool alone(std::uint64_t updates) const { return updates >= warm_up_; }
 
-    /// Updates of this rank alone since the ranks last met. A checkpoint needs 0.
+    /// Updates of this rank alone since the last synchronisation. A checkpoint requires 0.
     [[nodiscard]] std::uint64_t own() const { return own_; }
-    /// How often they met.
+    /// Number of synchronisations so far.
     [[nodiscard]] std::uint64_t met() const { return met_; }
-    /// What the ranks have in common beside parameters, in arrays that are the same on all ranks (as OptimizerState).
+    /// The common state beside the parameters: arrays that are the same on all ranks (as
+    /// OptimizerState).
     [[nodiscard]] static detail::NoState& state() {
         static detail::NoState none;
         return none;
     }
-    /// The ranks have met so often, and hold the same parameters and `state()`, which the caller has written.
+    /// Restores a run after `met` synchronisations. All ranks hold the same parameters and the same
+    /// `state()`, which the caller has written.
     void restore(std::uint64_t met) {
         own_ = 0;
         met_ = met;
@@ -54,7 +57,7 @@ public:
 
 protected:
     std::uint64_t count_update() { return ++own_; }
-    /// True if there is something to bring together: a rank has made an update since they last met.
+    /// True if a synchronisation has work to do: a rank has made an update since the last one.
     [[nodiscard]] bool begin_meeting() {
         const bool some = own_ != 0;
         own_ = 0;

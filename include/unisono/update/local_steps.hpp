@@ -7,13 +7,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Sends parameters every `steps` updates instead of gradients at each: 1/steps of the bytes, and of the waits. With `steps` 1
-/// it is Synchronous up to rounding (for optimizers without a non-linear state). The larger, the further the ranks part: a
-/// warm-up of synchronous updates helps (post-local SGD). Every rank counts alike in the mean, whatever data it had.
-/// Memory: one image of the parameters. Source: Stich 2019 (local SGD), section 2; Lin et al. 2020 (post-local SGD), algorithm 2.
+/// Sends parameters every `steps` updates instead of gradients at each: 1/steps of the bytes, and
+/// of the waits. With `steps` 1 it equals Synchronous up to rounding (for optimizers without a
+/// non-linear state). The larger `steps` is, the further the ranks diverge; a warm-up of
+/// synchronous updates helps (post-local SGD). Every rank has the same weight in the mean, whatever
+/// its data. Memory: one copy of the parameters.
+/// Source: Stich 2019 (local SGD), section 2; Lin et al. 2020 (post-local SGD), algorithm 2.
 struct LocalSteps {
     std::uint64_t steps = 8;
-    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+    std::uint64_t warm_up = 0; ///< this many updates at the beginning are synchronous
 
     static constexpr std::string_view name = "local steps";
     static constexpr Family family = Family::update;

@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// All messages go through a group of their own, so that no tag of the program's can meet them.
+/// All messages go through a group of their own, so that they cannot match a tag of the program.
 template <class Training, class Policy>
 class GossipRun : public Averaging<Training, Policy> {
     using Base = Averaging<Training, Policy>;
@@ -41,8 +41,9 @@ public:
     }
 
 private:
-    /// The model's parameters become the mean of its own and of those of the round's sources. All ranks do so. All receives are
-    /// there before anybody waits, so no order of ranks can block another.
+    /// The model's parameters become the mean of its own and those of the round's sources. All
+    /// ranks call this. All receives are posted before any rank waits, so that no order of ranks
+    /// can block another.
     void average(std::uint64_t round) {
         const std::size_t count = this->flat().count();
         const auto sources = this->policy().sources(lane_.rank(), lane_.size(), round);
@@ -68,7 +69,7 @@ private:
     static constexpr int tag = 0;
 
     typename Training::World lane_;
-    Memory<T> own_;               ///< on its way: the model's may change before it is read
+    Memory<T> own_;               ///< the memory that is sent: the model may change before it is read
     std::vector<Memory<T>> come_; ///< of each source
     std::vector<Operation> operations_;
 };

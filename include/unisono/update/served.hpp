@@ -1,29 +1,39 @@
 #pragma once
 
 /// \file
-/// What updates have in common that servers make, each as a gradient comes (see update.hpp).
+/// The base of updates that servers make, each as a gradient arrives (see update.hpp).
 ///
-/// The last `servers` ranks of the world hold the parameters in slices, with the optimizer's state, and do nothing else: no data, no
-/// passes. The other ranks are workers. A worker *pushes* its gradient to all servers, is answered with parameters, and goes on. Its
-/// *clock* counts its pushes since the ranks last met. A push without a gradient (no data, or one that a guard left out) ticks, too.
+/// The last `servers` ranks of the world hold the parameters in slices, with the optimizer's state,
+/// and do nothing else: they have no data and make no passes. The other ranks are workers. A worker
+/// *pushes* its gradient to all servers, gets parameters as the answer, and continues. Its *clock*
+/// counts its pushes since the last synchronisation. A push without a gradient (no data, or one
+/// that a guard left out) advances the clock, too.
 ///
-/// A policy of the kind declares `Sharding` (`detail::ServerSlices`), and says besides what an update policy says:
-///  - `servers`: how many ranks are servers. A world of one rank has none, and is what it is with Synchronous;
-///  - `together()`: a server waits for a push of every worker, and makes one update of their weighted mean. Else each gradient is an
-///    update by itself, made as it comes;
-///  - `backups`, if it has that: together, but so many of the workers that are still at work may miss it, and what they push then is dropped;
-///  - `goes_on(clock, slowest)`: whether a worker whose clock is `clock` is answered, `slowest` being the least clock of the workers
-///    that have not come to meet. Must hold for clock == slowest;
-///  - if `compensates`: `compensate(gradients, scale, parameters, read)` makes of the mean gradient (gradients * scale), computed where
-///    the parameters were `read`, one for where they are now. A server keeps the parameters that each worker has read.
+/// A served policy declares `Sharding` (`detail::ServerSlices`) and has, in addition to the members
+/// of an update policy:
+/// - `servers`: the number of servers. A world of one rank has none, and trains as with
+///   Synchronous;
+/// - `together()`: if true, a server waits for a push of every worker and makes one update of their
+///   weighted mean. Otherwise each gradient is an update by itself, made when it arrives;
+/// - `backups` (optional, with `together()`): this many of the workers that are still training may
+///   miss an update; what they push then is dropped;
+/// - `goes_on(clock, slowest)`: whether a worker whose clock is `clock` is answered, where
+///   `slowest` is the least clock of the workers that have not reached a synchronisation. Must hold
+///   for clock == slowest;
+/// - `compensate(gradients, scale, parameters, read)` (if `compensates`): turns the mean gradient
+///   (gradients * scale), computed at the parameters `read`, into one at the current parameters. A
+///   server keeps the parameters that each worker has read.
 ///
-/// Each gradient is applied with the learning rate of its worker's clock, whole: W workers make W updates a clock, each as large as a
-/// lone worker's (the linear scaling rule, the other way round), except where they are made `together`.
+/// Each gradient is applied whole, with the learning rate of its worker's clock: W workers make W
+/// updates per clock, each as large as that of a lone worker (the linear scaling rule), except
+/// where they are made `together`.
 ///
-/// *Staleness* of a gradient: the updates that a server has made between reading out the parameters it was computed from and applying it.
+/// The *staleness* of a gradient is the number of updates that a server has made between reading
+/// out the parameters for it and applying it.
 ///
-/// Ranks meet (`synchronise()`, the beginning and end of `fit`, `evaluate`, `predict`): when all workers have come there, however many
-/// updates each has made, all ranks get the servers' parameters and clocks are 0 again.
+/// Ranks synchronise in `synchronise()`, at the beginning and end of `fit`, and in `evaluate` and
+/// `predict`. When all workers have arrived, however many updates each has made, all ranks get the
+/// servers' parameters, and the clocks return to 0.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -42,7 +52,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The last ranks own equal slices of each bucket; alone, a rank owns everything.
+/// The last ranks own equal slices of each bucket; a world of one rank owns everything.
 struct ServerSlices {
     int servers = 1;
 
@@ -58,7 +68,7 @@ struct ServerSlices {
         return Owners::chosen(facts.count, std::move(ranks), facts.world,
                               std::max<std::size_t>(1, 64 / facts.element_bytes));
     }
-    /// Ranks 0 to so many - 1 compute gradients.
+    /// Number of workers: ranks 0 to workers - 1 compute gradients.
     [[nodiscard]] int workers(int world) const { return world == 1 ? 1 : world - servers; }
     /// \throws error bad_input: as many servers as ranks
     void check(std::string_view update, int world) const {

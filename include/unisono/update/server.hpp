@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A server of an update that servers make (update/served.hpp): from pushes to parameters.
+/// A server of a served update (update/served.hpp): turns pushes into parameters.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/point_to_point.hpp"
@@ -24,10 +24,12 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Owns what `training.owned()` says, in the model's memory. What a worker reads is copied out at once, so that it is of one moment.
-/// Memory: for each worker as much as this server owns; twice where the policy compensates.
+/// Owns what `training.owned()` names, in the model's memory. The server copies parameters out as
+/// soon as a worker is to read them, so that they are of one moment. Memory: for each worker as
+/// much as this server owns; twice that where the policy compensates.
 ///
-/// Determinism: what is served in what order depends on what has arrived when the server looks; of several, workers take turns.
+/// Determinism: the order in which pushes are served depends on which have arrived when the server
+/// looks; of several, workers take turns.
 template <class Training, class Policy>
 class Server {
     using World = typename Training::World;
@@ -46,7 +48,8 @@ public:
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    /// Serves until all workers have said that they meet. `timeout`: without any news.
+    /// Serves until all workers have reached a synchronisation. `timeout` limits the time without
+    /// any message.
     void serve(std::chrono::nanoseconds timeout) {
         for (std::size_t w = 0; w < clients_.size(); ++w) {
             Client& client = clients_[w];
@@ -81,22 +84,22 @@ public:
 
 private:
     static constexpr bool compensates = requires { requires Policy::compensates; };
-    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that stay in the first cache
+    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< elements that fit the first-level cache
 
-    /// A worker, as this server knows it.
+    /// A worker, from the view of this server.
     struct Client {
         PushHead head = {};
         AnswerHead answer_head = {};
         WorkerPush push = {};
         ServerAnswer answer = {};
         Memory<T> values = {};       ///< its gradient, then its parameters
-        std::vector<T> read = {};    ///< the parameters that it has; to compensate
-        std::uint64_t version = 0;   ///< of the parameters that it has
-        std::uint64_t round = 0;     ///< likewise; where pushes are taken together
-        std::uint64_t clock = 0;     ///< its pushes since the ranks met
+        std::vector<T> read = {};    ///< the parameters that the worker has read; for compensation
+        std::uint64_t version = 0;   ///< number of the update that those parameters contain
+        std::uint64_t round = 0;     ///< the same of the gradient that waits, where pushes are taken together
+        std::uint64_t clock = 0;     ///< pushes of this worker since the last synchronisation
         bool met = false;            ///< it has come to meet
         bool waits = false;          ///< for an answer
-        bool gradient_comes = false; ///< what is awaited is a gradient, not a head
+        bool gradient_comes = false; ///< the next message is a gradient, not a header
         Operation sent_head = {}, sent = {};
     };
 
@@ -107,12 +110,12 @@ private:
         news_[w] = start_receive(*lane_, clients_[w].head, static_cast<int>(w), push_tag);
     }
 
-    /// Something of worker w has come. True once the push is complete.
+    /// A message of worker w has arrived. True once the push is complete.
     bool heard(std::size_t w, std::chrono::nanoseconds timeout) {
         Client& client = clients_[w];
         if (client.gradient_comes) return true;
         client.push = unpack_push(client.head);
-        client.sent_head.wait(timeout); // it has what it was sent, since it goes on
+        client.sent_head.wait(timeout); // the worker has received the last answer, since it continues
         client.sent.wait(timeout);
         if (client.push.kind != PushKind::gradient || count_ == 0) return true;
         client.gradient_comes = true;
@@ -120,7 +123,7 @@ private:
         return false;
     }
 
-    /// One push, by itself.
+    /// Applies one push by itself.
     void take(Client& client) {
         client.answer = {.verdict = client.push.kind == PushKind::left_out ? Verdict::skip : Verdict::empty,
                          .number = version()};
@@ -131,7 +134,7 @@ private:
         client.answer.number = version();
     }
 
-    /// A push for which the others did not wait.
+    /// Drops a push for which the others did not wait.
     void drop(std::size_t w) {
         Client& client = clients_[w];
         client.answer = {.verdict = Verdict::skip,
@@ -141,11 +144,13 @@ private:
         answer(w, slowest());
     }
 
-    /// Those of all that are still at work are enough, but for the backups; and once only so many are left, theirs come too late.
+    /// Takes the pushes that wait if they are enough: those of all workers that are still training,
+    /// less the backups. Once only `backups` workers are left, their pushes are dropped.
     ///
-    /// Servers that choose differently do not wait for each other: take the one whose last round is the oldest. Who does not wait there waits
-    /// at another, with parameters of after that; so its push was dropped here, and no more workers can have missed that round than there
-    /// are backups.
+    /// Servers that choose differently do not wait for each other: a server takes the pushes of the
+    /// oldest round. A worker that does not wait here waits at another server, with parameters of a
+    /// later round; so its push was dropped here, and at most `backups` workers can have missed
+    /// that round.
     void take_if_enough() {
         std::size_t at_work = 0, waiting = 0, backups = 0;
         for (const Client& client : clients_) {
@@ -162,7 +167,8 @@ private:
             answer();
         }
     }
-    /// The pushes that wait: one update, or none if a guard has left out one. The rate is that of who has pushed most.
+    /// Makes one update of the pushes that wait, or none if a guard has left out one of them. The
+    /// learning rate is that of the worker with the most pushes.
     void take_together() {
         Client* first = nullptr;
         const Client* ahead = nullptr;
@@ -196,7 +202,7 @@ private:
             if (!client.met) least = std::min(least, client.clock);
         return least;
     }
-    /// Answers the workers that may go on, in the order of ranks.
+    /// Answers the workers that may continue, in rank order.
     void answer() {
         const std::uint64_t least = slowest();
         for (std::size_t w = 0; w < clients_.size(); ++w)
@@ -222,7 +228,7 @@ private:
     void copy_parameters(T* to) const {
         visit([&](const auto& one, std::size_t at) { std::copy_n(one.parameters, one.count, to + at); });
     }
-    /// Calls visit(one, its place among what this server owns).
+    /// Calls visit(one, its offset in what this server owns).
     template <class Visit>
     void visit(Visit visit) const {
         std::size_t at = 0;
@@ -233,7 +239,7 @@ private:
             });
     }
 
-    /// Applies what lies in `client.values`, divided by `divisor`.
+    /// Applies the gradient in `client.values`, divided by `divisor`.
     void update(Client& client, double divisor) {
         const auto& policies = training_->policies();
         training_->restore_applied(version() + 1);
@@ -263,9 +269,9 @@ private:
     Training* training_;
     Policy policy_;
     std::size_t count_ = 0;   ///< elements that this server owns
-    std::uint64_t round_ = 0; ///< pushes were taken together so many times
+    std::uint64_t round_ = 0; ///< number of times that pushes were taken together
     std::vector<Client> clients_;
-    std::vector<Operation> news_; ///< of each worker, what is awaited
+    std::vector<Operation> news_; ///< the message that is expected of each worker
 };
 
 } // namespace detail

@@ -1,10 +1,12 @@
 #pragma once
 
 /// \file
-/// What workers and servers of a served update (update/served.hpp) have in common, and the workers' part. The servers' is in server.hpp.
+/// The part of a served update (update/served.hpp) that workers and servers share, and the workers'
+/// part. server.hpp has the servers'.
 ///
-/// All messages go through a group of their own, so that no tag of the program's can meet them. A push is a head and, if it has one, a
-/// gradient; so is an answer, with parameters. One push a worker is under way at a time, so a server awaits one message of each.
+/// All messages go through a group of their own, so that they cannot match a tag of the program. A
+/// push is a header and, if it has one, a gradient; an answer is a header and parameters. Each
+/// worker has one push under way at a time, so that a server expects one message per worker.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/host_arithmetic.hpp"
@@ -30,7 +32,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One rank's part in a served update. `Training` collects this rank's gradient (alone) and owns the optimizer's state.
+/// One rank's part in a served update. `Training` collects this rank's own gradient and owns the
+/// optimizer's state.
 template <class Training, class Policy>
 class Service : public UpdateRun<Training> {
     using Base = UpdateRun<Training>;
@@ -64,7 +67,7 @@ public:
     [[nodiscard]] int workers() const { return workers_; }
     [[nodiscard]] static constexpr bool alone(std::uint64_t) { return true; }
 
-    /// This worker's gradient goes to the servers, and their parameters come into the model.
+    /// Sends this worker's gradient to the servers and receives their parameters into the model.
     Verdict apply() {
         if (lone()) return Base::apply();
         push(PushKind::gradient);
@@ -75,11 +78,11 @@ public:
         Base::discard(verdict);
         const bool offends = verdict == Verdict::skip;
         if (lone() || (offends && this->training().stops_on_offence()))
-            return verdict; // what it will throw is told to all
+            return verdict; // the error is thrown on all ranks
         push(offends ? PushKind::left_out : PushKind::empty);
         return answer_.verdict;
     }
-    /// What the first server said, with the greatest staleness of all servers'.
+    /// Reports what the first server answered, with the greatest staleness of all servers.
     template <class Report>
     void tell(Report& report) const {
         if (lone()) return;
@@ -89,7 +92,8 @@ public:
         report.late = answer_.late;
     }
 
-    /// A worker says that it has come; a server serves until all have. Then all ranks hold the same parameters. Collective.
+    /// A worker tells the servers that it has arrived; a server serves until all workers have. Then
+    /// all ranks hold the same parameters. Collective.
     void meet() {
         if (lone()) return;
         auto& training = this->training();
@@ -111,11 +115,11 @@ public:
     }
 
     [[nodiscard]] const StalenessCount& staleness() const { return count_; }
-    /// Bytes of what travels, and on servers of what waits.
+    /// Bytes of the messages' memory, and on servers of the pushes that wait.
     [[nodiscard]] std::size_t bytes() const { return image_.size() * sizeof(T) + (server_ ? server_->bytes() : 0); }
 
 private:
-    /// What this worker has to do with one server.
+    /// The state of this worker's exchange with one server.
     struct Link {
         int server = 0;
         std::vector<Slice> slices = {};
@@ -131,7 +135,7 @@ private:
     [[nodiscard]] bool lone() const { return world_->size() == 1; }
     [[nodiscard]] bool serves() const { return world_->rank() >= workers_; }
 
-    /// Calls visit(one, its place in the image) for all that a server owns.
+    /// Calls visit(one, its offset in the message) for all that a server owns.
     template <class Visit>
     void visit(const Link& link, Visit visit) {
         T* at = image_.data() + link.first;
@@ -178,14 +182,14 @@ private:
             answer_.ahead = std::max(answer_.ahead, other.ahead);
         }
         if constexpr (drops)
-            this->training().restore_applied(answer_.number); // the rate goes by the updates that were made
+            this->training().restore_applied(answer_.number); // the learning rate depends on the updates that were made
         else if (answer_.verdict == Verdict::commit) this->training().restore_applied(this->training().applied() + 1);
         if (answer_.late) count_.dropped();
         count_.ahead(answer_.ahead);
         if (kind == PushKind::gradient && answer_.verdict == Verdict::commit) count_.applied(answer_.staleness);
     }
 
-    /// The gradient goes into the image, weighted, and the model's becomes zero.
+    /// Copies the weighted gradient into the message and sets the model's to zero.
     void take_gradient() {
         auto& gradients = this->training().gradients();
         const double weight = gradients.left_over();
@@ -203,9 +207,9 @@ private:
     int workers_;
     std::optional<World> lane_;
     std::unique_ptr<Server<Training, Policy>> server_;
-    Memory<T> image_; ///< the gradient on its way, then the parameters: of each server in turn
+    Memory<T> image_; ///< the gradient that is sent, then the parameters that come back; one server after the other
     std::vector<Link> links_;
-    std::uint64_t clock_ = 0; ///< pushes since the ranks last met
+    std::uint64_t clock_ = 0; ///< pushes since the last synchronisation
     ServerAnswer answer_;
     StalenessCount count_;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What workers and servers say to each other.
+/// The messages between workers and servers.
 
 #include "unisono/update/update.hpp"
 
@@ -15,27 +15,27 @@ enum class PushKind : std::uint8_t {
     gradient, ///< follows
     empty,    ///< no data this time
     left_out, ///< by the guard
-    meets     ///< no more until all have met; not answered
+    meets     ///< the worker has reached a synchronisation; not answered
 };
 
-/// What a worker says. `clock`: its pushes before this one.
+/// The header of a push. `clock`: the worker's pushes before this one.
 struct WorkerPush {
     PushKind kind = PushKind::empty;
     std::uint64_t clock = 0;
     double rate = 0;
-    double divisor = 0; ///< by which the gradient is to be divided: the sum of its weights
+    double divisor = 0; ///< the divisor of the gradient: the sum of its weights
 };
 
-/// What a server answers.
+/// The header of an answer.
 struct ServerAnswer {
     Verdict verdict = Verdict::empty; ///< commit: the push was applied
-    std::uint64_t number = 0;         ///< updates of this server so far, with that of the push
+    std::uint64_t number = 0;         ///< updates of this server so far, including that of the push
     std::uint64_t staleness = 0;      ///< of the push's gradient
-    std::uint64_t ahead = 0;          ///< clocks by which the worker is ahead of the slowest now
+    std::uint64_t ahead = 0;          ///< clocks by which the worker is now ahead of the slowest
     bool late = false;                ///< the push was dropped
 };
 
-/// As they travel. Counts are below 2^53.
+/// The headers as they are sent. Counts are below 2^53.
 using PushHead = std::array<double, 4>;
 using AnswerHead = std::array<double, 5>;
 

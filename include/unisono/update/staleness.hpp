@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How stale gradients were that are applied as they come.
+/// Staleness of gradients that are applied as they arrive.
 
 #include "unisono/core/config.hpp"
 
@@ -11,20 +11,22 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Of gradients that were applied as they came, by servers (update/served.hpp) or to common parameters (Hogwild), of all workers.
+/// Staleness of all workers' gradients that were applied as they arrived, by servers
+/// (update/served.hpp) or to common parameters (Hogwild).
 struct Staleness {
     std::uint64_t gradients = 0;
     double mean = 0;
     std::uint64_t most = 0;
     std::uint64_t most_ahead = 0; ///< clocks by which a worker was ahead of the slowest when it was answered
-    std::uint64_t late = 0;       ///< gradients that were dropped instead (BackupWorkers), and are not among these
+    std::uint64_t late = 0;       ///< gradients dropped instead of applied (BackupWorkers); not in `gradients`
 
     friend bool operator==(const Staleness&, const Staleness&) = default;
 };
 
 namespace detail {
 
-/// One rank's gradients since the ranks last met, and what all ranks found then.
+/// Counts one rank's gradients since the last synchronisation, and keeps the counts of all ranks up
+/// to there.
 class StalenessCount {
 public:
     void applied(std::uint64_t staleness) {
@@ -35,7 +37,8 @@ public:
     void ahead(std::uint64_t clocks) { mine_.most_ahead = std::max(mine_.most_ahead, clocks); }
     void dropped() { ++mine_.late; }
 
-    /// Brings together what all ranks counted: `sum` and `most` reduce arrays of numbers over the ranks. `other`: the most of it is returned.
+    /// Combines the counts of all ranks: `sum` and `most` reduce arrays of numbers over the ranks.
+    /// Returns the maximum of `other` over the ranks.
     template <class Sum, class Most>
     double meet(double other, Sum sum, Most most) {
         std::array<double, 3> sums = {static_cast<double>(mine_.gradients), sum_, static_cast<double>(mine_.late)};
@@ -51,9 +54,9 @@ public:
         return maxima[2];
     }
 
-    /// Between the last two meetings; the same on all ranks.
+    /// Counts between the last two synchronisations; the same on all ranks.
     [[nodiscard]] const Staleness& last() const { return met_; }
-    /// The same, of the last two meetings between which there were any.
+    /// Counts between the last two synchronisations between which any gradient was applied.
     [[nodiscard]] const Staleness& known() const { return known_; }
 
 private:

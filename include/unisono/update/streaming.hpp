@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The run of StreamingDiloco: a fragment of the parameters is under way while the ranks go on.
+/// The run of StreamingDiloco: the ranks train on while a fragment of the parameters is summed.
 
 #include "unisono/update/averaging.hpp"
 
@@ -22,14 +22,15 @@ class Streaming : public Averaging<Training, Policy> {
 
 public:
     Streaming(Training& training, const Policy& policy) : Base(training, policy), synchronised_(policy.fragments) {}
-    /// A fragment under way ends here, if all is well: its sum is waited for, at most the group's timeout, and forgotten. After a
-    /// fault there is nothing to wait for, and the world's next call tells of it. While an exception passes that came up since the
-    /// trainer was made, the other ranks need not have gone as far: it is dropped, which aborts the world.
+    /// Ends a fragment under way. Without a fault the destructor waits for its sum, at most the
+    /// group's timeout, and discards it. After a fault it does not wait, and the world's next call
+    /// reports the fault. If an exception that arose since the trainer was made is passing, the
+    /// other ranks may not have started the same sum: it is dropped, which aborts the world.
     ~Streaming() {
         if (std::uncaught_exceptions() > exceptions_) return;
         try {
             sum_.wait();
-        } catch (...) { // the world has the fault: every rank's next call throws it
+        } catch (...) { // the world holds the fault: every rank's next call throws it
         }
     }
 
@@ -69,12 +70,12 @@ private:
         arrives_ = own + this->policy().overlap;
         if (this->policy().overlap == 0) land();
     }
-    /// What is under way arrives, if anything is.
+    /// Completes the fragment under way, if there is one.
     void land() {
         if (under_way_.count == 0) return;
         if (this->world().size() > 1) sum_.wait();
         const std::uint64_t number = ++synchronised_[fragment_];
-        this->set_met(std::max(this->met(), number)); // a meeting is the next one for all fragments
+        this->set_met(std::max(this->met(), number)); // this synchronisation is the next one of all fragments
         const double mix = this->policy().mix;
         this->flat().visit(under_way_, [&](const auto& one) {
             this->step_outside(one, number);
@@ -90,7 +91,7 @@ private:
     }
 
     std::vector<std::uint64_t> synchronised_; ///< how often, of each fragment
-    Slice under_way_ = {};                    ///< the fragment that is; of no elements: none
+    Slice under_way_ = {};                    ///< the fragment under way; empty: none
     std::size_t fragment_ = 0;                ///< its number
     std::uint64_t arrives_ = 0;               ///< after so many updates
     Operation sum_;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Diloco, a fragment of the parameters at a time, while the ranks go on.
+/// Diloco, one fragment of the parameters at a time, while the ranks train on.
 
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/optimizer/sgd.hpp"
@@ -12,24 +12,32 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Streaming DiLoCo: the flat order of parameters is cut into `fragments` equal parts. Each is synchronised every `steps` updates, one
-/// after another, steps / fragments updates apart: how far the ranks have moved in it from what they last had in common begins to be summed, and
-/// `overlap` updates later the outer optimizer steps by the mean of that, from what was in common; each rank's parameters of the fragment
-/// become `mix` x its own + (1 - mix) x the outer optimizer's. So a link carries 1/fragments of the bytes at a time, and has `overlap`
-/// updates' time for them; they move in each update, and with a ProgressThread in between. When ranks meet (`synchronise()`, the end of `fit`,
-/// `evaluate`), what is under way arrives, and all fragments are synchronised at once, without a mix.
-/// A trainer that ends without that, after as many updates on all ranks, waits for what is under way, at most the group's timeout, and forgets it;
-/// the world can be used further. Where an exception ends it nobody waits, and the world is aborted.
-/// With one fragment, no overlap and no mix it is Diloco, to the bit. All ranks make as many updates. Memory as Diloco's.
-/// Source: Douillard et al. 2025 (Streaming DiLoCo), algorithm 2, without its quantisation; here fragments are slices of the flat
-/// order instead of sets of layers. The outer optimizer's defaults are Diloco's.
+/// Streaming DiLoCo: the flat order of parameters is cut into `fragments` equal parts. Each
+/// fragment is synchronised every `steps` updates; two fragments are steps / fragments updates
+/// apart. First the ranks start to sum how far each has moved from the common parameters of the
+/// fragment. `overlap` updates later the outer optimizer makes a step on the common parameters by
+/// the mean of these differences, and each rank's parameters of the fragment become `mix` x its own
+/// + (1 - mix) x the outer optimizer's. So a link carries 1/fragments of the bytes at a time, and
+/// has the time of `overlap` updates for them. The bytes move during each update, and with a
+/// ProgressThread also between updates. At a synchronisation (`synchronise()`, the end of `fit`,
+/// `evaluate`), the fragment under way is completed, and all fragments are synchronised at once,
+/// without a mix.
+///
+/// A trainer that ends without a synchronisation, after the same number of updates on all ranks,
+/// waits for the fragment under way, at most the group's timeout, and discards it; the world
+/// remains usable. If an exception ends the trainer, it does not wait, and the world is aborted.
+/// With one fragment, no overlap and no mix the result is that of Diloco, to the bit. All ranks
+/// make the same number of updates. Memory: as Diloco.
+/// Source: Douillard et al. 2025 (Streaming DiLoCo), algorithm 2, without its quantisation; here
+/// fragments are slices of the flat order instead of sets of layers. The outer optimizer's defaults
+/// are Diloco's.
 template <optimizer_policy Outer = Sgd>
 struct StreamingDiloco {
     std::uint64_t steps = 100; ///< a multiple of `fragments`
     std::uint64_t fragments = 4;
     std::uint64_t overlap = 1; ///< updates; less than steps / fragments
-    double mix = 0.5;          ///< 0 to 1: how much of what a rank has done meanwhile stays its own
-    std::uint64_t warm_up = 0; ///< so many updates at the beginning are those of Synchronous
+    double mix = 0.5;          ///< 0 to 1: share of a rank's own progress during the overlap that it keeps
+    std::uint64_t warm_up = 0; ///< this many updates at the beginning are synchronous
     Outer outer = default_outer();
 
     static constexpr std::string_view name = "streaming Diloco";
@@ -51,7 +59,7 @@ struct StreamingDiloco {
     }
     /// Updates between two fragments.
     [[nodiscard]] std::uint64_t apart() const { return steps / fragments; }
-    /// Whether a fragment sets out after so many updates since the ranks met, and which.
+    /// Whether a fragment starts after `own` updates since the last synchronisation.
     [[nodiscard]] bool sets_out_after(std::uint64_t own) const { return own % apart() == 0; }
     [[nodiscard]] std::size_t fragment_after(std::uint64_t own) const {
         return static_cast<std::size_t>((own / apart() - 1) % fragments);

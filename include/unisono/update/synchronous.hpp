@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// All ranks together, at every update.
+/// All ranks update together.
 
 #include "unisono/update/update.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// An update commits after every bucket and every guard agreed on all ranks, or does not happen. The parameters are equal
-/// on all ranks after each. Source: synchronous SGD with all-reduce (Das et al. 2016; Goyal et al. 2017).
+/// An update commits after every bucket and every guard agreed on all ranks, or does not happen.
+/// After each update the parameters are equal on all ranks. Source: synchronous SGD with all-reduce
+/// (Das et al. 2016; Goyal et al. 2017).
 struct Synchronous {
     static constexpr std::string_view name = "synchronous";
     static constexpr Family family = Family::update;

@@ -3,56 +3,62 @@
 /// \file
 /// When gradients are exchanged and parameters change.
 ///
-/// The trainer makes one update after another: it collects the gradients of this rank's micro-batches, hears the verdict of the guards,
-/// and applies the optimizer. An update policy says what surrounds that. Its `start(training)` gives a *run*, which lives as long as the
-/// trainer. The trainer calls it in this order:
+/// The trainer makes one update after another: it collects the gradients of this rank's
+/// micro-batches, hears the verdict of the guards, and applies the optimizer. An update policy
+/// decides what happens before and after. Its `start(training)` returns a *run*, which lives as
+/// long as the trainer. The trainer calls the run in this order:
+/// - `alone(updates)` before the passes, with the number of committed updates. True: the update
+///   uses this rank's own gradients, which no other rank sees.
+/// - `before()` before an update that is alone, to remember the common parameters.
+/// - `apply()` if the verdict is commit: changes the parameters. Returns the final verdict.
+/// - `publish()` after that: brings parameters from their owners to all ranks.
+/// - `discard(verdict)` otherwise: leaves parameters and optimizer state as they were. Returns the
+///   final verdict.
+/// - `after(verdict)` after an update that was alone, to exchange parameters. True: the ranks are
+///   to synchronise now.
+/// - `meet()` then, at the end of `fit`, in `synchronise` and before `evaluate`. Collective: the
+///   ranks synchronise; all hold the same parameters afterwards.
 ///
-/// | call               | when                                               | purpose                                                    |
-/// |--------------------|----------------------------------------------------|------------------------------------------------------------|
-/// | `alone(updates)`   | before the passes; so many updates were committed   | true: the update uses this rank's own gradients, and nobody hears of them |
-/// | `before()`         | before an update that is alone                      | to remember what the ranks have in common                  |
-/// | `apply()`          | the verdict is commit                               | changes the parameters; returns the last word              |
-/// | `publish()`        | then                                               | brings parameters from their owners to all ranks           |
-/// | `discard(verdict)` | else                                                | leaves parameters and optimizer state as they were; returns the last word |
-/// | `after(verdict)`   | after an update that was alone                      | to exchange parameters; true: it is time to meet           |
-/// | `meet()`           | then, at the end of `fit`, in `synchronise` and before `evaluate` | collective: all ranks hold the same parameters afterwards |
+/// A run also has `state()`, `own()`, `met()` and `restore(met)` for checkpoints, and `bytes()` and
+/// `tell(report)` for reports. `UpdateRun` has a default for each of these functions, the behaviour
+/// of `Synchronous`. A run derives from it and replaces the functions in which it differs.
 ///
-/// and besides `state()`, `own()`, `met()` and `restore(met)` for checkpoints, `bytes()` and `tell(report)` for reports. `UpdateRun` has
-/// a default for each, which are those of `Synchronous`; a run derives from it and replaces what it does otherwise.
+/// `start` gets a reference to the training, which outlives the run. It has `World`, `Element` and
+/// - `world()`: the group of all ranks that train;
+/// - `flat()`: the parameters. It has `count()`, and `visit(slice, f)` calls f(one) for each
+///   contiguous piece: `one.flat` is its position in the flat order, `one.parameters` and
+///   `one.count` its memory;
+/// - `place()`: host or device, wherever the parameters are, with `allocate`, `allocate_own` and
+///   `arithmetic()` (trainer/place.hpp);
+/// - `start_sum(at, count)`: starts to sum elements of memory from `place().allocate` over all
+///   ranks, by the trainer's reducer;
+/// - `apply()`, `publish()`, `discard()`: the trainer's part of the functions above.
 ///
-/// The training that `start` is given (a reference, which outlives the run) has `World`, `Element` and
-///  - `world()`: the group of all ranks that train;
-///  - `flat()`: the parameters: `count()`, and `visit(slice, f)` with f(one) for each piece of memory: `one.flat` is its place in the flat order,
-///    `one.parameters` and `one.count` say where it lies;
-///  - `place()`: where parameters are, host or device: `allocate`, `allocate_own`, `arithmetic()` (trainer/place.hpp);
-///  - `start_sum(at, count)`: begins to sum elements of memory from `place().allocate` over all ranks, by the trainer's reducer;
-///  - `apply()`, `publish()`, `discard()`: what `UpdateRun` does with the gradient.
+/// A policy declares `agrees` if all ranks commit or leave out the same updates and hold equal
+/// parameters after each. A policy that does not may declare:
+/// - `asynchronous`: ranks may make different numbers of updates, gradients may be stale, and no
+///   reducer is used;
+/// - `sums_buckets`: ranks synchronise by sums of whole buckets, which a compression can compute;
+/// - `shares_memory`: ranks must map each other's memory;
+/// - `on_device`: its run computes by `place()` alone, and so trains models on a device, too;
+/// - `Sharding`: servers own the parameters, in the slices that `sharding(ranks)` returns
+///   (update/served.hpp).
 ///
-/// A policy declares `agrees`: all ranks commit or leave out the same updates, and hold equal parameters after each. One that does not may declare:
+/// Laws (testing/update_laws.hpp certifies them): after `meet` all ranks hold the same parameters,
+/// whatever each did before, and `own()` is 0. A run that is restored from `state()` and `met()`
+/// continues as the saved one.
 ///
-/// | property        | meaning                                                                                                 |
-/// |-----------------|---------------------------------------------------------------------------------------------------------|
-/// | `asynchronous`  | ranks need not make as many updates as each other; gradients may be stale; no reducer is used            |
-/// | `sums_buckets`  | ranks meet by sums of whole buckets, which a compression can form                                       |
-/// | `shares_memory` | ranks must see each other's memory                                                                      |
-/// | `on_device`     | its run computes by `place()` alone, and so trains models on a device, too                              |
-/// | `Sharding`      | servers own the parameters: a sharding of its own, made by `sharding(ranks)` (update/served.hpp)          |
-///
-/// Laws (testing/update_laws.hpp certifies them): after `meet` all ranks hold the same parameters, whatever each did before; `own()` is 0 then;
-/// a run that is restored from `state()` and `met()` goes on as the one that was saved.
-///
-/// | policy        | when                                                        |
-/// |---------------|-------------------------------------------------------------|
-/// | `Synchronous` | at every update, with the gradients of all ranks             |
-/// | `LocalSteps`  | each rank with its own gradients; every few updates the parameters are averaged        |
-/// | `Diloco`      | the same, rarely, and an outer optimizer steps by what the ranks have moved            |
-/// | `StreamingDiloco` | as `Diloco`, a fragment of the parameters at a time, while the ranks go on         |
-/// | `Gossip`      | each rank with its own gradients, and then an average with neighbours                  |
-/// | `Asynchronous`     | servers apply each worker's gradient as it comes, however stale                   |
-/// | `BoundedStaleness` | the same, and no worker gets more than so many updates ahead of the slowest       |
-/// | `DelayCompensated` | as `Asynchronous`, each gradient carried on to the parameters of now              |
-/// | `BackupWorkers`    | together, by servers, with the first gradients that come; those of the slowest few are dropped |
-/// | `Hogwild`     | workers update common parameters where they lie, in memory that they share             |
+/// Menu:
+/// - `Synchronous`: every update uses the gradients of all ranks.
+/// - `LocalSteps`: each rank uses its own gradients; every few updates the parameters are averaged.
+/// - `Diloco`: the same at longer intervals; an outer optimizer steps by the ranks' movements.
+/// - `StreamingDiloco`: as `Diloco`, one fragment of the parameters at a time, while ranks train.
+/// - `Gossip`: each rank uses its own gradients, then averages with neighbours.
+/// - `Asynchronous`: servers apply each worker's gradient as it arrives, however stale.
+/// - `BoundedStaleness`: the same, with a bound on a worker's lead over the slowest.
+/// - `DelayCompensated`: as `Asynchronous`, each gradient corrected to the current parameters.
+/// - `BackupWorkers`: servers use the first gradients that arrive, and drop those of the slowest.
+/// - `Hogwild`: workers update common parameters in place, in shared memory.
 
 #include "unisono/core/policy.hpp"
 
@@ -63,14 +69,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What all ranks found about one update.
+/// The verdict of all ranks on one update.
 enum class Verdict : std::uint8_t {
     commit,
-    skip,  ///< the guard says so, or a gradient that cannot be clipped; of one gradient: it came too late
+    skip,  ///< a guard refused it, its norm cannot be clipped, or (one worker's gradient) it came too late
     empty, ///< no rank had data
 };
 
-/// A run of an update in lockstep, and the base of all others.
+/// The run of an update that all ranks make together, and the base of all other runs.
 template <class Training>
 class UpdateRun {
 public:
@@ -89,7 +95,7 @@ public:
     [[nodiscard]] static constexpr bool after(Verdict) { return false; }
     static constexpr void meet() {}
 
-    [[nodiscard]] static constexpr std::size_t bytes() { return 0; } ///< of memory beside the model and the optimizer
+    [[nodiscard]] static constexpr std::size_t bytes() { return 0; } ///< beside the model and the optimizer
     template <class Report>
     static constexpr void tell(Report&) {} ///< adds to the report of the last update
 
@@ -108,7 +114,7 @@ concept update_policy = policy_of<U, Family::update> && requires {
     { U::agrees } -> std::convertible_to<bool>;
 };
 
-/// What `start` returns. \see UpdateRun
+/// The type that `start` returns. \see UpdateRun
 template <class R>
 concept update_run = requires(R& run, const R& seen, std::uint64_t updates, Verdict verdict) {
     { seen.alone(updates) } -> std::same_as<bool>;
