@@ -3,12 +3,13 @@
 /// \file
 /// Data sets: what the user supplies, and two small ones.
 ///
-/// A data set has a `size()` and gives the batch of any list of indices; what a batch is, is the user's affair.
+/// A data set has a `size()` and returns a batch for any list of indices. The user chooses the type
+/// of batches.
 ///
-/// Laws: `size()` does not change during training; `batch(indices)` depends on the indices alone (order included); it is
-/// called with one index or more, each below `size()`, from one thread at a time for each loader. Ranks that are threads
-/// of one process and share one data set call it at the same time: then `batch` must be safe for that, as const functions
-/// usually are.
+/// Laws: `size()` does not change during training; `batch(indices)` depends on the indices alone
+/// (order included); it is called with one index or more, each below `size()`, from one thread at a
+/// time per loader. Ranks that are threads of one process may share one data set: then they call
+/// `batch` concurrently, and it must be thread-safe, as const functions usually are.
 ///
 /// | data set  | holds                                        | batch                          |
 /// |-----------|----------------------------------------------|--------------------------------|
@@ -16,8 +17,8 @@
 /// | Loader    | any data set, read ahead (loader.hpp)        | the data set's own             |
 /// | DeviceRows | rows, copied ahead (device_rows.hpp)        | DeviceRowBatch: on a device    |
 ///
-/// Absent: files and formats, shuffling (samplers do it), augmentation (do it in `batch`; random numbers that depend on
-/// the index alone are in core/random.hpp).
+/// Absent: files and formats, shuffling (samplers do it), augmentation (do it in `batch`; random
+/// numbers that depend on the index alone are in core/random.hpp).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -40,11 +41,11 @@ concept data_set = requires(D& data, std::span<const std::size_t> indices) {
     { data.batch(indices) } -> detail::movable_value;
 };
 
-/// What a data set's `batch` returns.
+/// The type of a data set's batches.
 template <data_set D>
 using batch_of = std::remove_cvref_t<decltype(std::declval<D&>().batch(std::span<const std::size_t>{}))>;
 
-/// Rows of a batch, one after another, and their labels where the data have any.
+/// Rows of a batch, one after another, and their labels if the data have any.
 template <class T, class Label = std::int32_t>
 struct RowBatch {
     std::vector<T> values = {}; ///< rows x width
@@ -61,14 +62,14 @@ struct RowBatch {
 };
 
 namespace detail {
-/// A temporary that owns its elements: a view of them would outlive them.
+/// A temporary that owns its elements: a view of it would dangle.
 template <class R>
 concept owning_temporary = !std::is_lvalue_reference_v<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R> &&
                            !std::ranges::view<std::remove_cv_t<R>>;
 } // namespace detail
 
-/// A matrix in memory, a sample per row, with a label per row or none. It does not own the numbers: they must outlive it, so a RowData
-/// of a temporary vector does not compile.
+/// A matrix in memory, one sample per row, with a label per row or none. It does not own the
+/// numbers: they must outlive it, so a RowData of a temporary vector does not compile.
 template <class T, class L = std::int32_t>
 class RowData {
 public:
@@ -76,7 +77,7 @@ public:
     using Label = L;
     using Batch = RowBatch<T, L>;
 
-    /// \throws error bad_input if `values` are no whole rows, or the labels are not one a row
+    /// \throws error bad_input if `values` are not whole rows, or there is not one label per row
     RowData(std::span<const T> values, std::size_t width, std::span<const Label> labels = {})
         : values_(values), labels_(labels), width_(width) {
         if (width == 0) refuse_input("RowData: width is 0, expected 1 or more");
@@ -86,7 +87,7 @@ public:
             refuse_input({"RowData: ", labels.size(), " labels for ", size(), " rows; expected one for each row"});
     }
 
-    /// Refused: numbers or labels that are gone when the constructor returns.
+    /// Refused: temporaries whose numbers or labels would dangle.
     template <class Values, class Labels = std::span<const L>>
         requires detail::owning_temporary<Values> || detail::owning_temporary<Labels>
     RowData(Values&&, std::size_t width, Labels&& = {}) : width_(width) {
@@ -103,8 +104,10 @@ public:
 
     [[nodiscard]] bool has_labels() const { return !labels_.empty(); }
 
-    /// The rows of these indices into `values`, one after another, and their labels, where there are any.
-    /// \throws error bad_input if an index is not below size(), or there is not just room for them
+    /// Writes the rows of these indices into `values`, one after another, and their labels, if any,
+    /// into `labels`.
+    /// \throws error bad_input if an index is not below size(), or the memory is not exactly large
+    /// enough
     void fill(std::span<const std::size_t> indices, std::span<T> values, std::span<L> labels) const {
         const std::size_t wanted = has_labels() ? indices.size() : 0;
         if (values.size() != indices.size() * width_ || labels.size() != wanted)

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Batches on a device: rows are gathered into pinned memory of the host and copied ahead on a stream of their own, while the device
-/// works on the batches before. Not in the umbrella: CUDA's streams come with unisono/nccl.hpp.
+/// Batches on a device. Rows are gathered into pinned host memory and copied ahead on a separate
+/// stream, while the device works on earlier batches. Not in the umbrella: CUDA's streams come with
+/// unisono/nccl.hpp.
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/list.hpp"
@@ -19,7 +20,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A data set whose batches are rows of numbers, with labels or without, that it writes where it is told. RowData is one.
+/// A data set whose batches are rows of numbers, with or without labels, and that writes them to
+/// given memory. RowData is one.
 template <class D>
 concept row_source = requires(const D& data, std::span<const std::size_t> indices, std::span<typename D::Value> values,
                               std::span<typename D::Label> labels) {
@@ -29,11 +31,13 @@ concept row_source = requires(const D& data, std::span<const std::size_t> indice
     data.fill(indices, values, labels);
 };
 
-/// Who copies to a device: memory, one stream of its own, and marks in streams. CudaPrefetch (transport/cuda/prefetch.hpp) is one.
+/// An object that copies to a device: it has memory, one stream of its own, and marks in streams.
+/// CudaPrefetch (transport/cuda/prefetch.hpp) is one.
 ///
-/// `mark(m)` and `mark(m, stream)` put m behind what the own stream, or that one, was given so far; `follow(m)` and `follow(m, stream)`
-/// let what the stream is given from now on wait for m, and the host for nothing; `wait(m)` lets the host wait, for a limited time,
-/// and throws beyond it. A mark that was never put is no obstacle. Called from several threads, one at a time.
+/// `mark(m)` and `mark(m, stream)` place m after the work enqueued so far on its own stream, or on
+/// `stream`. `follow(m)` and `follow(m, stream)` make later work on that stream wait for m; the
+/// host does not wait. `wait(m)` makes the host wait, for a limited time, and throws after it. A
+/// mark that was never placed blocks nothing. Called from several threads, one at a time.
 template <class C>
 concept batch_copier =
     detail::movable_value<C> && std::default_initializable<typename C::Mark> &&
@@ -50,7 +54,7 @@ concept batch_copier =
 
 namespace detail {
 
-/// Memory of one batch, on both sides, and who may still be at it.
+/// Memory of one batch on both sides, and the marks of its users.
 template <class Copier>
 struct BatchRoom {
     std::shared_ptr<std::byte> pinned = {}, device = {};
@@ -60,7 +64,7 @@ struct BatchRoom {
         {}; ///< streams, and how far they used it
 };
 
-/// The rooms that no batch has, the one that was given back first first.
+/// The rooms that no batch uses, in the order in which they were given back.
 template <class Copier>
 class BatchRooms {
 public:
@@ -74,13 +78,14 @@ public:
             try {
                 copier_.wait(room->copied);
                 wait_for_users(*room);
-            } catch (...) { // somebody may still be at it: rather lost than wrong
+            } catch (...) { // its user may still read it: leaked rather than overwritten
                 static_cast<void>(new std::pair(room->pinned, room->device));
             }
         }
     }
 
-    /// A room of so many bytes that the host may write to, and whose copy waits for whoever used it. Errors: the copier's.
+    /// A room of `bytes` bytes that the host may write to, and whose copy waits for its last user.
+    /// Errors: the copier's.
     std::unique_ptr<Room> take(std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         std::unique_ptr<Room> room;
@@ -100,7 +105,7 @@ public:
         }
         return room;
     }
-    /// Copies what the host has written.
+    /// Copies what the host has written to the device.
     void send(Room& room, std::size_t bytes) {
         const std::lock_guard lock(mutex_);
         for (auto& [stream, used] : room.users) copier_.follow(used);
@@ -114,14 +119,14 @@ public:
             if (known == stream) return;
         room.users.emplace_back(stream, typename Copier::Mark{});
     }
-    /// By a batch that dies: what its streams were given until now may be at the room.
+    /// Called when a batch ends: work enqueued so far on its streams may still use the room.
     void give(std::unique_ptr<Room> room) noexcept {
         try {
             const std::lock_guard lock(mutex_);
             Room& one = *room;
             free_.push_back(std::move(room));
             for (auto& [stream, used] : one.users) copier_.mark(used, stream);
-        } catch (...) { // the device says it to whoever asks next
+        } catch (...) { // the device reports it to the next caller
         }
     }
 
@@ -137,7 +142,7 @@ private:
 
 } // namespace detail
 
-/// Rows of a batch on a device. Move-only; its memory is used again when it is gone.
+/// Rows of a batch on a device. Move-only; its memory is reused after its end.
 template <class T, class L, batch_copier Copier>
 class DeviceRowBatch {
 public:
@@ -160,19 +165,20 @@ public:
     [[nodiscard]] std::size_t rows() const { return rows_; }
     [[nodiscard]] std::size_t width() const { return width_; }
 
-    /// To be called before the batch is used on a stream: what that is given from now on waits for the rows, and what it was given until
-    /// the batch dies is waited for before its memory is written again. The host waits for neither.
+    /// Call this before the batch is used on a stream. Later work on the stream waits for the rows;
+    /// the memory is not overwritten before work enqueued up to the batch's end has finished. The
+    /// host does not wait for either.
     void on(Stream stream) const { rooms_->lend(*room_, stream); }
 
     /// rows() x width() elements, on the device.
     [[nodiscard]] DeviceSpan<const T> values() const {
         return {reinterpret_cast<const T*>(room_->device.get()), rows_ * width_};
     }
-    /// A label a row, on the device; empty where the data have none.
+    /// One label per row, on the device; empty if the data have none.
     [[nodiscard]] DeviceSpan<const L> labels() const {
         return {reinterpret_cast<const L*>(room_->device.get() + labels_at_), has_labels_ ? rows_ : 0};
     }
-    /// The same on the host, where they came from: for what judges on the host.
+    /// The labels in host memory, for code that evaluates on the host.
     [[nodiscard]] std::span<const L> labels_on_host() const {
         return {reinterpret_cast<const L*>(room_->pinned.get() + labels_at_), has_labels_ ? rows_ : 0};
     }
@@ -195,15 +201,20 @@ private:
     bool has_labels_ = false;
 };
 
-/// A data set like `data`, whose batches lie on a device. Read ahead by a Loader (as `Trainer::fit` does), a batch's rows are gathered and
-/// copied while the device works on earlier ones: nothing in it waits for the device, but where it is behind by all batches there are.
+/// A data set like `data`, whose batches are on a device. Read ahead by a Loader (as `Trainer::fit`
+/// does), a batch's rows are gathered and copied while the device works on earlier batches. The
+/// host waits for the device only when the device is behind by all batches in use.
 ///
 ///     un::RowData rows(values, width, labels);
 ///     un::DeviceRows data(rows, un::CudaPrefetch(world.endpoint().device()));
-///     trainer.fit(data, {.epochs = 10, .batch_size = 64}); // the model calls batch.on(stream()), and its kernels read batch.values()
+///     trainer.fit(data, {.epochs = 10, .batch_size = 64});
 ///
-/// `data` must outlive it. Memory: as many rooms as there are batches at once (a Loader's depth + 1), each on the host, pinned, and on the
-/// device; allocated for the first batches, and again for larger ones. Errors: those of the data set and of the copier.
+/// The model calls batch.on(stream()), and its kernels read batch.values().
+///
+/// `data` must outlive it.
+/// Memory: one room per batch in use (a Loader's depth + 1), each in pinned host memory and on the
+/// device; allocated for the first batches, and again for larger ones.
+/// Errors: those of the data set and of the copier.
 template <row_source Data, batch_copier Copier>
 class DeviceRows {
     using T = typename Data::Value;
@@ -238,7 +249,7 @@ public:
 
 private:
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_copyable_v<L>, "rows are copied as bytes");
-    static constexpr std::size_t apart = 256; ///< bytes: what devices want addresses to be multiples of
+    static constexpr std::size_t apart = 256; ///< bytes to which devices want addresses aligned
 
     const Data* data_;
     std::shared_ptr<detail::BatchRooms<Copier>> rooms_;

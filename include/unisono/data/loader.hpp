@@ -20,8 +20,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Where the loader takes its index lists from: a sampler's stream, or anything like it. `next()` gives something with
-/// `samples`, valid until the following call, and whatever else the consumer wants to know about a batch.
+/// The source of a loader's index lists: a sampler's stream, or a similar type. `next()` returns an
+/// object with `samples`, valid until the following call, and any other facts for the consumer of
+/// the batch.
 template <class S>
 concept index_stream = detail::movable_value<S> && requires(S& stream, const S& view) {
     { view.done() } -> std::same_as<bool>;
@@ -36,13 +37,15 @@ struct LoaderOptions {
     friend bool operator==(const LoaderOptions&, const LoaderOptions&) = default;
 };
 
-/// The batches of a stream, in its order, read ahead by at most `depth`. What comes, and in which order, does not depend on
-/// the depth. An index list without indices gives an item without a batch, and the data set is not asked.
+/// The batches of a stream, in its order, read ahead by at most `depth`. The batches and their
+/// order do not depend on the depth. For an empty index list the loader gives an item without a
+/// batch, and does not call the data set.
 ///
-/// An exception of the data set or of the stream is thrown by the `next()` that would have given its batch, after all
-/// batches before it; then the stream is over until the next restart. The data set must outlive the loader and is called
-/// from one thread at a time. Memory: depth + 1 batches; nothing is allocated for a batch but what the data set allocates.
-/// `restart()` and the destructor wait for the batch that is being read, and for no other.
+/// An exception of the data set or of the stream is thrown by the `next()` that would have returned
+/// its batch, after all batches before it; then the stream has ended until the next restart. The
+/// data set must outlive the loader, and is called from one thread at a time.
+/// Memory: depth + 1 batches. The loader itself allocates nothing per batch. `restart()` and the
+/// destructor wait for the batch that is being read, and for no other.
 template <data_set Data, index_stream Stream>
 class Loader {
     using Entry = std::remove_cvref_t<decltype(std::declval<Stream&>().next())>;
@@ -51,12 +54,14 @@ public:
     using Batch = batch_of<Data>;
 
     struct Item {
-        Entry entry = {};                ///< what the stream gave; its samples stay valid as long as the item
-        std::optional<Batch> batch = {}; ///< nothing where there are no samples
+        Entry entry = {};                ///< what the stream returned; its samples stay valid as long as the item
+        std::optional<Batch> batch = {}; ///< empty if there are no samples
     };
 
-    /// Reads `data` in the order of `stream`, from where that stands. Reading ahead begins at once.
-    /// \throws error bad_input: empty data, negative or excessive depth, no positive timeout; refused: no thread to be had
+    /// Reads `data` in the order of `stream`, from its current position. Reading ahead starts at
+    /// once.
+    /// \throws error bad_input: empty data, a negative or excessive depth, a timeout that is not
+    /// positive; refused: no thread is available
     Loader(Data& data, Stream stream, LoaderOptions options = {})
         : data_(data), stream_(std::move(stream)), options_(checked(data, options)),
           slots_(static_cast<std::size_t>(options.depth) + 1) {
@@ -79,8 +84,9 @@ public:
         reader_.join();
     }
 
-    /// The next batch, until the following call; null when the stream is done.
-    /// \throws what the data set or the stream threw; error timeout if the data set takes longer than that
+    /// The next batch, valid until the following call; null at the end of the stream.
+    /// \throws what the data set or the stream threw; error timeout if the data set takes longer
+    /// than the limit
     Item* next() {
         if (options_.depth == 0) return read_now();
         std::unique_lock lock{mutex_};
@@ -105,7 +111,8 @@ public:
         return &slot.item;
     }
 
-    /// Drops what was read ahead and goes on where `stream.restart(arguments...)` leads, for instance to the next epoch.
+    /// Drops what was read ahead and continues where `stream.restart(arguments...)` leads, for
+    /// instance to the next epoch.
     template <class... Arguments>
         requires requires(Stream& stream, Arguments&&... arguments) {
             stream.restart(std::forward<Arguments>(arguments)...);
@@ -208,7 +215,7 @@ private:
     std::mutex mutex_;
     std::condition_variable reader_wakes_;
     std::condition_variable consumer_wakes_;
-    std::thread reader_; // last: it uses all of the above
+    std::thread reader_; // last, since it uses all of the above
 };
 
 template <class Data, class Stream>

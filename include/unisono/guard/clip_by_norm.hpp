@@ -9,16 +9,19 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Multiplies the whole gradient g, of all parameters together, by min(1, max_norm / (|g| + 1e-6)), |g| the Euclidean norm; as
-/// PyTorch's clip_grad_norm_. The norm is formed in double, and is in every update's report (`gradient_norm`), so that an
-/// infinite limit only watches it. Source: Pascanu, Mikolov and Bengio, ICML 2013.
+/// Multiplies the whole gradient g, of all parameters together, by min(1, max_norm / (|g| + 1e-6)),
+/// where |g| is the Euclidean norm; as PyTorch's clip_grad_norm_. The norm is computed in double,
+/// and every update's report has it (`gradient_norm`), so that an infinite limit only observes it.
+/// Source: Pascanu, Mikolov and Bengio, ICML 2013.
 ///
-/// A norm that is NaN or infinite clips nothing: the update is left out on all ranks if the guard skips, and else stops all
-/// ranks with the error not_finite. (A guard that looks at gradients finds most such before they are summed, and
-/// names the rank. Finite gradients may still have a sum that is not.)
+/// A norm that is NaN or infinite clips nothing: if the guard skips, all ranks leave the update
+/// out, and otherwise all throw the error not_finite. (A guard that inspects gradients finds most
+/// of these before they are summed, and names the rank. Finite gradients may still have a sum that
+/// is not finite.)
 ///
-/// Determinism: all ranks use the same bits of the norm. With `Reproducible` they do not depend on ranks, slices and buckets
-/// either; with plain sums, where ranks own slices, the last bits of a double do.
+/// Determinism: all ranks use the same bits of the norm. With `Reproducible` these do not depend on
+/// ranks, slices and buckets; with plain sums, where ranks own slices, the last bits of a double
+/// do.
 struct ClipByNorm {
     double max_norm = 1; ///< above 0; infinity: the norm is reported and nothing is clipped
 

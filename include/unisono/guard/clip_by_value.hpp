@@ -12,8 +12,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Each element of the gradient is brought into [-limit, limit], as by PyTorch's clip_grad_value_. A NaN stays one; an infinity,
-/// where no guard stops it, becomes the limit. The limit is rounded to the gradients' type.
+/// Clamps each element of the gradient to [-limit, limit], as PyTorch's clip_grad_value_. A NaN
+/// stays NaN; an infinity that no guard stops becomes the limit. The limit is rounded to the
+/// gradients' type.
 struct ClipByValue {
     double limit = 1; ///< above 0, finite
 
@@ -36,7 +37,7 @@ struct ClipByValue {
 
     template <class T>
     struct Clamp;
-    /// The functor of `clip`, for who fuses it with another.
+    /// The functor of `clip`, for code that fuses it with another one.
     template <floating_element T>
     [[nodiscard]] Clamp<T> element(double scale) const {
         return {static_cast<T>(scale), static_cast<T>(limit)};

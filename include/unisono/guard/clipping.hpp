@@ -1,22 +1,24 @@
 #pragma once
 
 /// \file
-/// Policy: how large a gradient may be. It bounds what a guard lets pass: the gradient of the whole update, that is the weighed
-/// sum over all micro-batches of all ranks, divided by the weights; never a rank's own part of it.
+/// Policy: how large a gradient may be. It bounds the gradient that passes the guard: that of the
+/// whole update, the weighted sum over all micro-batches of all ranks, divided by the weights;
+/// never one rank's part of it.
 ///
-/// | policy        | changes                                           | cost                                                |
-/// |---------------|---------------------------------------------------|-----------------------------------------------------|
-/// | `NoClipping`  | nothing                                           | none                                                |
-/// | `ClipByNorm`  | the gradient's length, where it is above a limit  | one read of the gradients; where ranks own slices one all-reduce of 8 bytes (32 with sums on a grid) |
-/// | `ClipByValue` | each element that is beyond a limit               | one pass in the first cache, in the optimizer's     |
+/// Menu:
+/// - `NoClipping` changes nothing.
+/// - `ClipByNorm` bounds the gradient's length. Cost: one read of the gradients; where ranks own
+///   slices, one all-reduce of 8 bytes (32 with sums on a grid).
+/// - `ClipByValue` bounds each element. Cost: one pass in the first-level cache, within the
+///   optimizer's.
 ///
-/// Laws: `factor` and `clip` are pure functions; `clip` treats each element alone, so that any cut into slices gives the same
-/// bits; neither allocates.
-/// Declared properties: `measures_norm` (`factor(norm)` is asked for, once an update, the same norm on all ranks),
-/// `changes_elements` (`clip(gradients, scale)` is called for what this rank owns, each element once), `needs_agreement` (as
-/// of guards).
-/// Deliberately absent: clipping each micro-batch's gradient before it is added (not the gradient of anything, and other on
-/// another number of ranks), and norms other than the Euclidean.
+/// Laws: `factor` and `clip` are pure functions; `clip` treats each element alone, so that any cut
+/// into slices gives the same bits; neither allocates. Declared properties: `measures_norm` (the
+/// trainer calls `factor(norm)` once per update, with the same norm on all ranks),
+/// `changes_elements` (the trainer calls `clip(gradients, scale)` for what this rank owns, each
+/// element once), `needs_agreement` (as of guards). Deliberately absent: clipping each
+/// micro-batch's gradient before it is added (the result is the gradient of no loss, and depends on
+/// the number of ranks), and norms other than the Euclidean.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"
@@ -30,8 +32,8 @@ UNISONO_NAMESPACE_BEGIN
 template <class C>
 concept clipping_policy =
     policy_of<C, Family::clipping> && requires(const C& policy, std::span<float> single, std::span<double> twice) {
-        policy.check(); ///< refuses bad parameters by bad_input that names the parameter
-        { policy.factor(1.0) } -> std::same_as<double>; ///< by which all gradients are multiplied
+        policy.check(); ///< refuses bad parameters with bad_input that names the parameter
+        { policy.factor(1.0) } -> std::same_as<double>; ///< the factor for all gradients
         policy.clip(single, 1.0);                       ///< x = clipped(scale * x)
         policy.clip(twice, 1.0);
         { C::measures_norm } -> std::convertible_to<bool>;

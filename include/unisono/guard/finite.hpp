@@ -8,7 +8,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Stops, or skips the update, where any rank's gradient or loss is NaN or infinite. Cost: one read of the gradients.
+/// Stops, or skips the update, if any rank's gradient or loss is NaN or infinite. Cost: one read of
+/// the gradients.
 struct FiniteGuard {
     OnOffence action = OnOffence::stop;
 

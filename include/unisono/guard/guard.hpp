@@ -1,24 +1,25 @@
 #pragma once
 
 /// \file
-/// What is checked before an update may happen.
+/// The check of gradients and losses before an update may happen.
 ///
-/// A guard looks at each rank's own gradients before they are summed: afterwards one rank's NaN is everyone's, and nobody
-/// can say whose it was. What it finds travels with the update's weights in one small all-reduce, so that all ranks
-/// come to the same verdict: the update happens everywhere or nowhere.
+/// A guard looks at each rank's own gradients before they are summed: afterwards one rank's NaN is
+/// in all sums, and its origin is lost. What the guard finds travels with the update's weights in
+/// one small all-reduce, so that all ranks reach the same verdict: the update happens on all ranks
+/// or on none.
 ///
-/// Laws: `first_offender` is a pure function of the values; it does not allocate; an offender in any contribution is
-/// found by the rank that made it.
+/// Laws: `first_offender` is a pure function of the values; it does not allocate; the rank that
+/// made a contribution finds an offender in it.
 ///
-/// | policy        | looks for                     | then                                                             |
-/// |---------------|-------------------------------|------------------------------------------------------------------|
-/// | `FiniteGuard` | NaN and infinity              | stops all ranks with an error that names rank and parameter, or skips the update on all |
-/// | `NoGuard`     | nothing                       | costs nothing                                                    |
+/// Menu:
+/// - `FiniteGuard` looks for NaN and infinity. It stops all ranks with an error that names rank and
+///   parameter, or skips the update on all.
+/// - `NoGuard` looks for nothing, and costs nothing.
 ///
-/// Declared properties: `inspects` (false: all calls are elided), `needs_agreement` (its verdict must hold on all ranks,
-/// so the update must be one in which all ranks agree), `only_finite` (it looks for nothing but NaN and infinity, which sums
-/// on a grid find by themselves).
-/// Deliberately absent: guards that correct silently. What bounds gradients that are summed: clipping.hpp.
+/// Declared properties: `inspects` (false: all calls are elided), `needs_agreement` (its verdict
+/// must hold on all ranks, so the update must be one in which all ranks agree), `only_finite` (it
+/// looks only for NaN and infinity, which sums on a grid find by themselves). Deliberately absent:
+/// guards that correct silently. clipping.hpp bounds gradients after they are summed.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/policy.hpp"
@@ -31,13 +32,13 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a guard returns where all is well.
+/// The result of a guard that found nothing.
 inline constexpr std::size_t no_offender = std::numeric_limits<std::size_t>::max();
 
-/// What becomes of an update whose gradient or loss is not finite.
+/// The treatment of an update whose gradient or loss is not finite.
 enum class OnOffence : std::uint8_t {
-    stop, ///< every rank gets an error; parameters and optimizer state stay as they were
-    skip, ///< the update is left out on every rank; training goes on
+    stop, ///< every rank throws an error; parameters and optimizer state stay as they were
+    skip, ///< the update is left out on every rank; training continues
 };
 
 constexpr std::string_view name_of(OnOffence what) { return what == OnOffence::stop ? "stop" : "skip"; }

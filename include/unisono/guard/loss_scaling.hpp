@@ -1,19 +1,22 @@
 #pragma once
 
 /// \file
-/// Policy: by how much the loss is multiplied before the backward pass, so that small gradients survive in 16 bits.
+/// Policy: the factor of the loss before the backward pass, so that small gradients survive in 16
+/// bits.
 ///
-/// The model asks for the factor (`pass.loss_scale()`), multiplies by it what its backward pass begins with, and returns its
-/// loss as it is. The trainer divides: in the optimizer's pass, so that it costs nothing. Norms, limits of clipping and
-/// reports are of gradients without the factor.
+/// The model asks for the factor (`pass.loss_scale()`), multiplies the first gradient of its
+/// backward pass by it, and returns its loss without it. The trainer divides by the factor in the
+/// optimizer's pass, at no cost. Norms, limits of clipping and reports are of gradients without the
+/// factor.
 ///
-/// | policy          | factor                                                                       |
-/// |-----------------|------------------------------------------------------------------------------|
-/// | `NoLossScaling` | 1                                                                            |
-/// | `LossScaling`   | as large as gradients bear: lower after one that is not finite, higher after many that are |
+/// Menu:
+/// - `NoLossScaling`: the factor is 1.
+/// - `LossScaling`: as large as gradients allow: lower after a gradient that is not finite, higher
+///   after many finite ones.
 ///
-/// Laws: all ranks follow the same updates, and so have the same factor at any time.
-/// Declared property: `scales`. It needs a guard that `inspects`, or reproducible sums: somebody must find what is not finite.
+/// Laws: all ranks follow the same updates, and so have the same factor at any time. Declared
+/// property: `scales`. It needs a guard that `inspects`, or reproducible sums, to find gradients
+/// that are not finite.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
@@ -35,12 +38,12 @@ struct LossScale {
 
 template <class S>
 concept loss_scaling_policy = policy_of<S, Family::loss_scaling> && requires(const S& policy, LossScale& state) {
-    policy.check(); ///< refuses bad parameters by bad_input that names the parameter
+    policy.check(); ///< refuses bad parameters with bad_input that names the parameter
     { policy.start() } -> std::same_as<LossScale>;
     policy.grow(state); ///< after an update that happened
     {
         policy.back_off(state)
-    } -> std::same_as<bool>; ///< after a gradient that was not finite; false: nothing is left to lower
+    } -> std::same_as<bool>; ///< after a gradient that was not finite; false: the scale cannot be lowered
     { S::scales } -> std::convertible_to<bool>;
 };
 
@@ -58,11 +61,13 @@ struct NoLossScaling {
 };
 static_assert(loss_scaling_policy<NoLossScaling>);
 
-/// Dynamic loss scaling, by the rule of PyTorch's GradScaler: a gradient that is not finite on any rank leaves the update out
-/// on all ranks, whatever the guard would do, and multiplies the scale by `backoff`; `growth_interval` updates in a row
-/// without one multiply it by `growth`. Other than there, the scale does not fall below `least`: from then on the scale is not
-/// to blame, and the guard decides (FiniteGuard stops, naming rank and parameter). Reports name both in any case.
-/// Powers of two keep every bit of the gradients. Source: Micikevicius et al., ICLR 2018.
+/// Dynamic loss scaling, by the rule of PyTorch's GradScaler. A gradient that is not finite on any
+/// rank leaves the update out on all ranks, whatever the guard would do, and multiplies the scale
+/// by `backoff`. After `growth_interval` updates in a row without one, the scale is multiplied by
+/// `growth`. Unlike PyTorch's, the scale does not fall below `least`: there it is not the cause any
+/// more, and the guard decides (FiniteGuard stops, and names rank and parameter). Reports name rank
+/// and parameter in any case. Powers of two keep every bit of the gradients.
+/// Source: Micikevicius et al., ICLR 2018.
 struct LossScaling {
     double initial = 65536;
     double growth = 2;
@@ -73,7 +78,7 @@ struct LossScaling {
     static constexpr std::string_view name = "loss scaling";
     static constexpr Family family = Family::loss_scaling;
     static constexpr bool scales = true;
-    static constexpr double greatest = 0x1p100; ///< further growth would only meet infinity
+    static constexpr double greatest = 0x1p100; ///< further growth would only reach infinity
     friend bool operator==(const LossScaling&, const LossScaling&) = default;
 
     void check() const {

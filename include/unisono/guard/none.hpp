@@ -7,7 +7,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Whatever the gradients hold goes into the parameters, a NaN too.
+/// All gradients go into the parameters, including NaN.
 struct NoGuard {
     static constexpr std::string_view name = "none";
     static constexpr Family family = Family::guard;

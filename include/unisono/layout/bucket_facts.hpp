@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What those who give owners (sharding, parameter servers) know of a bucket.
+/// The facts of a bucket by which policies give owners (sharding, parameter servers).
 
 #include "unisono/layout/owners.hpp"
 
@@ -10,7 +10,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a reducer's cost model is told of a bucket.
+/// The facts of a bucket that a reducer's cost model gets.
 struct BucketFacts {
     std::size_t index = 0;
     std::size_t count = 0; ///< elements
@@ -18,7 +18,8 @@ struct BucketFacts {
     int world = 1;
 };
 
-/// `owners(facts)`: a pure function, so that all ranks agree without a word. Positions are those of the bucket in flat order.
+/// `owners(facts)`: a pure function, so that all ranks agree without communication. Positions are
+/// those of the bucket in flat order.
 template <class P>
 concept names_owners = requires(const P& policy, const BucketFacts& facts) {
     { policy.owners(facts) } -> std::same_as<Owners>;

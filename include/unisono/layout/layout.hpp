@@ -3,19 +3,21 @@
 /// \file
 /// Where each parameter's elements are: the flat order, and the buckets in which gradients travel.
 ///
-/// - The **flat order** is the model's own: parameter 0's elements, then parameter 1's, ... It does not depend on buckets,
-///   world size or sharding, so checkpoints speak in it.
-/// - A **bucket** holds whole parameters of one element type, the last parameter first, because backward passes produce
-///   gradients in about that order. Positions in a bucket count its elements in that order. Bucket 0 is the first to be
-///   complete, and all ranks start buckets in bucket order.
-/// - A **slice** is a contiguous range of positions in a bucket; owners.hpp says whose it is. `visit` turns it into pieces
-///   of parameters.
+/// - The **flat order** is the model's own: parameter 0's elements, then parameter 1's, ... It does
+///   not depend on buckets, world size or sharding, so checkpoints speak in it.
+/// - A **bucket** holds whole parameters of one element type, the last parameter first, because
+///   backward passes produce gradients in about that order. Positions in a bucket count its
+///   elements in that order. Bucket 0 is the first to be complete, and all ranks start buckets in
+///   bucket order.
+/// - A **slice** is a contiguous range of positions in a bucket; owners.hpp says whose it is.
+///   `visit` turns it into pieces of parameters.
 ///
-/// Laws: a layout is a pure function of the shapes and of `Buckets`, so equal on all ranks where these are; each element
-/// of each parameter is in exactly one bucket, once. Parameters without elements are allowed and are in no bucket.
+/// Laws: a layout is a pure function of the shapes and of `Buckets`, so equal on all ranks where
+/// these are; each element of each parameter is in exactly one bucket, once. Parameters without
+/// elements are allowed and are in no bucket.
 ///
-/// Deliberately absent: buckets rebuilt by order of arrival (bits would depend on timing), and buckets that split a
-/// parameter (its gradient becomes ready as a whole).
+/// Deliberately absent: buckets rebuilt by order of arrival (bits would depend on timing), and
+/// buckets that split a parameter (its gradient becomes ready as a whole).
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
@@ -31,7 +33,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// One parameter: how many elements of which type.
+/// One parameter: its number of elements and their type.
 struct ParameterShape {
     std::size_t count = 0;
     ElementType type = ElementType::float32;
@@ -45,8 +47,9 @@ constexpr ParameterShape shape_of(std::span<T> parameter) {
     return {parameter.size(), element_type_of<std::remove_cv_t<T>>, sizeof(T)};
 }
 
-/// How gradients are cut into buckets: a bucket is closed as soon as it holds at least so many bytes.
-/// The defaults are those of PyTorch's DistributedDataParallel: a small first bucket starts the communication early.
+/// How gradients are cut into buckets: a bucket is closed as soon as it holds at least this many
+/// bytes. The defaults are those of PyTorch's DistributedDataParallel: a small first bucket starts
+/// the communication early.
 struct Buckets {
     std::size_t first_bytes = std::size_t{1} << 20;
     std::size_t bytes = std::size_t{25} << 20;
@@ -66,14 +69,14 @@ struct Bucket {
     ElementType type = ElementType::float32;
     std::size_t element_bytes = sizeof(float);
     std::size_t count = 0;       ///< elements
-    std::size_t first_piece = 0; ///< of its pieces among those of all buckets
+    std::size_t first_piece = 0; ///< index of its first piece among those of all buckets
     std::size_t piece_count = 0;
 
     [[nodiscard]] std::size_t bytes() const { return count * element_bytes; }
     friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
-/// The flat order of a model's parameters, and the buckets that its gradients travel in.
+/// The flat order of a model's parameters, and the buckets in which its gradients travel.
 class Layout {
 public:
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
@@ -111,7 +114,7 @@ public:
     [[nodiscard]] std::size_t count() const { return starts_.empty() ? 0 : starts_.back(); } ///< elements of all types
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-    /// Elements of one type; optimizer state and sharding go by type.
+    /// Number of elements of one type; optimizer state and sharding are separate for each type.
     [[nodiscard]] std::size_t count_of(ElementType type) const {
         std::size_t total = 0;
         for (const ParameterShape& shape : shapes_) total += shape.type == type ? shape.count : 0;
@@ -152,8 +155,8 @@ public:
         return {start.bucket, start.position + element.index};
     }
 
-    /// Calls `visit(piece, position)` for each stretch of one parameter in positions [first, first + count) of a bucket,
-    /// in the order of positions.
+    /// Calls `visit(piece, position)` for each piece of one parameter in positions [first, first +
+    /// count) of a bucket, in the order of positions.
     template <class Visit>
     void visit(std::size_t bucket, std::size_t first, std::size_t count, Visit&& visit) const {
         if (bucket >= buckets_.size()) refuse_input({"bucket ", bucket, " of ", buckets_.size(), " does not exist"});
@@ -177,7 +180,7 @@ public:
         }
     }
 
-    /// A few lines for people: totals, then a line a bucket.
+    /// A few lines of text: totals, then one line per bucket.
     [[nodiscard]] std::string describe() const {
         std::string text = concat({count_text(parameters()), parameters() == 1 ? " parameter, " : " parameters, ",
                                    count_text(count()), " elements, ", bytes_text(bytes_), ", ",
@@ -223,12 +226,12 @@ private:
         }
     }
 
-    /// What is open for the parameters of one type.
+    /// The open bucket for the parameters of one type.
     struct Open {
         ElementType type;
         std::size_t element_bytes;
         std::size_t limit;         ///< bytes at which its bucket is closed
-        std::size_t bucket = none; ///< the one being filled, as they are begun
+        std::size_t bucket = none; ///< the bucket being filled, in the order of beginning
         std::size_t count = 0;     ///< elements in it
     };
     static Open& open_for(const ParameterShape& shape, const Buckets& how, detail::List<Open>& types) {
@@ -241,7 +244,7 @@ private:
 
     void fill(const Buckets& how) {
         detail::List<Open> types;
-        detail::List<std::size_t> last; // parameter of each bucket, as they are begun
+        detail::List<std::size_t> last; // bucket of each parameter, in the order of beginning
         places_.resize(shapes_.size());
         for (std::size_t i = shapes_.size(); i-- > 0;) {
             if (shapes_[i].count == 0) continue;
@@ -262,7 +265,8 @@ private:
         place_pieces();
     }
 
-    /// Numbers the buckets as they become complete when gradients arrive from the last parameter to the first.
+    /// Numbers the buckets as they become complete when gradients arrive from the last parameter to
+    /// the first.
     void number(std::span<const std::size_t> last) {
         detail::List<std::size_t> numbers(last.size());
         for (std::size_t i = shapes_.size(); i-- > 0;) {

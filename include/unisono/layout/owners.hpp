@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Who owns which slice of a bucket (or of any range of elements).
+/// The owner of each slice of a bucket (or of any range of elements).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -23,9 +23,9 @@ struct Slice {
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
-/// A pure function of (count, owners): which rank owns which slice. Owned slices are contiguous, do not overlap, cover all
-/// positions and follow the order of the owners; trailing owners of a short range may own less or nothing.
-/// With `everyone` each rank owns all, that is: all hold replicas.
+/// A pure function of (count, owners): which rank owns which slice. Owned slices are contiguous, do
+/// not overlap, cover all positions and follow the order of the owners. Trailing owners of a short
+/// range may own less or nothing. With `everyone` each rank owns all positions: all hold replicas.
 class Owners {
 public:
     /// Every rank of the world owns all positions.
@@ -34,8 +34,9 @@ public:
         return Owners(count, {}, world, count, true);
     }
 
-    /// ZeRO's slices (Rajbhandari et al., SC'20): ceil(count / world) each, rounded up to a multiple of `granularity`
-    /// elements (a cache line's worth avoids false sharing); padding beyond `count` belongs to nobody's slice.
+    /// ZeRO's slices (Rajbhandari et al., SC'20): ceil(count / world) elements each, rounded up to
+    /// a multiple of `granularity` (a cache line's worth avoids false sharing). Padding beyond
+    /// `count` belongs to no slice.
     static Owners equal(std::size_t count, int world, std::size_t granularity = 1) {
         check_world(world);
         detail::List<int> ranks(static_cast<std::size_t>(world));
@@ -43,7 +44,8 @@ public:
         return chosen(count, std::move(ranks), world, granularity);
     }
 
-    /// Equal slices for these ranks, in this order; the others own nothing. One rank: a master. Several: servers.
+    /// Equal slices for these ranks, in this order; the others own nothing. One rank: a master.
+    /// Several: servers.
     static Owners chosen(std::size_t count, detail::List<int> ranks, int world, std::size_t granularity = 1) {
         check_world(world);
         if (ranks.empty()) refuse_input("no owners were chosen; expected at least one rank");
@@ -68,14 +70,14 @@ public:
     [[nodiscard]] std::size_t count() const { return count_; }
     [[nodiscard]] int world() const { return world_; }
     [[nodiscard]] bool replicated() const { return replicated_; }
-    /// In the order of their slices; empty when replicated.
+    /// The owners in the order of their slices; empty when replicated.
     [[nodiscard]] std::span<const int> ranks() const { return ranks_; }
     /// Elements of a full slice, padding included; 0 for an empty range.
     [[nodiscard]] std::size_t slice_count() const { return slice_count_; }
     /// Elements of all slices, padding included.
     [[nodiscard]] std::size_t padded_count() const { return replicated_ ? count_ : slice_count_ * ranks_.size(); }
 
-    /// What a rank owns; {0, 0} for a rank that owns nothing.
+    /// The slice of a rank; {0, 0} for a rank that owns nothing.
     [[nodiscard]] Slice slice(int rank) const {
         if (replicated_) return {0, count_};
         const auto found = std::find(ranks_.begin(), ranks_.end(), rank);

@@ -1,20 +1,21 @@
 #pragma once
 
 /// \file
-/// A model made of a function and of memory: for code that has no class of its own to train. Not in the umbrella.
+/// A model made of a function and memory, for code without a class of its own. Not in the umbrella.
 ///
-///     un::FunctionalModel model(std::vector<float>(2), [](std::span<const float> w, const Batch& batch, std::span<float> gradient) {
-///         ...                                         // writes the gradient of the batch's loss by w
+///     using In = std::span<const float>;
+///     un::FunctionalModel model(std::vector<float>(2), [](In w, const Batch& b, std::span<float> g) {
+///         ...          // writes the gradient of the batch's loss with respect to w to g
 ///         return loss;
 ///     });
 ///
-/// | class             | whose memory                | the function                                                          |
-/// |-------------------|-----------------------------|-----------------------------------------------------------------------|
-/// | `FunctionalModel` | the model's own             | (parameters, batch, gradient) -> loss *writes* the gradient; or (parameters, batch) -> {loss, gradient} |
-/// | `BufferModel`     | yours: two contiguous spans | (batch, pass) -> loss *adds* to the gradients, as a model's call does  |
+/// - `FunctionalModel` owns its memory. Its function (parameters, batch, gradient) -> loss *writes*
+///   the gradient; or it is (parameters, batch) -> {loss, gradient}.
+/// - `BufferModel` uses two contiguous spans of yours. Its function (batch, pass) -> loss *adds* to
+///   the gradients, as a model's call does.
 ///
-/// A gradient that is a sum over samples instead of their mean: `un::functional_model<un::GradientKind::sum>(...)`,
-/// `un::buffer_model<un::GradientKind::sum>(...)`.
+/// For a gradient that is a sum over samples instead of their mean:
+/// `un::functional_model<un::GradientKind::sum>(...)`, `un::buffer_model<un::GradientKind::sum>(...)`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -37,14 +38,15 @@ concept writes_gradient =
     };
 template <class Compute, class T, class Batch>
 concept returns_gradient = requires(Compute& f, std::span<const T> parameters, const Batch& batch) {
-    f(parameters, batch); // a pair, a tuple or a struct of a loss and of what a span can be made of
+    f(parameters, batch); // a pair, a tuple or a struct of a loss and something that converts to a span
 };
 
 } // namespace detail
 
-/// Parameters, and a function of them. Both are the model's own.
-/// Memory: three arrays (two where the function returns its gradient). Cost: the gradient is read once more, to be added.
-/// Errors: bad_input where a returned gradient has another size than the parameters.
+/// Parameters and a function of them, both owned by the model.
+/// Memory: three arrays (two where the function returns its gradient). Cost: the gradient is read
+/// once more, to be added.
+/// Errors: bad_input where a returned gradient and the parameters differ in size.
 template <floating_element T, class Compute, GradientKind Kind = GradientKind::mean>
 class FunctionalModel {
 public:
@@ -89,7 +91,8 @@ private:
     Compute compute_;
 };
 
-/// Contiguous memory of yours, which must live longer, and a function that adds to its gradients.
+/// Contiguous memory of the user's, which must outlive the model, and a function that adds to its
+/// gradients.
 template <floating_element T, class Compute, GradientKind Kind = GradientKind::mean>
 class BufferModel {
 public:
@@ -123,12 +126,12 @@ template <class Parameters, class Gradients, class Compute>
 BufferModel(Parameters&&, Gradients&&, Compute)
     -> BufferModel<typename decltype(std::span(std::declval<Parameters&>()))::element_type, Compute>;
 
-/// A FunctionalModel that says what kind its gradient is.
+/// A FunctionalModel whose gradient is of the given kind.
 template <GradientKind Kind, floating_element T, class Compute>
 [[nodiscard]] auto functional_model(std::vector<T> parameters, Compute compute) {
     return FunctionalModel<T, Compute, Kind>(std::move(parameters), std::move(compute));
 }
-/// A BufferModel that says what kind its gradient is.
+/// A BufferModel whose gradient is of the given kind.
 template <GradientKind Kind, class Parameters, class Gradients, class Compute>
 [[nodiscard]] auto buffer_model(Parameters&& parameters, Gradients&& gradients, Compute compute) {
     using T = typename decltype(std::span(parameters))::element_type;

@@ -1,39 +1,45 @@
 #pragma once
 
 /// \file
-/// A model: what the user supplies. No tensor type is asked for, only memory and a call.
+/// A model: what the user supplies. It needs no tensor type, only memory and a call.
 ///
-/// | member                                   | meaning                                                                 |
-/// |------------------------------------------|-------------------------------------------------------------------------|
-/// | `parameters()`                           | a span, or a range of spans, of one floating type                         |
-/// | `gradients()`                            | the same shape                                                            |
-/// | `model(batch, pass)` -> loss             | adds the micro-batch's gradient to `gradients()` and returns its loss     |
-/// | `static constexpr GradientKind gradient_kind` | whether that gradient is a sum or a mean over the micro-batch's samples (default: mean) |
-/// | `parameter_names()` (optional)           | a range of strings, one for each span: for messages                       |
-/// | `parameter_shapes()` (optional)          | a range of ranges of sizes, one for each span: for checkpoints            |
-/// | `buffers()` (optional)                   | like parameters(), but without gradients: running statistics             |
-/// | `buffer_names()` (optional)              | as parameter_names(): for checkpoints                                     |
-/// | `evaluate(batch, metrics...)` (optional) | updates metrics without touching gradients                                |
-/// | `predict(batch)` (optional)              | the outputs of the batch's samples, in order, equally many for each        |
-/// | `stream()` (of models on a device)       | what it enqueues goes there: see below                                    |
+/// Members:
+/// - `parameters()`: a span, or a range of spans, of one floating type;
+/// - `gradients()`: spans of the same sizes;
+/// - `model(batch, pass)`: adds the micro-batch's gradient to `gradients()` and returns its loss.
+///
+/// Optional members:
+/// - `static constexpr GradientKind gradient_kind`: whether that gradient is a sum or a mean over the
+///   micro-batch's samples (default: mean);
+/// - `parameter_names()`: a range of strings, one for each span, for messages;
+/// - `parameter_shapes()`: a range of ranges of sizes, one for each span, for checkpoints;
+/// - `buffers()`: like `parameters()`, but without gradients: running statistics;
+/// - `buffer_names()`: as `parameter_names()`, for checkpoints;
+/// - `evaluate(batch, metrics...)`: updates metrics without touching gradients;
+/// - `predict(batch)`: the outputs of the batch's samples, in order, the same number for each sample;
+/// - `stream()` (of models on a device): the stream on which the model enqueues its work.
 ///
 /// Laws
-/// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of spans). A temporary that owns its
-///   elements, such as a std::vector by value, does not compile: the trainer would keep spans of memory that is gone.
-/// - The spans lie where they are for as long as a trainer refers to the model, and are the same on all ranks in number,
-///   sizes and type (the trainer compares them). Assigning another vector, or resizing one, moves them: the next call of the trainer refuses that.
-/// - The call *adds*; the trainer zeroes. It reads nothing but the parameters, its buffers, the batch and the pass: so a
-///   micro-batch's gradient is the same on whichever rank it is computed.
+/// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of
+///   spans). A temporary that owns its elements, such as a std::vector by value, does not compile:
+///   the trainer would keep dangling spans.
+/// - The spans stay where they are while a trainer refers to the model. Their number, sizes and type
+///   are the same on all ranks (the trainer compares them). Assigning another vector, or resizing
+///   one, moves the memory: the trainer's next call refuses that.
+/// - The call *adds*; the trainer zeroes. The call reads nothing but the parameters, the buffers, the
+///   batch and the pass, so that a micro-batch's gradient does not depend on the rank.
 ///
-/// Where the spans are `DeviceSpan`s the model is trained on its device (docs/device.md). `stream()` is the stream on which it enqueues; what it
-/// has enqueued there when it says `ready`, and when its call returns, is what the trainer's own kernels and sums come after.
+/// If the spans are `DeviceSpan`s, the model is trained on its device (docs/device.md). The trainer's
+/// kernels and sums run after the work that the model has enqueued on `stream()` when it calls
+/// `ready`, and when its call returns.
 ///
-/// A model that does not hold its memory itself, but is given that of one layer after the other, is a *model in units*
-/// (unit_pass.hpp): what gradients and parameters that are spread over the ranks ask for.
+/// A *model in units* (unit_pass.hpp) does not hold its memory: the trainer gives it that of one
+/// layer after another. Gradients and parameters that are sharded over the ranks require such a model.
 ///
-/// What looks different becomes a model by an adaptor: `WithLoss` (forward and backward; with_loss.hpp), `FunctionalModel` and
-/// `BufferModel` (functions and arrays; functional.hpp), `WithStrides` (tensors with strides; strided.hpp), `MasterWeights` (16 bits;
-/// trainer/master_weights.hpp). docs/models.md compares them.
+/// Adaptors make models from other types: `WithLoss` (forward and backward; with_loss.hpp),
+/// `FunctionalModel` and `BufferModel` (functions and arrays; functional.hpp), `WithStrides` (tensors
+/// with strides; strided.hpp), `MasterWeights` (16 bits; trainer/master_weights.hpp). docs/models.md
+/// compares them.
 /// Deliberately absent: a tensor, a layer, automatic differentiation.
 
 #include "unisono/core/device_span.hpp"
@@ -52,7 +58,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How a model's call forms the gradient (and the loss) of a micro-batch from those of its samples.
+/// How a model's call combines the gradients (and losses) of a micro-batch's samples.
 enum class GradientKind : std::uint8_t { mean, sum };
 
 constexpr std::string_view name_of(GradientKind kind) { return kind == GradientKind::mean ? "mean" : "sum"; }
@@ -68,7 +74,8 @@ template <class R>
 concept floating_device_memory =
     is_device_span<std::remove_const_t<R>> && floating_element<typename std::remove_const_t<R>::element_type>;
 
-/// One piece of memory: anything that a span of writable floating elements can be made of, or a DeviceSpan of them.
+/// One piece of memory: a range that converts to a span of writable floating elements, or a
+/// DeviceSpan of them.
 template <class R>
 concept floating_memory = floating_device_memory<R> || requires(R& r) {
     std::span(r);
@@ -76,7 +83,7 @@ concept floating_memory = floating_device_memory<R> || requires(R& r) {
     requires !std::is_const_v<typename decltype(std::span(r))::element_type>;
 };
 
-/// A std::span, or the DeviceSpan that it is.
+/// The piece as a std::span, or as the DeviceSpan that it is.
 template <class R>
 constexpr auto span_over(R& r) {
     if constexpr (is_device_span<std::remove_const_t<R>>) return r;
@@ -114,13 +121,15 @@ void for_each_span(R&& spans, Visit&& visit) {
     }
 }
 
-/// What may be returned by value, since the memory behind it stays: a std::span, a DeviceSpan, a view. Not a std::vector.
+/// Types that may be returned by value, since the memory behind them stays: a std::span, a
+/// DeviceSpan, a view. Not a std::vector.
 template <class R>
 concept memory_elsewhere =
     is_device_span<std::remove_cv_t<R>> || std::ranges::borrowed_range<R> || std::ranges::view<std::remove_cv_t<R>>;
 
-/// What a call of this type (a reference, or not) returns refers to memory that is still there after the statement: R is neither a
-/// temporary that owns elements, nor a temporary that owns what owns them, such as a std::vector<std::vector<float>>.
+/// True if the result of a call, of type R (a reference, or not), refers to memory that still
+/// exists after the statement: R is neither a temporary that owns elements, nor one that owns such
+/// containers, such as a std::vector<std::vector<float>>.
 template <class R>
 consteval bool memory_lasts() {
     using Bare = std::remove_reference_t<R>;
@@ -142,7 +151,7 @@ using gradients_t = std::remove_reference_t<decltype(std::declval<M&>().gradient
 
 } // namespace detail
 
-/// Memory of a model: `parameters()` and `gradients()` of one element type.
+/// A model with memory: `parameters()` and `gradients()` of one element type.
 template <class M>
 concept model = requires(M& m) {
     m.parameters();
@@ -157,7 +166,8 @@ concept model = requires(M& m) {
                  detail::SpansElement<detail::gradients_t<M>>::on_device;
 };
 
-/// A model whose parameters and gradients are `DeviceSpan`s: it runs, and is trained, where they are.
+/// A model whose parameters and gradients are `DeviceSpan`s. It runs, and is trained, on their
+/// device.
 template <class M>
 concept model_on_device = model<M> && detail::SpansElement<detail::parameters_t<M>>::on_device;
 
@@ -166,7 +176,8 @@ class UnitPass;
 template <class T>
 class DeviceUnitPass;
 
-/// A model in units whose memory is that of a device: it has `stream()`, and is given DeviceSpans (unit_pass.hpp).
+/// A model in units whose memory is on a device: it has `stream()`, and its pass gives DeviceSpans
+/// (unit_pass.hpp).
 template <class M>
 concept unit_model_on_device =
     floating_element<typename M::Element> && requires(M& m, DeviceSpan<typename M::Element> values) {
@@ -176,7 +187,7 @@ concept unit_model_on_device =
         m.stream();
     };
 
-/// A model whose memory the trainer holds, in units: unit_pass.hpp says what that is.
+/// A model in units, whose memory the trainer holds (unit_pass.hpp).
 template <class M>
 concept unit_model = unit_model_on_device<M> ||
                      (floating_element<typename M::Element> && requires(M& m, std::span<typename M::Element> values) {
@@ -185,7 +196,7 @@ concept unit_model = unit_model_on_device<M> ||
                          m.initialise(std::size_t{0}, values);
                      });
 
-/// A model that is trained on a device. The model or the trainer holds its memory.
+/// A model that is trained on a device, whether the model or the trainer holds its memory.
 template <class M>
 concept trained_on_device = model_on_device<M> || unit_model_on_device<M>;
 
@@ -203,7 +214,8 @@ struct PassElement<M> {
 };
 } // namespace detail
 
-/// Of the UnitPass that a model in units is given: its Element, or what it declares as `PassElement` (MasterWeights).
+/// The element type of the UnitPass that a model in units gets: its Element, or what it declares as
+/// `PassElement` (MasterWeights).
 template <unit_model M>
 using pass_element_t = typename detail::PassElement<M>::type;
 
@@ -218,7 +230,7 @@ struct UnitPassOf<M> {
 };
 } // namespace detail
 
-/// What a model in units is called with: UnitPass, or DeviceUnitPass.
+/// The pass that a model in units is called with: UnitPass, or DeviceUnitPass.
 template <unit_model M>
 using unit_pass_t = typename detail::UnitPassOf<M>::type;
 
@@ -231,7 +243,8 @@ concept trainable_on = (model<M> && requires(M& m, const Batch& batch, Pass& pas
                        });
 
 namespace detail {
-/// What predicting is, for its type.
+/// How a model predicts, as a type: the result of `predict(batch)`, or of `predict(batch, pass)`
+/// for models in units.
 template <model M, class Batch>
 auto predict_by(M& m, const Batch& batch) -> decltype(m.predict(batch));
 template <unit_model M, class Batch>
@@ -252,7 +265,7 @@ template <class M>
     requires model<M> || unit_model<M>
 using parameter_element_t = typename detail::ParameterElement<M>::type;
 
-/// What a model declares as `gradient_kind`; the mean if it says nothing.
+/// The model's `gradient_kind`; the mean if it declares none.
 template <class M>
 inline constexpr GradientKind gradient_kind_of = [] {
     if constexpr (requires {
@@ -262,7 +275,7 @@ inline constexpr GradientKind gradient_kind_of = [] {
     else return GradientKind::mean;
 }();
 
-/// "parameter 3 (fc.bias)", or without the name where the model has none.
+/// "parameter 3 (fc.bias)", or without the name if the model has no names.
 template <class M>
     requires model<M> || unit_model<M>
 std::string parameter_label(M& m, std::size_t index) {
@@ -276,7 +289,8 @@ std::string parameter_label(M& m, std::size_t index) {
     return label;
 }
 
-/// Samples in a batch, where it says so: `batch.samples()`, `batch.rows()`, or its size as a range.
+/// The number of samples, if a batch has one: `batch.samples()`, `batch.rows()`, or its size as a
+/// range.
 template <class Batch>
 inline constexpr bool counts_samples = requires(const Batch& batch) {
     { batch.samples() } -> std::convertible_to<std::size_t>;
@@ -286,7 +300,7 @@ inline constexpr bool counts_samples = requires(const Batch& batch) {
     { std::size(batch) } -> std::convertible_to<std::size_t>;
 };
 
-/// How many samples a batch says it has; 1 if it says nothing.
+/// The number of samples in a batch; 1 if it has none.
 template <class Batch>
 constexpr std::size_t samples_of(const Batch& batch) {
     if constexpr (requires {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A model in units with all its memory, on every rank: for the policies that do not shard gradients.
+/// A model in units with all its memory, on every rank: for the policies that do not shard
+/// gradients.
 ///
 ///     un::ResidentUnits model(world, network);
 ///     un::Trainer trainer{world, model, un::StateSharding{}, un::Adam{}};
@@ -17,8 +18,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A model with a parameter for each unit, in the group's memory. The model in units must live longer. Checkpoints are the same
-/// as those of the model in units itself. The order in which units are asked for is not looked at.
+/// Holds the parameters of a model in units, one parameter per unit, in the group's memory. The
+/// model in units must outlive it. Checkpoints equal those of the model in units itself. The order
+/// in which the model asks for units is not checked.
 template <unit_model M>
 class ResidentUnits : public detail::WrappedModel<M>, private detail::UnitKeeper<typename M::Element> {
     using T = typename M::Element;
@@ -91,7 +93,7 @@ private:
         if (unit >= all.size()) refuse_input({"unit ", unit, " was asked for: the model has ", all.size(), " units"});
         return all[unit];
     }
-    /// The trainer learns what the model told so far.
+    /// Passes on to the trainer what the model has reported so far.
     void tell() {
         outer_->count_tokens(inner_->tokens() - outer_->tokens());
         if (inner_->asked_for_scale()) static_cast<void>(outer_->loss_scale());

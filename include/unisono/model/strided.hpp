@@ -1,12 +1,13 @@
 #pragma once
 
 /// \file
-/// Models whose parameters are tensors with strides: views, transposed or padded ones. Not in the umbrella.
+/// Models whose parameters are tensors with strides: views, transposed or padded ones. Not in the
+/// umbrella.
 ///
 ///     Network network;                     // parameter_tensors() and gradient_tensors(): ranges of un::StridedTensor
 ///     un::WithStrides model(network);
 ///     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}};
-///     trainer.fit(data, {.epochs = 10});   // the network has the trained parameters
+///     trainer.fit(data, {.epochs = 10});   // writes the trained parameters to the network
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -24,8 +25,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Memory of a tensor that belongs to somebody else: element (i, j, ...) is data[i * strides[0] + j * strides[1] + ...]. A scalar
-/// has no sizes. Strides may be negative; no two elements may be one (as a broadcast view's are).
+/// Memory of a tensor that another object owns: element (i, j, ...) is data[i * strides[0] + j *
+/// strides[1] + ...]. A scalar has no sizes. Strides may be negative; no two elements may share
+/// memory (as those of a broadcast view do).
 template <floating_element T>
 struct StridedTensor {
     using Element = T;
@@ -38,7 +40,8 @@ struct StridedTensor {
         for (const std::size_t size : sizes) product *= size;
         return product;
     }
-    /// Row after row without gaps: its memory is one span in the order of its elements.
+    /// True if the rows follow one another without gaps: the memory is one span in the order of the
+    /// elements.
     [[nodiscard]] bool contiguous() const {
         std::size_t expected = 1;
         for (std::size_t i = sizes.size(); i-- > 0;) {
@@ -72,8 +75,8 @@ struct StridedTensor {
 
 namespace detail {
 
-/// Whether no two elements can share memory: each stride is longer than all that lies within it. (Some tensors that interleave
-/// without meeting are refused, too; no library makes them.)
+/// True if no two elements can share memory: each stride is longer than all that lies within it.
+/// (Some interleaved tensors without overlap are refused, too; no library makes them.)
 template <class T>
 bool elements_apart(const StridedTensor<T>& tensor) {
     std::vector<std::pair<std::size_t, std::size_t>> dimensions; // stride, size
@@ -94,16 +97,21 @@ bool elements_apart(const StridedTensor<T>& tensor) {
 
 } // namespace detail
 
-/// A model for the trainer of one whose `parameter_tensors()` and `gradient_tensors()` are ranges of StridedTensor, all of one
-/// element type, and whose call (batch, pass) adds to its gradients. Tensors that are contiguous, as their gradients are, are
-/// trained where they lie; the others have an image here, from which the model's are written by each call (training, `evaluate`,
-/// `predict`, `refresh`): what others write there is lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the
-/// model's are those of now. What others write to `parameters()` is seen by the trainer's next call, and by the model after the next
-/// `parameters()` or `refresh()`. The model must live longer, and its memory stay where it is.
+/// Makes a model for the trainer from one whose `parameter_tensors()` and `gradient_tensors()` are
+/// ranges of StridedTensor, all of one element type, and whose call (batch, pass) adds to its
+/// gradients. Tensors that are contiguous, together with their gradients, are trained in place. The
+/// others have a contiguous copy here. Each call (training, `evaluate`, `predict`, `refresh`)
+/// writes the model's tensors from the copies, so that other writes to them are lost. Whenever a
+/// call of a trainer returns or throws, or calls `on_update`, the model's tensors are current.
+/// After other code writes to `parameters()`, the trainer sees the change at its next call, and the
+/// model at the next `parameters()` or `refresh()`. The model must outlive this object, and its
+/// memory must not move.
 ///
-/// Memory: two elements for each of a tensor that is not contiguous. Cost of a call: those are written once, and their gradients read
-/// once, added and zeroed. Checkpoints see the tensors' sizes, in row-major order. Names and buffers are the model's own.
-/// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not go together; elements that overlap).
+/// Memory: two elements for each element of a tensor that is not contiguous. Cost of a call: those
+/// tensors are written once, and their gradients read once, added and zeroed. Checkpoints have the
+/// tensors' sizes, in row-major order. Names and buffers are the model's own.
+/// Errors: bad_input (sizes and strides, or a parameter and its gradient, that do not match;
+/// elements that overlap).
 template <class M>
 class WithStrides : public detail::ImageOfModel<WithStrides<M>, M> {
     using Frame = detail::ImageOfModel<WithStrides<M>, M>;
@@ -139,7 +147,8 @@ public:
         return shapes;
     }
 
-    /// The model's tensors become those of now: where others than a trainer wrote `parameters()`, before the model is used by itself.
+    /// Writes the model's tensors from `parameters()`. Call it after code other than a trainer
+    /// wrote to `parameters()`, before the model is used by itself.
     void refresh() {
         for (const Tensor& one : tensors_) {
             const Element* from = one.own_parameter.data();
@@ -153,7 +162,7 @@ public:
 private:
     struct Tensor {
         StridedTensor<Element> parameter = {}, gradient = {};
-        std::vector<Element> own_parameter = {}, own_gradient = {}; ///< empty where the model's are trained in place
+        std::vector<Element> own_parameter = {}, own_gradient = {}; ///< empty where the tensors are trained in place
         [[nodiscard]] bool copied() const { return !own_parameter.empty(); }
     };
 
@@ -192,7 +201,7 @@ private:
                           sizes_text(tensor), ") overlap; expected strides that keep them apart"});
     }
 
-    /// Adds a gradient to the image, and zeroes it.
+    /// Adds a gradient to the copy, and zeroes it in the model.
     void take(std::size_t p) {
         Tensor& one = tensors_[p];
         Element* to = one.own_gradient.data();

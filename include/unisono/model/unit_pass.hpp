@@ -1,25 +1,28 @@
 #pragma once
 
 /// \file
-/// A model in units: it holds neither parameters nor gradients, but asks for those of one unit (a layer, say) after the other.
-/// So a rank need not have all of them at a time.
+/// A model in units: it holds neither parameters nor gradients, but asks the trainer for those of one
+/// unit (such as a layer) after another. So a rank need not hold all of them at a time.
 ///
-/// | member                                   | meaning                                                                 |
-/// |------------------------------------------|-------------------------------------------------------------------------|
-/// | `using Element = float`                  | of parameters and gradients; or double; of 16 bits with MasterWeights      |
-/// | `units()`                                | a range of sizes: the elements of each unit, in the order of the forward pass; none is empty |
-/// | `initialise(unit, std::span<Element>)`   | writes a unit's first values; called once for each unit, in order, on every rank; rank 0's count |
-/// | `model(batch, UnitPass<Element>&)` -> loss | one micro-batch, forward and backward                                 |
-/// | `evaluate(batch, UnitPass<Element>&, metrics...)` (optional) | forward alone                                       |
-/// | `predict(batch, UnitPass<Element>&)` (optional) | forward alone, as model.hpp                                    |
+/// Members:
+/// - `using Element = float` (or double; 16 bits with MasterWeights): of parameters and gradients;
+/// - `units()`: a range of sizes, the elements of each unit in the order of the forward pass; none is
+///   empty;
+/// - `initialise(unit, std::span<Element>)`: writes a unit's first values. Called once for each unit,
+///   in order, on every rank; the values of rank 0 are used;
+/// - `model(batch, UnitPass<Element>&)`: one micro-batch, forward and backward; returns the loss;
+/// - `evaluate(batch, UnitPass<Element>&, metrics...)` (optional): a forward pass;
+/// - `predict(batch, UnitPass<Element>&)` (optional): a forward pass, as in model.hpp.
 ///
-/// On a device (docs/device.md) it has `stream()`, too, and is given `DeviceSpan`s: initialise(unit, DeviceSpan<Element>), and as its pass
-/// a DeviceUnitPass<Element>. What it has enqueued on its stream by the time a unit's memory is no longer its own still runs before others write there.
+/// On a device (docs/device.md) the model also has `stream()`, and gets `DeviceSpan`s:
+/// initialise(unit, DeviceSpan<Element>), and as its pass a DeviceUnitPass<Element>. Work that it has
+/// enqueued on its stream before it releases a unit's memory runs before that memory is overwritten.
 ///
-/// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are as in model.hpp, where a unit
-/// is one parameter.
+/// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are as
+/// in model.hpp, where a unit is one parameter.
 ///
-/// A unit's memory is the model's from the call that asks for it until what that returned ends:
+/// A unit's memory belongs to the model from the call that asks for it to the end of the returned
+/// object:
 ///
 ///     double operator()(const Batch& batch, un::UnitPass<float>& pass) {
 ///         for (std::size_t u = 0; u < layers; ++u) {
@@ -29,17 +32,18 @@
 ///         for (std::size_t u = layers; u-- > 0;) {
 ///             const auto weights = pass.parameters(u);
 ///             backward(u, weights, pass.gradient(u)); // adds to zeros
-///             pass.ready(u);                          // complete: it travels, while the model goes on
+///             pass.ready(u);                          // complete: it travels meanwhile
 ///         }
 ///         return loss;
 ///     }
 ///
-/// Laws (broken ones are refused, with the unit)
-/// - Units are asked for in order, 0 to n - 1, and then, in a call that trains, from n - 1 to 0; some may be left out, one may be
-///   asked for again before the next. So all ranks move the same units in the same order, also those without a micro-batch.
+/// Laws (a violation is refused, with the unit)
+/// - The model asks for units in order, 0 to n - 1, and then, in a training call, from n - 1 to 0. It
+///   may leave out some, and may ask for one again before the next. So all ranks move the same units
+///   in the same order, including ranks without a micro-batch.
 /// - The backward pass begins with the last unit, or where a gradient is asked for.
-/// - The parameters of one unit are held at a time; a gradient is complete when `ready` says so, or the next unit is asked for, or
-///   the call ends.
+/// - The model holds the parameters of one unit at a time. A gradient is complete when `ready` says
+///   so, when the model asks for the next unit, or when the call ends.
 /// - Tokens (`pass.count_tokens`) are counted before the first gradient is complete.
 
 #include "unisono/model/model.hpp"
@@ -52,7 +56,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a pass asks of the holder of the memory.
+/// What a pass needs from the object that holds the memory.
 template <class T>
 class UnitKeeper {
 public:
@@ -67,7 +71,8 @@ protected:
 
 } // namespace detail
 
-/// The parameters of a unit, the model's to read until this ends. Converts to a span.
+/// The parameters of a unit, which the model may read during this object's life. Converts to a
+/// span.
 template <class T>
 class UnitParameters {
 public:
@@ -92,7 +97,7 @@ private:
     detail::UnitKeeper<T>* keeper_;
 };
 
-/// Given to a model in units with each micro-batch. Not copied, not kept.
+/// The pass of a model in units. Valid during the model's call; not copyable.
 template <class T>
 class UnitPass : public Pass {
 public:
@@ -102,19 +107,21 @@ public:
               &keeper),
           keeper_(&keeper) {}
 
-    /// A unit's parameters. May wait for the other ranks' slices; the next unit's are then on their way.
+    /// A unit's parameters. May wait for the slices of other ranks; the next unit's slices are then
+    /// on their way.
     /// \throws error bad_input: out of order, or another unit is still held
     [[nodiscard]] UnitParameters<T> parameters(std::size_t unit) { return {*keeper_, unit}; }
 
-    /// Zeros, to which the model adds this micro-batch's gradient of the unit; in the backward pass. The same memory if asked for
-    /// again. Valid until the gradient is complete. \throws error bad_input: out of order, complete already, or no training
+    /// Memory for this micro-batch's gradient of the unit, zero at first, in the backward pass. The
+    /// same memory if asked for again. Valid until the gradient is complete.
+    /// \throws error bad_input: out of order, complete already, or not a training pass
     [[nodiscard]] std::span<T> gradient(std::size_t unit) { return keeper_->gradient(unit); }
 
 protected:
     detail::UnitKeeper<T>* keeper_;
 };
 
-/// The same on a device. Converts to a DeviceSpan.
+/// The parameters of a unit on a device. Converts to a DeviceSpan.
 template <class T>
 class DeviceUnitParameters {
 public:
@@ -129,7 +136,7 @@ private:
     UnitParameters<T> held_;
 };
 
-/// As UnitPass, for models on a device.
+/// The UnitPass of models on a device.
 template <class T>
 class DeviceUnitPass : public UnitPass<T> {
 public:

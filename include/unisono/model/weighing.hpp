@@ -1,21 +1,24 @@
 #pragma once
 
 /// \file
-/// Policy: how much each micro-batch counts. An update's gradient is a weighted sum over its micro-batches,
+/// Policy: how much each micro-batch counts. An update's gradient is a weighted sum over its
+/// micro-batches,
 ///
 ///     sum_i multiplier_i * g_i / sum_i divisor_i,
 ///
-/// with the weights exact (double, never in a lossy wire format). Uneven shards, padding, variable tokens, empty ranks and
-/// a short last window are right by construction: who has nothing adds nothing to either sum. The loss is reported by the
-/// same formula.
+/// with the weights exact (double, never in a lossy wire format). Uneven shards, padding, variable
+/// tokens, empty ranks and a short last window are right by construction: a rank without data adds
+/// nothing to either sum. The loss is reported by the same formula.
 ///
-/// | policy          | gradient is a mean     | gradient is a sum     | the update is the gradient of                   |
-/// |-----------------|------------------------|-----------------------|-------------------------------------------------|
-/// | `ReplicasAlike` | 1 / 1                  | 1 / 1                 | the mean of the replicas' losses, as PyTorch's DDP |
-/// | `BySamples`     | samples / samples      | 1 / samples           | the mean over all samples                        |
-/// | `ByTokens`      | tokens / tokens        | 1 / tokens            | the mean over all tokens                         |
+/// Multiplier / divisor of each policy:
 ///
-/// (multiplier / divisor.) Deliberately absent: dividing by the number of accumulation steps, which is wrong as soon as a
+/// | policy | gradient is a mean | gradient is a sum | the update is the gradient of |
+/// | --- | --- | --- | --- |
+/// | `ReplicasAlike` | 1 / 1 | 1 / 1 | the mean of the replicas' losses, as PyTorch's DDP |
+/// | `BySamples` | samples / samples | 1 / samples | the mean over all samples |
+/// | `ByTokens` | tokens / tokens | 1 / tokens | the mean over all tokens |
+///
+/// Deliberately absent: dividing by the number of accumulation steps, which is wrong as soon as a
 /// window is short.
 
 #include "unisono/core/policy.hpp"
@@ -26,21 +29,23 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a weighing policy is told of a micro-batch.
+/// The facts of a micro-batch that a weighing policy gets.
 struct MicroBatchFacts {
     double samples = 1;
     double tokens = 0; ///< what the model counted by `pass.count_tokens`
     GradientKind kind = GradientKind::mean;
 };
 
-/// How a micro-batch counts: its gradient times `multiplier`, in a sum that is divided by the sum of all `divisor`s.
+/// How a micro-batch counts: its gradient times `multiplier`, in a sum that is divided by the sum
+/// of all `divisor`s.
 struct Share {
     double multiplier = 1;
     double divisor = 1;
 };
 
 /// Laws: a pure function of the facts; multiplier and divisor finite and not negative.
-/// `needs_samples`, `needs_tokens`: which facts must be known (the trainer refuses a batch that does not give them).
+/// `needs_samples`, `needs_tokens`: which facts must be known (the trainer refuses a batch that
+/// does not give them).
 template <class W>
 concept weighing = policy_of<W, Family::weighing> && requires(const W& w, const MicroBatchFacts& facts) {
     { w.share(facts) } -> std::same_as<Share>;
@@ -48,7 +53,7 @@ concept weighing = policy_of<W, Family::weighing> && requires(const W& w, const 
     { W::needs_tokens } -> std::convertible_to<bool>;
 };
 
-/// Every micro-batch counts the same, whatever its size: the mean of the gradients as the replicas made them.
+/// Every micro-batch has the same weight, whatever its size: the mean of the replicas' gradients.
 struct ReplicasAlike {
     static constexpr std::string_view name = "replicas alike";
     static constexpr Family family = Family::weighing;
@@ -60,7 +65,7 @@ struct ReplicasAlike {
 };
 static_assert(weighing<ReplicasAlike>);
 
-/// Every sample counts the same: right for uneven batches.
+/// Every sample has the same weight: right for uneven batches.
 struct BySamples {
     static constexpr std::string_view name = "by samples";
     static constexpr Family family = Family::weighing;
@@ -74,7 +79,8 @@ struct BySamples {
 };
 static_assert(weighing<BySamples>);
 
-/// Every token counts the same: right for sequences of different lengths. The model calls `pass.count_tokens`.
+/// Every token has the same weight: right for sequences of different lengths. The model calls
+/// `pass.count_tokens`.
 struct ByTokens {
     static constexpr std::string_view name = "by tokens";
     static constexpr Family family = Family::weighing;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Makes a trainable model of one that has `forward` and `backward`, and a loss of its own beside it.
+/// Makes a trainable model from one that has `forward` and `backward`, and a separate loss.
 
 #include "unisono/model/wrapped_model.hpp"
 
@@ -16,8 +16,10 @@
 UNISONO_NAMESPACE_BEGIN
 
 /// A model in two halves.
-/// - `forward(batch)` -> a span of outputs, which stays good until the next forward; sample after sample.
-/// - `backward(batch, output_gradients)` adds to `gradients()`; called at most once after a forward of the same batch.
+/// - `forward(batch)` returns a span of outputs, sample after sample, valid until the next
+///   `forward`.
+/// - `backward(batch, output_gradients)` adds to `gradients()`; called at most once after a
+///   `forward` of the same batch.
 template <class M, class Batch>
 concept two_way_model = model<M> && requires(M& m, const Batch& batch) {
     std::span(m.forward(batch));
@@ -25,9 +27,10 @@ concept two_way_model = model<M> && requires(M& m, const Batch& batch) {
                std::span<const std::remove_const_t<typename decltype(std::span(m.forward(batch)))::element_type>>{});
 };
 
-/// `loss(outputs, batch, output_gradients)` returns the loss of the micro-batch and *writes* its gradient by the outputs
-/// (without LossScaling's factor, which is put to it here).
-/// Refers to the model, which must live longer. Cost: one buffer as large as the outputs.
+/// `loss(outputs, batch, output_gradients)` returns the loss of the micro-batch and *writes* its
+/// gradient with respect to the outputs (without LossScaling's factor, which is applied here).
+/// Refers to the model, which must outlive this object. Cost: one buffer of the size of the
+/// outputs.
 template <model M, class Loss>
 class WithLoss : public detail::WrappedModel<M> {
 public:

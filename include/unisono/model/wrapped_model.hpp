@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a model made of another one passes on unchanged.
+/// The parts of a model that a wrapper passes on unchanged.
 
 #include "unisono/model/model.hpp"
 
@@ -15,7 +15,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Refers to the model, which must live longer and is not moved. What M must be is the wrapper's to say.
+/// Refers to the model, which must outlive this object and not move. The wrapper states what M must
+/// be.
 template <class M>
 class WrappedModel {
 public:
@@ -43,7 +44,7 @@ public:
     {
         return model_->buffers();
     }
-    /// Of a part of a model (parallel/).
+    /// Passes sums over the parts of a split model on (parallel/).
     void sum_over_parts(std::span<double> values)
         requires requires(M& m) { m.sum_over_parts(values); }
     {
@@ -55,7 +56,8 @@ private:
     M* model_;
 };
 
-// A model that computes with an image of its parameters, or wraps one that does. No other has anything to do.
+// For a model that computes with a copy of its parameters, or wraps one that does. Other models
+// ignore this.
 
 template <class M>
 void age_image(M& model) {
@@ -68,8 +70,8 @@ void show_image(M& model) {
     else if constexpr (requires { model.wrapped(); }) show_image(model.wrapped());
 }
 
-/// During a call of a trainer. Before it, others may have written parameters, by whatever span they hold: the image counts as out of date.
-/// At its end the image is that of the parameters, also where it ends by an exception.
+/// Exists during a call of a trainer. At its start, other code may have written parameters through
+/// a span: the copy counts as out of date. At its end, also by an exception, the copy is current.
 template <class M>
 class ShowsImage {
 public:
@@ -82,7 +84,7 @@ public:
         } else {
             try {
                 show_image(*model_);
-            } catch (...) { // the exception on its way says more
+            } catch (...) { // the exception in flight says more
             }
         }
     }
@@ -92,12 +94,13 @@ private:
     int thrown_;
 };
 
-/// The pass of a model whose gradients a wrapper moves to where the trainer sees them: take(p) is called once for each parameter, as
-/// soon as the model says that it is ready, or by `finish` once it has returned.
+/// The pass of a model whose gradients a wrapper moves to the trainer's memory. Calls take(p) once
+/// for each parameter: as soon as the model says that it is ready, or in `finish`, after the model
+/// has returned.
 template <class Take>
 class TakingPass {
 public:
-    /// `taken`: as many as there are parameters; memory to work with.
+    /// `taken`: working memory, one element per parameter.
     TakingPass(Pass& outer, std::vector<bool>& taken, Take take)
         : outer_(outer), inner_(outer.facts(), &TakingPass::on_ready, this), taken_(taken), take_(std::move(take)) {
         taken_.assign(taken_.size(), false);
@@ -123,7 +126,7 @@ private:
         taken_[p] = true;
         take_(p);
     }
-    /// The trainer learns what the model told so far.
+    /// Passes on to the trainer what the model has reported so far.
     void tell() {
         outer_.count_tokens(inner_.tokens() - outer_.tokens());
         if (inner_.asked_for_scale()) static_cast<void>(outer_.loss_scale());
@@ -135,13 +138,17 @@ private:
     Take take_;
 };
 
-/// A wrapper whose parameters and gradients are others than the model's, which are an image of them. The model's parameters are
-/// written before each call of the model, and its gradients are taken to where the trainer sees them, and zeroed, as soon as they are
-/// complete. A trainer writes the image before each of its own calls returns (`show_image`), and says when it is out of date
-/// (`age_image`); calls of the model write it again only where it is. `parameters()` of a wrapper lets others write, and so ages the image.
+/// The base of a wrapper with parameters and gradients of its own, of which the model's parameters
+/// are a converted copy. It writes the model's parameters before each call of the model. As soon as
+/// a gradient of the model is complete, it moves it to the trainer's memory and zeroes it. A
+/// trainer writes the copy before each of its own calls returns (`show_image`), and says when the
+/// copy is out of date (`age_image`); calls of the model write it again only then. `parameters()`
+/// of a wrapper gives write access, and so ages the copy.
 ///
-/// `Wrapper` derives from it and has `refresh()`, which writes the model's parameters (and maybe `fresh()`: no need to now), and for its base alone `take(p)`: adds the
-/// model's p-th gradient to the trainer's and zeroes the model's, and `zero(p)`: the latter alone. Calls `expect(parameters)` once.
+/// `Wrapper` derives from this base and has `refresh()`, which writes the model's parameters, and
+/// optionally `fresh()`, which says that this is not needed now. It also has, for this base alone,
+/// `take(p)`, which adds the model's p-th gradient to the trainer's and zeroes the model's, and
+/// `zero(p)`, which only zeroes it. It calls `expect(parameters)` once.
 template <class Wrapper, class M>
 class ImageOfModel : public WrappedModel<M> {
 public:
@@ -176,12 +183,14 @@ public:
         return this->wrapped().predict(batch);
     }
 
-    /// The parameters may have changed since the model's were written. For trainers.
+    /// Marks the model's copy as out of date: parameters may have changed since it was written. For
+    /// trainers.
     void age_image() {
         shown_ = false;
         detail::age_image(this->wrapped());
     }
-    /// The model's parameters are those of now, until `age_image`; those of a model that it wraps, too. For trainers.
+    /// Writes the model's copy, and that of a wrapped model; current until `age_image`. For
+    /// trainers.
     void show_image() {
         renew();
         shown_ = true;

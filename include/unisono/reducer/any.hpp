@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// A reducer that is chosen at run time: by a command line, say. The trainer is compiled once for all of them, which a std::visit around
-/// the trainer would do for each. Not part of the umbrella.
+/// A reducer that is chosen at run time, for instance by a command line. The trainer is compiled
+/// once for all reducers; a std::visit around the trainer would compile it once for each. Not part
+/// of the umbrella.
 
 #include "unisono/core/text.hpp"
 #include "unisono/reducer/automatic.hpp"
@@ -17,7 +18,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The run of whichever it is.
+/// The run of the chosen reducer.
 template <class... Runs>
 class AnyReduction {
 public:
@@ -36,7 +37,7 @@ public:
     Operation publish(Group<Transport>& group, Values values, int owner) const {
         return std::visit([&](const auto& run) { return run.publish(group, values, owner); }, run_);
     }
-    /// Asked only where `has_sum_slices()`.
+    /// Called only where `has_sum_slices()`.
     template <transport Transport, class Values>
     Operation sum_slices(Group<Transport>& group, Values values, std::span<const std::size_t> counts) const {
         return std::visit(
@@ -58,13 +59,14 @@ private:
 
 } // namespace detail
 
-/// One of the reducers that give no owners, with the sums, bits and messages of the one that it holds:
+/// Holds one of the reducers that give no owners, and has its sums, bits and messages:
 ///
 ///     un::Trainer trainer{world, model, un::AnyReducer::named("ring"), un::Sgd{}};
 ///     un::AnyReducer chosen{un::RingReducer{.chunk_bytes = 65536}};
 ///
-/// Equal on all ranks, which the trainer checks. What it costs: a jump a bucket. What it lacks: sums on a grid (`Reproducible`) go straight from
-/// memory that ranks share only where the reducer is known to be native when the program is compiled; by this they go as messages.
+/// Equal on all ranks, which the trainer checks. Cost: one indirect jump per bucket. Limit: sums on
+/// a grid (`Reproducible`) go straight from memory that ranks share only where the reducer is known
+/// to be native when the program is compiled; with AnyReducer they go as messages.
 struct AnyReducer {
     std::variant<NativeReducer, RingReducer, TreeReducer, HalvingDoublingReducer, AutomaticReducer> held = {};
 
@@ -74,7 +76,8 @@ struct AnyReducer {
     static constexpr bool reduces_to_owners = true;
     friend bool operator==(const AnyReducer&, const AnyReducer&) = default;
 
-    /// The one with that `name`, as it is at first. Errors: bad_input for another word, with those that there are.
+    /// The reducer with that `name`, with its default parameters. Errors: bad_input for another
+    /// word; the message lists the names.
     [[nodiscard]] static AnyReducer named(std::string_view word) {
         AnyReducer found;
         if (!found.hold<0>(word))
@@ -84,7 +87,8 @@ struct AnyReducer {
     /// "native, ring, tree, halving-doubling, automatic"
     [[nodiscard]] static std::string words() { return words_from<0>(); }
 
-    /// visitor(reducer): of the one that it holds. Its name and parameters are what the trainer compares and shows.
+    /// Calls visitor(reducer) with the chosen reducer. The trainer compares and shows its name and
+    /// parameters.
     template <class Visitor>
     decltype(auto) visit_held(Visitor visitor) const {
         return std::visit(visitor, held);

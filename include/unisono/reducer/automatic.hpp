@@ -12,15 +12,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// All ranks choose by rank 0's costs, so that they choose alike. Sums to an owner, and what it publishes, go the native way.
+/// All ranks choose by rank 0's costs, so that they choose alike. Sums to an owner, and the
+/// parameters that the owner publishes, use the native schedules.
 ///
 ///     auto costs = un::measure_reducers(world);         // once, collective; costs.save() to keep them
 ///     un::Trainer trainer{world, model, un::AutomaticReducer{.costs = costs}};
 ///
-/// For a model on a device they are those of `measure_reducers_on_device`.
+/// For a model on a device, measure with `measure_reducers_on_device`.
 struct AutomaticReducer {
     ReducerCosts costs = {}; ///< not measured: assumed, see assumed_reducer_costs
-    bool measure = false;    ///< measure when the training starts; takes some tens of milliseconds; on the host
+    bool measure = false;    ///< measure when the training starts, on the host, in some tens of milliseconds
 
     static constexpr std::string_view name = "automatic";
     static constexpr Family family = Family::reducer;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What the summing of so many bytes costs by each schedule: measured, or assumed; saved as text.
+/// The time of a sum by each schedule as a function of its size: measured, or assumed; saved as
+/// text.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -27,7 +28,7 @@ UNISONO_NAMESPACE_BEGIN
 /// The schedules between which AutomaticReducer chooses.
 enum class ReducerChoice : std::uint8_t { native, ring, halving_doubling, tree };
 
-/// How many there are to choose from.
+/// The number of schedules to choose from.
 inline constexpr std::size_t reducer_choices = 4;
 
 constexpr std::string_view name_of(ReducerChoice choice) {
@@ -35,8 +36,8 @@ constexpr std::string_view name_of(ReducerChoice choice) {
     return names[static_cast<std::size_t>(choice)];
 }
 
-/// Seconds of an all_reduce of 2^(exponent) bytes by each choice, at a few sizes; between them straight lines in the size. A
-/// plain value: trivially copyable, so that ranks can agree on one.
+/// Seconds of an all_reduce of 2^(exponent) bytes by each choice, at a few sizes, with linear
+/// interpolation between them. A plain value: trivially copyable, so that ranks can agree on one.
 struct ReducerCosts {
     static constexpr std::array<int, 6> exponents = {3, 10, 14, 17, 20, 23};
 
@@ -45,7 +46,8 @@ struct ReducerCosts {
     friend bool operator==(const ReducerCosts&, const ReducerCosts&) = default;
 
     [[nodiscard]] bool measured() const { return world != 0; }
-    /// Of those measured. \throws error bad_input: a negative number of ranks, or a time that is not finite and at least 0
+    /// Checks measured costs. \throws error bad_input: a negative number of ranks, or a time that
+    /// is not finite and at least 0
     void check() const {
         if (world < 0)
             refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
@@ -56,7 +58,7 @@ struct ReducerCosts {
                                   exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
     }
 
-    /// Seconds for so many bytes; beyond the largest size measured, in proportion.
+    /// Seconds for `bytes` bytes; beyond the largest measured size, in proportion.
     [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const {
         const auto& points = seconds[static_cast<std::size_t>(choice)];
         const auto size = static_cast<double>(bytes);
@@ -70,7 +72,7 @@ struct ReducerCosts {
         return points.back() * size / std::ldexp(1.0, exponents.back());
     }
 
-    /// The cheapest; of equals the first.
+    /// The cheapest choice; of equals the first.
     [[nodiscard]] ReducerChoice best(std::size_t bytes) const {
         ReducerChoice found = ReducerChoice::native;
         for (std::size_t c = 1; c < reducer_choices; ++c)
@@ -79,7 +81,8 @@ struct ReducerCosts {
         return found;
     }
 
-    /// One line for the world, then a line a choice: its name and the seconds at each size, as exact hexadecimal floats.
+    /// One line for the world, then one line per choice: its name and the seconds at each size, as
+    /// exact hexadecimal floats.
     [[nodiscard]] std::string save() const {
         std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
         for (std::size_t c = 0; c < reducer_choices; ++c) {
@@ -90,7 +93,7 @@ struct ReducerCosts {
         return text;
     }
 
-    /// What `save` wrote. \throws error bad_input that says which line is wrong
+    /// Reads the text of `save`. \throws error bad_input that says which line is wrong
     [[nodiscard]] static ReducerCosts load(std::string_view text) {
         ReducerCosts costs;
         std::size_t line_number = 0;
@@ -116,7 +119,7 @@ struct ReducerCosts {
             if (!line.starts_with(concat({name, " "})))
                 refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
             std::string_view rest = std::string_view(line).substr(name.size());
-            for (double& one : costs.seconds[c]) { // not by strtod, which minds the program's locale
+            for (double& one : costs.seconds[c]) { // not by strtod, which depends on the program's locale
                 const bool hexadecimal = rest.starts_with(" 0x");
                 rest.remove_prefix(std::min<std::size_t>(rest.size(), hexadecimal ? 3 : 1));
                 const auto [end, problem] =
@@ -134,10 +137,10 @@ struct ReducerCosts {
 
 namespace detail {
 
-/// Floats of the largest size that is measured.
+/// The largest size that is measured, in floats.
 inline constexpr std::size_t largest_measured = (std::size_t{1} << ReducerCosts::exponents.back()) / sizeof(float);
 
-/// Rank 0's costs become everyone's, so that all choose alike.
+/// Rank 0's costs become those of all ranks, so that all choose alike.
 template <class World>
 void agree_on_costs(World& world, ReducerCosts& costs) {
     if (world.size() == 1) return;
@@ -156,7 +159,7 @@ double seconds_of_all_reduce(World& world, Values values, const Family& family, 
     return static_cast<double>(world.endpoint().now() - begin) * 1e-9 / repetitions;
 }
 
-/// `values_of(count)`: so many floats to sum.
+/// `values_of(count)`: memory of `count` floats to sum.
 template <class World, class ValuesOf>
 ReducerCosts measure_all_reduces(World& world, const ValuesOf& values_of) {
     ReducerCosts costs;
@@ -190,24 +193,25 @@ ReducerCosts measure_all_reduces(World& world, const ValuesOf& values_of) {
 
 } // namespace detail
 
-/// Measures all choices at all sizes on these ranks; returns rank 0's times on every rank. Collective. Takes some tens of
-/// milliseconds a gigabyte a second, and 8 MiB a rank while it lasts.
+/// Measures all choices at all sizes on these ranks; returns rank 0's times on every rank.
+/// Collective. Takes some tens of milliseconds at 1 GB/s, and 8 MiB per rank during the call.
 template <class World>
 ReducerCosts measure_reducers(World& world) {
     std::vector<float> values(detail::largest_measured);
     return detail::measure_all_reduces(world, [&](std::size_t count) { return std::span(values).first(count); });
 }
 
-/// The same for sums of memory of devices, which takes a source that can compute there (nvcc's): for AutomaticReducer of a model on
-/// a device. The 8 MiB are the device's.
+/// The same for sums of device memory, for AutomaticReducer with a model on a device. Compile the
+/// source for the device (nvcc). The 8 MiB are on the device.
 template <streaming_transport Transport>
 ReducerCosts measure_reducers_on_device(Group<Transport>& world) {
     const DeviceMemory<float> values = allocate_on_device<float>(world, detail::largest_measured); // whatever is there
     return detail::measure_all_reduces(world, [&](std::size_t count) { return values.span().subspan(0, count); });
 }
 
-/// What is assumed without measuring: 1 us a round and 10 GB/s, the textbook's alpha-beta model (Thakur et al. 2005);
-/// `native` as the cheapest of the others, so that it wins, as it does where the transport maps memory.
+/// Costs that are assumed without measuring: 1 us per round and 10 GB/s, the textbook's alpha-beta
+/// model (Thakur et al. 2005). `native` gets the cost of the cheapest schedule, so that it is
+/// chosen, as it is the fastest where the transport maps memory.
 inline ReducerCosts assumed_reducer_costs(int world) {
     ReducerCosts costs;
     costs.world = world;

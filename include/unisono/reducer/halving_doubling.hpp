@@ -8,8 +8,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// 2 ceil(log2 p) rounds and 2 (p-1)/p of the data a rank where p is a power of two; two rounds more elsewhere. Sums to an
-/// owner, and what it publishes, go by a tree. Source: Thakur, Rabenseifner and Gropp (2005), section 4.
+/// 2 ceil(log2 p) rounds, and 2 (p-1)/p of the data per rank, where p is a power of two; two rounds
+/// more otherwise. Sums to an owner, and the parameters that it publishes, use a tree.
+/// Source: Thakur, Rabenseifner and Gropp (2005), section 4.
 struct HalvingDoublingReducer {
     static constexpr std::string_view name = "halving-doubling";
     static constexpr Family family = Family::reducer;

@@ -10,7 +10,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Few data go between hosts by a tree, as many rounds would take longer than their bytes.
+/// Few data go between hosts by a tree, since the rounds of a ring would take longer than the
+/// bytes.
 struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
     std::size_t ring_bytes = 0;
 
@@ -24,13 +25,16 @@ struct HierarchicalReduction : ScheduledReduction<HierarchicalSchedule> {
 
 } // namespace detail
 
-/// Reduces within each host by a tree, between hosts by a ring of one rank a host (by a tree, where data are few or the sum has an
-/// owner), and broadcasts within: between hosts goes what one rank a host would send. Which ranks share a host the transport says
-/// where it knows; else `ranks_per_host` in rank order, as launchers number them. Not part of the umbrella. Source: as schedule/hierarchical.hpp.
+/// Reduces within each host by a tree, between hosts by a ring of one rank per host (by a tree,
+/// where data are few or the sum has an owner), and broadcasts within each host. So the network
+/// carries what one rank per host would send. The transport says which ranks share a host, where it
+/// knows; otherwise `ranks_per_host` consecutive ranks do, as launchers number them. Not part of
+/// the umbrella.
+/// Source: see schedule/hierarchical.hpp.
 struct HierarchicalReducer {
-    int ranks_per_host = 0;                         ///< 0: as the transport knows; one, where it does not
-    std::size_t ring_bytes = 65536;                 ///< from this size of a bucket on a ring goes between hosts
-    std::size_t chunk_bytes = std::size_t{1} << 20; ///< the vector travels in pieces of about so many bytes
+    int ranks_per_host = 0;                         ///< 0: as the transport knows; 1 where it does not know
+    std::size_t ring_bytes = 65536;                 ///< buckets of this size or more use a ring between hosts
+    std::size_t chunk_bytes = std::size_t{1} << 20; ///< the vector travels in pieces of about this size
 
     static constexpr std::string_view name = "hierarchical";
     static constexpr Family family = Family::reducer;

@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// Sums by whatever the transport does best.
+/// Sums by the transport's best schedule.
 
 #include "unisono/reducer/reducer.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Where peers' memory is mapped, each rank reduces its slice straight from the peers and writes it to all, in rank order;
-/// elsewhere by size: see NativeSchedule.
+/// Where peers' memory is mapped, each rank reduces its slice straight from the peers' memory and
+/// writes the sum to all, in rank order. Elsewhere the schedule depends on the size: see
+/// NativeSchedule.
 struct NativeReducer {
     static constexpr std::string_view name = "native";
     static constexpr Family family = Family::reducer;

@@ -14,10 +14,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Ranks 0 to servers - 1 own equal slices of each bucket, and train like the others. Optimizer state lies on the servers
-/// only. Per bucket and update: each slice is summed to its server and its parameters are broadcast from there, by the
-/// transport's best schedules. Source: Li et al., "Scaling distributed machine learning with the parameter server"
-/// (OSDI 2014), here with servers among the workers.
+/// Ranks 0 to servers - 1 own equal slices of each bucket, and train like the others. Only servers
+/// hold optimizer state. Per bucket and update, each slice is summed to its server, which
+/// broadcasts the parameters, by the transport's best schedules.
+/// Source: Li et al., "Scaling distributed machine learning with the parameter server" (OSDI 2014),
+/// here with servers among the workers.
 struct ParameterServerReducer {
     int servers = 1;
 

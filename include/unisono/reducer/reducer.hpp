@@ -1,37 +1,47 @@
 #pragma once
 
 /// \file
-/// How gradients are combined: from all ranks to the owners of each slice, and the owners' results back to all.
+/// How gradients are combined: from all ranks to the owners of each slice, and the owners' results
+/// back to all.
 ///
-/// A policy's `start(group)` makes its *run*, which has three verbs, all without waiting:
-///  - `sum(group, values)`: values = the sum of all ranks' values, on all ranks;
-///  - `sum_to(group, values, owner)`: the same on the owner only; elsewhere the values are undefined afterwards;
-///  - `publish(group, values, owner)`: values = the owner's values, on all ranks.
-///  - `sum_slices(group, values, counts)`: the ranks' slices of values, one after the other, each = its sum on its rank only;
-///    counts are equal on all ranks and live until the operation starts.
-/// `sum_to` and `publish` are asked of reducers that declare `reduces_to_owners`, and `sum` of those that do not give owners.
-/// `sum_slices` is for speed: without it each slice is summed to its owner.
+/// A policy's `start(group)` makes its *run*, which has these functions. None of them waits:
+/// - `sum(group, values)`: values = the sum of all ranks' values, on all ranks;
+/// - `sum_to(group, values, owner)`: the same on the owner only; on other ranks the values are
+///   undefined afterwards;
+/// - `publish(group, values, owner)`: values = the owner's values, on all ranks;
+/// - `sum_slices(group, values, counts)`: `values` holds the slices of all ranks, one after
+///   another; each rank gets the sum of its own slice. `counts` are equal on all ranks and live
+///   until the operation starts.
+/// The trainer calls `sum_to` and `publish` of reducers that declare `reduces_to_owners`, and `sum`
+/// of those that give no owners. `sum_slices` is optional and for speed: without it each slice is
+/// summed to its owner separately.
 ///
 /// Laws
-/// - All ranks start the same verbs in the same order; the slices are the same everywhere (the trainer sees to both).
-/// - The sum on all ranks has the same bits (for floats they may depend on the schedule and the world).
-/// - A choice depends on nothing but what all ranks know alike.
+/// - All ranks call the same functions in the same order with the same slices (the trainer ensures
+///   both).
+/// - The sum has the same bits on all ranks (for floats they may depend on the schedule and the
+///   world).
+/// - A choice depends on nothing but values that are equal on all ranks.
 ///
-/// | policy                   | sums by                                  | wins                                                   |
-/// |--------------------------|------------------------------------------|--------------------------------------------------------|
-/// | `NativeReducer`          | the transport's best                      | ranks that map each other's memory; a good default      |
-/// | `RingReducer`            | a ring: 2 (p-1)/p of the data a rank      | large gradients over a network                          |
-/// | `HalvingDoublingReducer` | halving and doubling, 2 log2 p rounds     | middle sizes, many ranks                                |
-/// | `TreeReducer`            | a binomial tree, up and down              | small gradients, many ranks                             |
-/// | `ParameterServerReducer` | servers that own slices                   | updates without lockstep; optimizer state on servers only |
-/// | `AutomaticReducer`       | whichever of these a cost model prefers   | sizes that differ much; unknown networks                |
-/// | `AnyReducer` (any.hpp)   | the one that a word names at run time     | programs with a command line                            |
+/// Menu:
+/// - `NativeReducer`: the transport's best schedule. For ranks that map each other's memory, and a
+///   good default.
+/// - `RingReducer`: a ring, 2 (p-1)/p of the data per rank. For large gradients over a network.
+/// - `HalvingDoublingReducer`: recursive halving and doubling, 2 log2 p rounds. For middle sizes
+///   and many ranks.
+/// - `TreeReducer`: a binomial tree, up and down. For small gradients and many ranks.
+/// - `ParameterServerReducer`: servers that own slices, and the optimizer state with them.
+/// - `AutomaticReducer`: the one of these that a cost model prefers. For sizes that differ much,
+///   and unknown networks.
+/// - `AnyReducer` (any.hpp): the one that a word names at run time. For programs with a command
+///   line.
 ///
-/// Models on a device (docs/device.md) are trained by reducers whose verbs take a `DeviceSpan`, too.
-/// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy), `reduces_to_owners`; of the run:
-/// `combines_at_once` (its verbs are the native ones, which over mapped memory combine all ranks' elements at once). With
-/// `Reproducible` the verbs are called with std::int64_t, too.
-/// Deliberately absent: averaging (the trainer divides by the sum of the weights, once, in the optimizer's pass).
+/// Reducers whose functions take a `DeviceSpan`, too, train models on a device (docs/device.md).
+/// Declared properties: `gives_owners` (and then `owners(facts)`, as a sharding policy),
+/// `reduces_to_owners`; of the run: `combines_at_once` (its functions are the native ones, which
+/// over mapped memory combine all ranks' elements at once). With `Reproducible` the functions are
+/// also called with std::int64_t. Deliberately absent: averaging (the trainer divides by the sum of
+/// the weights, once, in the optimizer's pass).
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -67,7 +77,8 @@ concept sums_slices = requires(R& run, World& group, std::span<float> values, st
 };
 
 namespace detail {
-/// Whether slices are summed by one operation: the run has `sum_slices`, and, if it is one of several (`has_sum_slices`), that one has it.
+/// Whether one operation sums all slices: the run has `sum_slices`, and, if it chooses among
+/// several (`has_sum_slices`), the chosen one has it.
 template <class World, class Run>
 [[nodiscard]] bool sums_slices_at_once(const Run& run) {
     if constexpr (!sums_slices<Run, World>) return false;
@@ -92,12 +103,14 @@ concept scatters_sums =
     std::same_as<Schedules, NativeSchedule> ||
     requires(const Schedules& family, const schedule::Shape& shape) { family.reduce_scatter(shape); };
 
-/// The run of a reducer that follows one family of schedules for sums over all ranks, and one for sums to an owner.
+/// The run of a reducer that uses one family of schedules for sums over all ranks, and one for sums
+/// to an owner.
 template <class ToAll, class ToOwner = ToAll>
 struct ScheduledReduction {
     ToAll to_all;
     ToOwner to_owner;
-    /// Over mapped memory one rank combines all ranks' elements at once: nothing is rounded on the way.
+    /// Over mapped memory one rank combines all ranks' elements at once: no intermediate sum is
+    /// rounded.
     static constexpr bool combines_at_once =
         std::same_as<ToAll, NativeSchedule> && std::same_as<ToOwner, NativeSchedule>;
 

@@ -8,9 +8,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Up to rank 0 and down again: 2 ceil(log2 p) rounds of all data, the least latency of the schedules that send messages
-/// of full size. Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH"
-/// (2005).
+/// Up to rank 0 and down again: 2 ceil(log2 p) rounds of all data, the least latency of the
+/// schedules that send messages of full size.
+/// Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in
+/// MPICH" (2005).
 struct TreeReducer {
     static constexpr std::string_view name = "tree";
     static constexpr Family family = Family::reducer;

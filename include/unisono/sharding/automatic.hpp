@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Replicated or sharded, whichever is faster.
+/// Replicated or sharded optimizer state, whichever is faster.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -11,8 +11,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Seconds of an update, without the model's part, in which each rank updates all parameters or its slices. A plain value, so
-/// that it can be kept.
+/// Seconds of an update, without the model's part, in which each rank updates all parameters or
+/// only its slices. A plain value, so that a program can keep it.
 struct ShardingCosts {
     double replicated = 0; ///< 0: not measured
     double sharded = 0;
@@ -21,18 +21,20 @@ struct ShardingCosts {
     [[nodiscard]] bool measured() const { return replicated > 0 && sharded > 0; }
 };
 
-/// A sharding that depends on what updates cost: the trainer measures that before it asks for owners, unless it is given.
+/// A sharding that depends on the cost of updates: unless the program gives it, the trainer
+/// measures it before it asks for owners.
 template <class S>
 concept measured_sharding = sharding_policy<S> && requires(S& policy) {
     { policy.costs } -> std::same_as<ShardingCosts&>;
 };
 
-/// StateSharding where that makes updates faster on these ranks, else Replicated. Unless costs are given, the trainer measures
-/// when it is made: a few updates each way with its own reducer, guard and optimizer on memory of the model's shape; rank 0's
-/// times count on all ranks. Takes some tens of updates, and for that time as much memory as two more trainers.
+/// StateSharding where that makes updates faster on these ranks, else Replicated. Unless the
+/// program gives costs, the trainer measures them when it is made: a few updates each way with its
+/// own reducer, guard and optimizer, on memory of the model's shape. Rank 0's times decide on all
+/// ranks. Takes some tens of updates, and during that time as much memory as two more trainers.
 ///
-/// The bits of training do not depend on the choice where those of StateSharding equal those of Replicated; what
-/// `trainer.optimizer_state()` holds does: `trainer.owned()` tells.
+/// The bits of training do not depend on the choice where those of StateSharding equal those of
+/// Replicated. The contents of `trainer.optimizer_state()` do; `trainer.owned()` says which.
 struct AutomaticSharding {
     ShardingCosts costs = {}; ///< not measured: the trainer does
 
@@ -42,7 +44,7 @@ struct AutomaticSharding {
     static constexpr bool may_give_owners = true;
     friend bool operator==(const AutomaticSharding&, const AutomaticSharding&) = default;
 
-    /// \throws error bad_input: costs that are no times
+    /// \throws error bad_input: costs that are not valid times
     [[nodiscard]] Owners owners(const BucketFacts& facts) const {
         if (!(costs.replicated >= 0) || !(costs.sharded >= 0) || !(costs.replicated + costs.sharded < 1e9))
             refuse_input({"AutomaticSharding.costs are ", costs.replicated, " and ", costs.sharded,

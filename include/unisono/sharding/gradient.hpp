@@ -1,22 +1,25 @@
 #pragma once
 
 /// \file
-/// Each rank keeps the sums of its slices' gradients, and no others.
+/// Each rank keeps the summed gradients of its own slices only.
 
 #include "unisono/sharding/state.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// ZeRO's second stage: parameters are whole on every rank; gradients, like the optimizer's state, are held in slices. A unit's
-/// gradient is summed over the ranks as soon as it is complete, each slice to its owner, and its memory serves for the next one.
+/// ZeRO's second stage: parameters are whole on every rank; gradients and optimizer state are held
+/// in slices. A unit's gradient is summed over the ranks as soon as it is complete, each slice to
+/// its owner, and its memory is reused for the next unit.
 ///
-/// Asks for a model in units (model/unit_pass.hpp): a model with gradients of its own holds all of them whatever a trainer does.
-/// Memory beside the parameters: 1/p of gradients and state, and two units' gradients. Bytes: as many as replicated without
-/// accumulation; with k micro-batches an update (k + 1) / 2 times as many, since no rank could keep the gradients of all slices
-/// until the last one.
+/// Requires a model in units (model/unit_pass.hpp): a model with gradients of its own holds all of
+/// them whatever a trainer does. Memory beside the parameters: 1/p of gradients and state, and the
+/// gradients of two units. Bytes: those of replicated training without accumulation; with k
+/// micro-batches per update (k + 1) / 2 times as many, since no rank could keep the gradients of
+/// all slices until the last micro-batch.
 ///
-/// Bits: with `Reproducible` those of `Replicated`. With plain sums, too, where there is one micro-batch a rank and slices are
-/// summed in the order of the whole (see StateSharding); with several, sums over ranks come before those over micro-batches.
+/// Bits: with `Reproducible` those of `Replicated`. With plain sums the same holds where each rank
+/// has one micro-batch and slices are summed in the order of the whole (see StateSharding). With
+/// several micro-batches, sums over ranks come before those over micro-batches.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.2.
 struct GradientSharding {
     static constexpr std::string_view name = "gradient sharding";

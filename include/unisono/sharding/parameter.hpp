@@ -1,21 +1,23 @@
 #pragma once
 
 /// \file
-/// Each rank keeps its slices of everything.
+/// Each rank keeps its slices of parameters, gradients and optimizer state.
 
 #include "unisono/sharding/state.hpp"
 
 UNISONO_NAMESPACE_BEGIN
 
-/// ZeRO's third stage: parameters, gradients and state are held in slices. A unit's parameters are gathered before the model uses
-/// them, in the forward and in the backward pass, while the one before is in use, and let go after it; gradients as in
-/// GradientSharding.
+/// ZeRO's third stage: parameters, gradients and state are held in slices. In the forward and in
+/// the backward pass, a unit's parameters are gathered while the model uses the unit before, and
+/// released after their use. Gradients are treated as in GradientSharding.
 ///
-/// Asks for a model in units (model/unit_pass.hpp). Memory: 1/p of everything, and of two units the parameters and gradients.
-/// Bytes: 1.5 times those of replicated without accumulation, and that for each micro-batch with it. Waiting drives what is
-/// under way: how much of the gathering hides behind computing depends on the transport.
+/// Requires a model in units (model/unit_pass.hpp).
+/// Memory: 1/p of everything, and the parameters and gradients of two units. Bytes: 1.5 times those
+/// of replicated training without accumulation, for each micro-batch. A waiting rank advances
+/// operations in flight: the transport decides how much of the gathering overlaps computation.
 ///
-/// Bits: as GradientSharding. Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.3.
+/// Bits: as GradientSharding.
+/// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.3.
 struct ParameterSharding {
     static constexpr std::string_view name = "parameter sharding";
     static constexpr Family family = Family::sharding;

@@ -7,8 +7,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Each rank holds all parameters, and all ranks make the same updates of all of them; a reducer that gives owners (a
-/// parameter server) takes that over. Memory per rank: parameters, gradients, and the state of what the rank updates.
+/// Each rank holds all parameters, and all ranks make the same updates of all of them, unless a
+/// reducer gives owners (a parameter server). Memory per rank: parameters, gradients, and the state
+/// of what the rank updates.
 struct Replicated {
     static constexpr std::string_view name = "replicated";
     static constexpr Family family = Family::sharding;

@@ -1,26 +1,28 @@
 #pragma once
 
 /// \file
-/// Who owns which slice: the owner of a slice holds its optimizer state, receives the sum of its gradients, runs the
-/// optimizer on it and publishes its parameters.
+/// The owner of each slice. It holds the slice's optimizer state, receives the sum of its
+/// gradients, runs the optimizer on it and publishes its parameters.
 ///
-/// Laws: `owners(facts)` is a pure function of the facts, so that all ranks agree without a word; the slices cover
-/// each bucket exactly once (class Owners sees to it).
+/// Laws: `owners(facts)` is a pure function of the facts, so that all ranks agree without
+/// communication; the slices cover each bucket exactly once (class Owners ensures it).
 ///
-/// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners too (a parameter server
-/// does); the trainer refuses two policies that both do. `may_give_owners`: it depends on what is found when training begins.
+/// Declared property `gives_owners`: each slice has exactly one owner. A reducer may give owners,
+/// too (a parameter server does); the trainer refuses two policies that both do. `may_give_owners`:
+/// the decision depends on what is measured when training begins.
 ///
-/// | policy              | parameters | gradients | optimizer state | who runs the optimizer           |
-/// |---------------------|------------|-----------|-----------------|----------------------------------|
-/// | `Replicated`        | all ranks  | all ranks | who updates     | all ranks, unless the reducer gives owners |
-/// | `StateSharding`     | all ranks  | summed at owners | owners   | each rank on its slices          |
-/// | `AutomaticSharding` | all ranks  | as one of these two | as one of these two | whichever is faster, as measured |
-/// | `GradientSharding`  | all ranks  | owners    | owners          | each rank on its slices          |
-/// | `ParameterSharding` | owners     | owners    | owners          | each rank on its slices          |
+/// Menu (parameters / gradients / optimizer state):
+/// - `Replicated`: all ranks / all ranks / the ranks that update. All ranks run the optimizer,
+///   unless the reducer gives owners.
+/// - `StateSharding`: all ranks / summed at owners / owners. Each rank runs the optimizer on its
+///   slices.
+/// - `AutomaticSharding`: one of these two, whichever is measured to be faster.
+/// - `GradientSharding`: all ranks / owners / owners.
+/// - `ParameterSharding`: owners / owners / owners.
 ///
-/// The last two declare `shards_gradients` and `shards_parameters`: they ask for a model in units (model/unit_pass.hpp), each of which
-/// is cut like a bucket, into a slice for every rank in the order of ranks. They come with unisono/sharded.hpp. docs/sharding.md
-/// says when which.
+/// The last two declare `shards_gradients` and `shards_parameters`. They require a model in units
+/// (model/unit_pass.hpp). Each unit is cut like a bucket, into one slice per rank in rank order.
+/// They come with unisono/sharded.hpp. docs/sharding.md says which to use when.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/bucket_facts.hpp"

@@ -10,17 +10,22 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// ZeRO's first stage: each rank owns an equal slice of each bucket, cut at cache lines. It receives the sum of its slice, runs the
-/// optimizer on it and publishes the parameters, which are equal on all ranks after each update, as are gradients before it.
+/// ZeRO's first stage: each rank owns an equal slice of each bucket, cut at cache lines. It
+/// receives the sum of its slice, runs the optimizer on it and publishes the parameters, which are
+/// equal on all ranks after each update.
 ///
-/// An update moves as many bytes as one by all_reduce, but each rank runs the optimizer on 1/p of the elements, and holds 1/p
-/// of its state: so where the exchange costs less than the optimizer (ranks that map each other's memory, from about a
-/// megabyte of parameters) it is faster, and elsewhere saves memory. Small models pay for two more meetings of the ranks.
+/// An update moves as many bytes as one by all_reduce, but each rank runs the optimizer on 1/p of
+/// the elements, and holds 1/p of its state. It is faster where the exchange costs less than the
+/// optimizer (ranks that map each other's memory, from about a megabyte of parameters), and saves
+/// memory everywhere. For small models the cost of synchronising the ranks two more times
+/// dominates.
 ///
-/// Bits: those of `Replicated` with a reducer that sums a slice in the same order as the whole. `NativeReducer` does where
-/// memory is mapped, on any number of ranks; two ranks' sums have one order with any reducer.
+/// Bits: those of `Replicated` with a reducer that sums a slice in the same order as the whole.
+/// `NativeReducer` does where memory is mapped, on any number of ranks; sums of two ranks have one
+/// order with any reducer.
 ///
-/// What a rank has in `trainer.optimizer_state()` is the state of `trainer.owned()` alone: a checkpoint needs all ranks'.
+/// `trainer.optimizer_state()` is the state of `trainer.owned()` alone: a checkpoint needs that of
+/// all ranks.
 /// Source: Rajbhandari et al., "ZeRO" (SC'20), section 5.1.
 struct StateSharding {
     static constexpr std::string_view name = "state sharding";
