@@ -241,16 +241,18 @@ def launcher(job, options, chance, victim):
     job.ranks_are_up()
     time.sleep(chance.uniform(0, 0.05))
     os.kill(job.launcher, signal.SIGSTOP)
-    time.sleep(chance.uniform(0, 0.02))
+    await_that(lambda: state_of(job.launcher) == "T", "the launcher's stop")
+    time.sleep(chance.uniform(0.001, 0.02))
     os.kill(job.pids[victim], signal.SIGKILL)
     job.survivors_end([victim], patience(options))
     os.kill(job.launcher, signal.SIGCONT)  # what the ranks have said lies in its pipes
     job.end(patience(options))
-    job.check_survivors([victim], lambda code, peer, message: code == "peer_lost" and peer == victim)
+    job.check_survivors([victim], lambda code, peer, message: code == "peer_lost" and peer == victim and
+                        "the launcher, where the ranks meet, is stopped" in message)
 
 
 def launcher_at_start(job, options, chance, victim):
-    """The launcher is stopped while its ranks start: they end by their deadline, and name it."""
+    """The launcher is stopped while its ranks start: they end by their deadline, and name it; and also a rank that has given up before them."""
     await_that(lambda: len(children_of(job.launcher)) == RANKS, "all processes")
     time.sleep(chance.uniform(0, 0.03))
     os.kill(job.launcher, signal.SIGSTOP)
@@ -261,8 +263,9 @@ def launcher_at_start(job, options, chance, victim):
     heard = FAILED.findall(job.text())
     if len(heard) + len(LEFT.findall(job.text())) != RANKS:
         raise Wrong("not every rank said how it ended")
-    for rank, code, _, _, _, message in heard:
-        if code != "timeout" or "the launcher" not in message:
+    gave_up = {int(rank) for rank, *_ in heard}
+    for rank, code, peer, _, _, message in heard:
+        if "the launcher" not in message or not (code == "timeout" or (code == "peer_lost" and int(peer) in gave_up)):
             raise Wrong(f"rank {rank} heard {code}: {message}")
     job.check_calls()
 

@@ -184,7 +184,7 @@ private:
 
     /// What a rank finds out by itself where the hub is silent. Ranks that hear of a fault end soon after, by a status or by abort(), so that a
     /// rank that another signal has killed is at the root, or one that is stopped; then the hub, where this rank waits for it alone.
-    /// Of the others the one counts whose connection has ended, and then one whose process has.
+    /// Of the others the one counts whose connection has ended, and then one whose process has. A stopped hub is named beside it.
     [[nodiscard]] Fault seen_on_this_host(Fault own, bool awaits_hub) const {
         if (own.code != ErrorCode::timeout && own.code != ErrorCode::peer_lost) return own;
         int killed = -1, stopped = -1, ended = -1;
@@ -197,20 +197,22 @@ private:
         }
         const bool late = own.code == ErrorCode::timeout;
         const bool hub_stopped = hub_is_stopped();
+        const std::string hub = concat({"; ", launcher_listens_ ? "the launcher" : "rank 0", ", where the ranks meet, ",
+                                        hub_stopped ? "is stopped (by a signal or a debugger)" : "does not answer"});
         const int lost = killed >= 0 ? killed : late && stopped < 0 && !(awaits_hub && hub_stopped) ? ended : -1;
         if (lost >= 0) {
             own.code = ErrorCode::peer_lost;
             own.rank = own.peer = lost;
             own.message = concat({"rank ", lost, " (pid ", peers_[static_cast<std::size_t>(lost)].pid,
-                                  ") ended without a goodbye: it was killed, crashed or exited early"});
+                                  ") ended without a goodbye: it was killed, crashed or exited early",
+                                  hub_stopped ? std::string_view(hub) : ""});
         } else if (stopped >= 0) {
             own.code = ErrorCode::timeout;
             own.peer = stopped;
             own.message += concat({"; ", describe(stopped, {.standing = Standing::stopped})});
         } else if (late) {
             own.peer = launcher_listens_ ? -1 : 0;
-            own.message += concat({"; ", launcher_listens_ ? "the launcher" : "rank 0", ", where the ranks meet, ",
-                                   hub_stopped ? "is stopped (by a signal or a debugger)" : "does not answer"});
+            own.message += hub;
         }
         return own;
     }
