@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Programs that choose their transport at run time: by a word on their threads or processes, or as a launcher has started
-/// them. See transport/any.hpp. Not part of the umbrella.
+/// Programs that choose their transport at run time: by a word on threads or processes of their
+/// own, or as a launcher has started them. See transport/any.hpp. Not part of the umbrella.
 
 #include "unisono/group/run_processes.hpp"
 #include "unisono/join.hpp"
@@ -14,8 +14,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `body(world)`, where `world` is a `Group<AnyTransport>&`, on ranks as the word says: threads of this process ("in_process") or
-/// processes forked from it ("shared_memory"). Otherwise as `run` of that transport. Errors: bad_input for another word.
+/// Runs `body(world)`, where `world` is a `Group<AnyTransport>&`, on ranks that `word` names:
+/// threads of this process ("in_process") or processes forked from it ("shared_memory"). Otherwise
+/// as `run` of that transport. Errors: bad_input for another word.
 template <class Transport, class Body>
     requires std::same_as<Transport, AnyTransport>
 void run(std::string_view transport, int ranks, Body body, const RunOptions& options = {}) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The definitions of c.h: include it in exactly one C++ file of a program, or link to unisono::c. Not part of the umbrella.
+/// The definitions of c.h: include it in exactly one C++ file of a program, or link to unisono::c.
+/// Not part of the umbrella.
 
 #include "unisono/c_edge.hpp"
 
@@ -15,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail::c_edge {
 
-/// body(group) with this world's group, whatever its transport. An error, as a number.
+/// Runs body(group) with this world's group, whatever its transport. Returns an error as a number.
 template <class Body>
 int on(unisono_world* world, Body body) noexcept {
     return status_of([&] {
@@ -56,7 +57,7 @@ inline int reduce_scatter(unisono_world* world, const void* in, const std::size_
     });
 }
 
-/// call(combination), which may refuse its arguments.
+/// Runs call(combination), which may refuse its arguments.
 template <class Call, class... Arguments>
 int with_combination(Call call, Arguments... arguments) noexcept {
     int status = UNISONO_OK;

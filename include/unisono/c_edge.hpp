@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What the calls of c.h share: the group behind a handle, and errors as numbers. Programs include c.hpp.
+/// The common part of the calls of c.h: the group behind a handle, and errors as numbers. Programs
+/// include c.hpp.
 
 #include "unisono/c.h"
 #include "unisono/collective/blocks.hpp"
@@ -42,7 +43,7 @@ inline LastError& last_error() {
     return last;
 }
 
-/// Runs `body`, keeps the text of what it throws, and returns the code.
+/// Runs `body`, keeps the text of its exception, and returns the code.
 template <class Body>
 int status_of(Body&& body) noexcept {
     const Fault fault = outcome_of(std::forward<Body>(body));
@@ -103,7 +104,7 @@ inline Elements elements_of(std::size_t bytes) {
     return {ElementType::opaque, static_cast<std::uint32_t>(bytes)};
 }
 
-/// A reduction by enum or by function, and the elements that it is for.
+/// A reduction by enum or by function, and the elements to which it applies.
 class Combination {
 public:
     Combination(unisono_type type, unisono_op op) : elements_(elements_of(type)) {

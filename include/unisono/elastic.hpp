@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Worlds that outlive their ranks: see elastic/world.hpp and docs/elastic.md. Not part of the umbrella: it brings in sockets and threads.
+/// Worlds that outlive their ranks: see elastic/world.hpp and docs/elastic.md. Not part of the
+/// umbrella: it brings in sockets and threads.
 
 #include "unisono/elastic/trainer.hpp"
 #include "unisono/elastic/world.hpp"

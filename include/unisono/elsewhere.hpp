@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Names that the umbrella does not define, each with the header that does. A program that lacks the header gets one error, "incomplete type",
-/// and the compiler's note shows the line below that names the header.
+/// Names that the umbrella does not define, each with the header that does. A program that lacks
+/// the header gets one error, "incomplete type", and the compiler's note shows the line below that
+/// names the header.
 
 #include "unisono/core/config.hpp"
 

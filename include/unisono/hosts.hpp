@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Ranks on several hosts, over shared memory within a host and a network between hosts: `join<Hosts<Tcp>>()` where a launcher has
-/// started processes; for `Hosts<Libfabric>` include unisono/libfabric.hpp as well. Not part of the umbrella.
+/// Ranks on several hosts, over shared memory within a host and a network between hosts:
+/// `join<Hosts<Tcp>>()` where a launcher has started processes. For `Hosts<Libfabric>` also include
+/// unisono/libfabric.hpp. Not part of the umbrella.
 
 #include "unisono/collective/native_on_hosts.hpp"
 #include "unisono/tcp.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// A world from wherever the program runs: processes that unisono-run, torchrun, mpirun or srun started find each other and
-/// become the ranks of one world; without a launcher the program is alone. See docs/launching.md. Not part of the umbrella:
-/// it brings in sockets and threads.
+/// A world from the environment: processes that unisono-run, torchrun, mpirun or srun started find
+/// each other and become the ranks of one world; without a launcher the program is a world of one.
+/// See docs/launching.md. Not part of the umbrella: it includes sockets and threads.
 
 #include "unisono/group/run.hpp"
 #include "unisono/launch/rendezvous.hpp"
@@ -21,23 +21,24 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How `join` waits.
+/// Options of `join`.
 struct JoinOptions {
-    /// Of every blocking call on the world, and of its end: rank 0 waits no longer than this for the other ranks' goodbyes.
+    /// Timeout of every blocking call on the world, and of its end: rank 0 waits no longer than
+    /// this for the other ranks' goodbyes.
     std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-    RendezvousOptions rendezvous = {}; ///< how long to wait for the others, in the beginning and the end
+    RendezvousOptions rendezvous = {}; ///< how long to wait for the others, at the beginning and at the end
     std::size_t arena_bytes = 0;       ///< the most that a rank may allocate; 0: what the machine has
 
     friend bool operator==(const JoinOptions&, const JoinOptions&) = default;
 };
 
-/// A transport whose ranks may be processes that have nothing in common but a control plane.
+/// A transport whose ranks may be processes that share only a control plane.
 template <class T>
 concept joinable_transport = transport<T> && requires(ControlPlane control, nanoseconds deadline, std::size_t bytes) {
     { T::join(std::move(control), deadline, bytes) } -> std::same_as<T>;
 };
 
-/// The same, over a network: with options of its own, which say by which interface and ports.
+/// The same, over a network: with options of its own, which name the interface and ports.
 template <class T>
 concept network_transport = transport<T> && requires { typename T::Options; } &&
                             requires(ControlPlane control, nanoseconds deadline, const typename T::Options& options) {
@@ -53,7 +54,8 @@ Group<Transport> begin_world(Transport endpoint, const JoinOptions& options) {
     return world;
 }
 
-/// Who this process is, and where the others are, as the environment says.
+/// The control plane of this process's job: its rank, and the addresses of the others, as the
+/// environment says.
 inline ControlPlane rendezvous_of_job(const JoinOptions& options) {
     const Environment environment = Environment::of_process();
     if (identify(environment).rank == 0) warn_of_unknown_variables(environment);
@@ -66,11 +68,13 @@ inline void check_join(const JoinOptions& options) {
 
 } // namespace detail
 
-/// The world of the processes that have met by this control plane, which then belongs to the world: the world's first fault is
-/// the job's, a death is known on all ranks at once, and a timeout names the rank at the root of it. Collective.
+/// The world of the processes that met by this control plane, which then belongs to the world: the
+/// world's first fault is the job's, all ranks learn of a death at once, and a timeout names the
+/// rank that caused it. Collective.
 ///
-/// The world ends with its last `Group` and the last memory that it allocated. Errors, the same on all ranks: what
-/// `Transport::join` refuses (processes of several hosts or users, no memory); the job's first fault.
+/// The world ends with its last `Group` and the last memory that it allocated. Errors, the same on
+/// all ranks: what `Transport::join` refuses (processes of several hosts or users, no memory); the
+/// job's first fault.
 template <joinable_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {}) {
     detail::check_join(options);
@@ -79,7 +83,7 @@ template <joinable_transport Transport>
     return detail::begin_world(Transport::join(std::move(control), deadline, options.arena_bytes), options);
 }
 
-/// The same over a network, whose options say which interface and ports.
+/// The same over a network, whose options name the interface and ports.
 template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(ControlPlane control, const JoinOptions& options = {},
                                     const typename Transport::Options& network = {}) {
@@ -89,15 +93,17 @@ template <network_transport Transport>
     return detail::begin_world(Transport::join(std::move(control), deadline, network), options);
 }
 
-/// The world that this process belongs to, as its environment says: see `identify` for who it is and `meeting_point` for where
-/// the others are; a world of one where no launcher speaks. Collective over the job. A process may join several jobs.
+/// The world that this process belongs to, as its environment says: `identify` finds the rank and
+/// `meeting_point` the address of the others. A world of one if there is no launcher. Collective
+/// over the job. A process may join several jobs.
 ///
 ///     auto world = un::join<un::SharedMemory>();
 ///
-/// A rank that leaves its world by an exception is the world's fault (`aborted`); what it threw is told by `run_joined` alone.
+/// If a rank leaves its world by an exception, the world's fault is `aborted`; only `run_joined`
+/// passes on the exception's text.
 ///
-/// Errors: those of `identify`, `meeting_point` and `rendezvous`, and as above. refused for a transport whose ranks are threads
-/// (InProcess) where the launcher has started several processes.
+/// Errors: those of `identify`, `meeting_point` and `rendezvous`, and as above. refused for a
+/// transport whose ranks are threads (InProcess) where the launcher has started several processes.
 template <transport Transport>
     requires joinable_transport<Transport> || (thread_transport<Transport> && !network_transport<Transport>)
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}) {
@@ -116,15 +122,16 @@ template <transport Transport>
     }
 }
 
-/// The same over a network, by the interface and ports that the program says; what it leaves open its environment may say.
+/// The same over a network, with the program's interface and ports; the environment may complete
+/// them.
 template <network_transport Transport>
 [[nodiscard]] Group<Transport> join(const JoinOptions& options = {}, const typename Transport::Options& network = {}) {
     detail::check_join(options);
     return join<Transport>(detail::rendezvous_of_job(options), options, network);
 }
 
-/// `body(world)` on the world that this process belongs to. What it throws becomes the world's fault, so that no rank waits for
-/// this one, and goes on to the caller. Errors: as `join`.
+/// Runs `body(world)` on the world that this process belongs to. An exception becomes the world's
+/// fault, so that no rank waits for this one, and goes on to the caller. Errors: as `join`.
 template <transport Transport, class Body>
 void run_joined(Body body, const JoinOptions& options = {}) {
     if (const std::exception_ptr failed =

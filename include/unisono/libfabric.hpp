@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Ranks on any hosts, over libfabric: `join<Libfabric>()` where a launcher has started processes, `run<Libfabric>(n, body)` for threads
-/// of this process. Needs libfabric's headers: link unisono::libfabric. Not part of the umbrella.
+/// Ranks on any hosts, over libfabric: `join<Libfabric>()` where a launcher has started processes,
+/// `run<Libfabric>(n, body)` for threads of this process. Needs libfabric's headers: link
+/// unisono::libfabric. Not part of the umbrella.
 
 #include "unisono/join.hpp"
 #include "unisono/transport/libfabric/join.hpp"

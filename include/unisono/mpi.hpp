@@ -5,7 +5,7 @@
 ///
 ///     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
 ///     {
-///         auto world = un::adopt(MPI_COMM_WORLD); // or any communicator of the program's
+///         auto world = un::adopt(MPI_COMM_WORLD); // or another communicator of the program
 ///         ...
 ///     }
 ///     MPI_Finalize();
@@ -18,8 +18,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The ranks of a communicator as a world: rank r of the one is rank r of the other. Collective over the communicator. The world
-/// must end before MPI is finalised. Errors: refused (MPI not initialised, or for one thread only), bad_input (MPI_COMM_NULL).
+/// The ranks of a communicator as a world, with the same numbers. Collective over the communicator.
+/// The world must end before MPI is finalised. Errors: refused (MPI not initialised, or for one
+/// thread only), bad_input (MPI_COMM_NULL).
 [[nodiscard]] inline Group<Mpi> adopt(MPI_Comm communicator,
                                       std::chrono::nanoseconds timeout = std::chrono::minutes(10)) {
     Group<Mpi> world(Mpi::adopt(communicator));

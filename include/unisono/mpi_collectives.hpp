@@ -3,20 +3,24 @@
 /// \file
 /// MPI's own collectives as the native ones of a world over MPI. Comes with unisono/mpi.hpp.
 ///
-/// `NativeSchedule` runs them from `transports_own_bytes` on, for what MPI has: float32, float64, int32, int64 and uint8, sums and
-/// products of all of them (and weighted means of floats), least and greatest of integers (MPI does not say what a NaN gives), and moving
-/// elements of any type; in the world that was adopted, as groups that `split` makes have no communicator of their own. All else goes by
-/// our schedules: small data, barriers, other types and operations, reproducible sums, blocks of all_to_all that differ, and more
-/// than 2 GiB, which is as far as MPI counts. Which it is depends on what all ranks know alike.
+/// `NativeSchedule` uses them for data of `transports_own_bytes` or more, where MPI has the
+/// operation: float32, float64, int32, int64 and uint8, sums and products of all of them (and
+/// weighted means of floats), minima and maxima of integers (MPI does not define the result for a
+/// NaN), and moves of elements of any type. They run in the adopted world, as groups that `split`
+/// makes have no communicator of their own. The library's schedules do the rest: small data,
+/// barriers, other types and operations, reproducible sums, blocks of all_to_all that differ, and
+/// more than 2 GiB, MPI's limit. The choice depends on values that are equal on all ranks.
 ///
-/// Before MPI's begins, all ranks have told each other what they are about to do (schedule/transports_own.hpp): a mismatch, a rank that
-/// has left and one that does not come are found there, and named as ever. MPI's own then begins on all ranks, and in the same order.
+/// Before MPI's collective starts, all ranks tell each other what they are about to do
+/// (schedule/transports_own.hpp): a mismatch, a rank that has left and one that does not come are
+/// found there, and named as usual. MPI's collectives then start on all ranks in the same order.
 ///
-/// On memory of devices, over `Cuda<Mpi>`, they run alike where MPI takes it (transport/mpi/device.hpp): all but weighted means, whose
-/// products and quotients would need a kernel.
+/// On device memory, over `Cuda<Mpi>`, they are used in the same way where MPI takes it
+/// (transport/mpi/device.hpp), except weighted means, whose products and quotients would need a
+/// kernel.
 ///
-/// Determinism: the order of the operands is MPI's own; the MPIs that were tried gave all ranks the same bits, and the standard
-/// recommends that equal arguments give equal results, no more.
+/// Determinism: the order of the operands is MPI's own. The implementations that were tried gave
+/// all ranks the same bits; the standard recommends only that equal arguments give equal results.
 
 #include "unisono/collective/native.hpp"
 #include "unisono/group/whole_runs.hpp"
@@ -42,7 +46,7 @@ inline MPI_Datatype mpi_type(ElementType element) {
     }
 }
 
-/// MPI_OP_NULL where MPI has none that gives what ours does.
+/// MPI's operation with our result; MPI_OP_NULL if there is none.
 inline MPI_Op mpi_operation(ReductionKind kind, ElementType element) {
     const bool floats = element == ElementType::float32 || element == ElementType::float64;
     if (mpi_type(element) == MPI_DATATYPE_NULL) return MPI_OP_NULL;
@@ -56,13 +60,15 @@ inline MPI_Op mpi_operation(ReductionKind kind, ElementType element) {
     }
 }
 
-/// Where a call's input and output are while MPI works: in the caller's memory if that may be held, else in copies.
+/// The memory of a call's input and output while MPI works: the caller's if it may be held, else
+/// copies.
 class MpiBuffers {
 public:
     MpiBuffers(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& collective)
         : own_(own), call_(call), collective_(collective) {}
 
-    /// `count` elements that are read, while `written` ones of the output are written. MPI forbids that they overlap; ours may.
+    /// `count` elements to read, while `written` elements of the output are written. MPI forbids
+    /// that they overlap; our functions allow it.
     const void* input(std::size_t count, std::size_t written) {
         const std::size_t bytes = count * collective_.element_bytes;
         const std::byte* const data = collective_.input;
@@ -75,7 +81,7 @@ public:
         if (bytes != 0) std::memcpy(call_.input.get(), data, bytes);
         return call_.input.get();
     }
-    /// `count` elements that are written. `begins_as`: what stands there before MPI begins, if that matters.
+    /// `count` elements to write. `begins_as`: the initial values, if they matter.
     void* output(std::size_t count, const std::byte* begins_as = nullptr) {
         const std::size_t bytes = count * collective_.element_bytes;
         std::byte* at = collective_.output;
@@ -97,7 +103,7 @@ private:
     const OwnCollective& collective_;
 };
 
-/// What of a rank's memory MPI touches.
+/// The memory of a rank that MPI accesses.
 struct MpiNeeds {
     bool reads = false;  ///< the input, of which so many elements:
     bool writes = false; ///< likewise the output
@@ -128,7 +134,7 @@ inline MpiNeeds mpi_needs(const OwnCollective& what) {
     return {};
 }
 
-/// Hands one to MPI, with that memory.
+/// Passes a collective to MPI, with that memory.
 inline void hand_to_mpi(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& what, const void* in, void* out) {
     const bool typed = mpi_type(what.element) != MPI_DATATYPE_NULL;
     const MPI_Datatype type = typed ? mpi_type(what.element) : MPI_BYTE;
@@ -180,7 +186,7 @@ inline void hand_to_mpi(MpiOwn& own, MpiOwn::Call& call, const OwnCollective& wh
     check_mpi(code, "MPI's own collective");
 }
 
-/// Begins one, whose turn it is.
+/// Starts a collective whose turn it is.
 inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t ticket) {
     MpiOwn& own = transport.own();
     MpiOwn::Call& call = own.next(ticket);
@@ -192,7 +198,8 @@ inline void begin_own(Mpi& transport, const OwnCollective& what, std::uint32_t t
     hand_to_mpi(own, call, what, in, out);
 }
 
-/// Where one on memory of a device has its data while MPI works: as MpiBuffers, but that the device copies, which takes its time.
+/// The memory of a collective on device memory while MPI works: as MpiBuffers, but the device makes
+/// the copies, which takes time.
 template <takes_device_itself Transport>
 WholePlaces place_own(Transport& transport, const OwnCollective& what) {
     const MpiNeeds needs = mpi_needs(what);
@@ -232,7 +239,7 @@ void begin_own(Transport& transport, const OwnCollective& what, std::uint32_t ti
     hand_to_mpi(transport.own(), call, what, places.in, places.out);
 }
 
-/// `family` says from which size on.
+/// `family` names the size from which on it is used.
 template <Collective What, transport Transport>
 bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request) {
     constexpr bool reduces =
@@ -245,7 +252,7 @@ bool has_own(const Group<Transport>& group, const NativeSchedule& family, const 
     return fits;
 }
 
-/// Where MPI's own is to be had.
+/// Where MPI's own collectives are available.
 template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                 Use use) {

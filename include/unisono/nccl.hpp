@@ -1,9 +1,11 @@
 #pragma once
 
 /// \file
-/// Ranks that have a GPU each, over NCCL: `join<Nccl>()` where a launcher has started processes, `run<Nccl>(n, body)` for threads of
-/// this process, `adopt(communicator, stream)` where the program has a communicator. Needs NCCL's and CUDA's headers: link
-/// unisono::nccl. Not part of the umbrella. In sources that nvcc compiles our own schedules combine on the device, by Thrust.
+/// Ranks with a GPU each, over NCCL: `join<Nccl>()` where a launcher has started processes,
+/// `run<Nccl>(n, body)` for threads of this process, `adopt(communicator, stream)` where the
+/// program has a communicator. Needs NCCL's and CUDA's headers: link unisono::nccl. Not part of the
+/// umbrella. In sources that nvcc compiles, the library's schedules combine on the device, by
+/// Thrust.
 
 #include "unisono/collective/captured.hpp"
 #include "unisono/collective/on_device.hpp"
@@ -22,9 +24,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The ranks of a communicator of the program's as a world: rank r of the one is rank r of the other, on the same device.
-/// Collective over it. It stays its owner's, as does the stream: the world has a communicator of its own, split from it, and enqueues
-/// what it does on `stream`, which must live longer. Nothing else may go on on `communicator` during this call.
+/// The ranks of the program's communicator as a world, with the same numbers, on the same device.
+/// Collective over it. The program keeps the communicator and the stream. The world has a
+/// communicator of its own, split from the program's, and enqueues its work on `stream`, which must
+/// outlive it. Nothing else may run on `communicator` during this call.
 ///
 /// Errors: bad_input (no communicator), refused (as NCCL says), timeout.
 [[nodiscard]] inline Group<Nccl> adopt(ncclComm_t communicator, cudaStream_t stream,

@@ -1,6 +1,7 @@
 #pragma once
 
 /// \file
-/// Model parallelism: the room parallel/. Not part of unisono.hpp, which few programs would want to compile it with.
+/// Model parallelism: the headers of parallel/. Not part of unisono.hpp, since few programs need
+/// it.
 
 #include "unisono/parallel/parallel.hpp"

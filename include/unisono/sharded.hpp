@@ -1,14 +1,12 @@
 #pragma once
 
 /// \file
-/// Gradients and parameters that are spread over the ranks: beside the umbrella, since not every program needs it.
-///
-/// | header | what |
-/// |---|---|
-/// | model/unit_pass.hpp | a model in units: what these stages ask of a model, and what it is given |
-/// | model/resident_units.hpp | `ResidentUnits`: such a model with all its memory on every rank, for the other stages |
-/// | sharding/gradient.hpp | `GradientSharding`: ZeRO's second stage |
-/// | sharding/parameter.hpp | `ParameterSharding`: ZeRO's third stage |
+/// Gradients and parameters that are sharded over the ranks. Beside the umbrella, since not every
+/// program needs it.
+/// - model/unit_pass.hpp: a model in units, which these shardings require, and its pass.
+/// - model/resident_units.hpp: `ResidentUnits`, such a model with all its memory on every rank.
+/// - sharding/gradient.hpp: `GradientSharding`, ZeRO's second stage.
+/// - sharding/parameter.hpp: `ParameterSharding`, ZeRO's third stage.
 
 #include "unisono/model/resident_units.hpp"
 #include "unisono/model/unit_pass.hpp"

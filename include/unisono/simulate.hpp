@@ -15,12 +15,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a simulated world has done.
+/// Statistics of a simulated world.
 struct SimulationReport {
     nanoseconds time = 0; ///< when the last rank finished
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t digest = 0; ///< of all that happened, in order: equal for equal seeds
+    std::uint64_t digest = 0; ///< hash of all events in order: equal for equal seeds
     std::vector<SimulatedRank> ranks;
     friend bool operator==(const SimulationReport&, const SimulationReport&) = default;
 };
@@ -40,11 +40,13 @@ inline SimulationReport report_of(const SimulatedWorld& world) {
 
 } // namespace detail
 
-/// Runs `body(world)`, where `world` is a `Group<Simulated>&`, on so many simulated ranks, each a thread of its own of which
-/// one runs at a time. Ends and throws as `run`; a rank that the options crash just ends. Deadlines are virtual.
+/// Runs `body(world)`, where `world` is a `Group<Simulated>&`, on `ranks` simulated ranks. Each has
+/// a thread of its own, of which one runs at a time. Ends and throws as `run`; a rank that the
+/// options crash just ends. Deadlines are virtual.
 ///
-/// Determinism: results, times and trace depend on the options and the body alone, if the body depends on nothing but its
-/// rank and its world. Errors: as `run`, and bad_input for options that make no sense.
+/// Determinism: results, times and trace depend on the options and the body alone, if the body
+/// depends on nothing but its rank and its world. Errors: as `run`, and bad_input for invalid
+/// options.
 template <class Body>
 SimulationReport simulate(int ranks, const SimulationOptions& options, Body body, const RunOptions& run_options = {}) {
     detail::check_run(ranks, run_options);
@@ -56,14 +58,17 @@ SimulationReport simulate(int ranks, const SimulationOptions& options, Body body
     return detail::report_of(*world);
 }
 
-/// A world whose ranks one thread moves: for collectives on thousands of ranks. Operations are started on all ranks, then
-/// driven to their end; blocking calls on a group would wait for ranks that nobody moves, and end with a fault.
+/// A world whose ranks one thread moves: for collectives on thousands of ranks. Operations are
+/// started on all ranks, then driven to their end. A blocking call on a group would wait for ranks
+/// that no thread moves, and end with a fault.
 ///
 ///     Simulation simulation(4096, {.link = {.latency_ns = 2'000, .bytes_per_second = 12.5e9}});
-///     simulation.run([&](Group<Simulated>& group) { return start_all_reduce(group, data[group.rank()]); });
+///     simulation.run([&](Group<Simulated>& group) {
+///         return start_all_reduce(group, data[group.rank()]);
+///     });
 ///     simulation.report().time
 ///
-/// Cost: 6 KiB a rank, 100 bytes for each message under way, and its bytes.
+/// Cost: 6 KiB per rank, 100 bytes for each message in flight, and its bytes.
 class Simulation {
 public:
     explicit Simulation(int ranks, const SimulationOptions& options = {}) {
@@ -80,7 +85,8 @@ public:
     [[nodiscard]] nanoseconds now() const { return world_->clock(); }
     [[nodiscard]] SimulationReport report() const { return detail::report_of(*world_); }
 
-    /// `start(group)`, which returns an `Operation`, on every rank in turn; then all of them to their end.
+    /// Calls `start(group)`, which returns an `Operation`, on every rank in turn; then drives all
+    /// of them to their end.
     template <class Start>
     void run(Start start) {
         std::vector<Operation> operations;
@@ -89,14 +95,15 @@ public:
         run_until_done(operations);
     }
 
-    /// Drives one operation a rank, in rank order, to its end. Throws the world's first fault; timeout where one is not done
-    /// when the group's timeout has passed or nothing can happen any more; ranks that crash are not waited for.
+    /// Drives one operation per rank, in rank order, to its end. Throws the world's first fault;
+    /// timeout if one is not done when the group's timeout has passed or nothing can happen any
+    /// more. Does not wait for ranks that crash.
     void run_until_done(std::span<Operation> operations) {
         check_one_a_rank(operations.size());
         drive([&](std::size_t rank) -> Operation* { return operations[rank].poll() ? nullptr : &operations[rank]; });
     }
 
-    /// As above, for any number of operations a rank.
+    /// As above, for any number of operations per rank.
     void run_until_done(std::span<std::vector<Operation>> operations) {
         check_one_a_rank(operations.size());
         std::vector<std::size_t> done(operations.size());
@@ -114,7 +121,7 @@ private:
         }
     }
 
-    /// `poll(rank)` moves a rank and returns an operation that is not done, if any.
+    /// `poll(rank)` moves a rank and returns an unfinished operation, if any.
     template <class Poll>
     void drive(Poll poll) {
         std::vector<char> done(groups_.size(), 0);
@@ -134,7 +141,7 @@ private:
         }
     }
 
-    /// Nothing happens any more: the first rank that still waits finds out whose fault it is.
+    /// Nothing can happen any more: the first rank that still waits finds the cause.
     template <class Poll>
     void give_up(Poll& poll, const std::vector<char>& done, nanoseconds until) {
         std::size_t rank = 0;

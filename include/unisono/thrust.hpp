@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Arithmetic on memory of a GPU, or of any other system of Thrust: `ThrustArithmetic`, and `update_on` for optimizers, `DeviceModel` with `ThrustCopies` for a Trainer. Needs
-/// Thrust: link unisono::thrust. Not part of the umbrella.
+/// Arithmetic on memory of a GPU, or of any other system of Thrust: `ThrustArithmetic`, and
+/// `update_on` for optimizers, `DeviceModel` with `ThrustCopies` for a Trainer. Needs Thrust: link
+/// unisono::thrust. Not part of the umbrella.
 
 #include "unisono/arithmetic/thrust.hpp"
 #include "unisono/trainer/device/thrust_copies.hpp"

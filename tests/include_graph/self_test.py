@@ -3,7 +3,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from check import MAXIMUM_LINES, Checker
+from check import COMMENT_COLUMNS, MAXIMUM_LINES, Checker
 
 
 def violations(files):
@@ -91,8 +91,16 @@ class SelfTest(unittest.TestCase):
                          "unisono.hpp:2", "umbrella reaches")
 
     def test_a_long_header(self):
-        self.assert_only(violations({"core/a.hpp": "//\n" * (MAXIMUM_LINES + 1)}), f"core/a.hpp:{MAXIMUM_LINES + 1}",
+        self.assert_only(violations({"core/a.hpp": "int a;\n" * (MAXIMUM_LINES + 1)}), f"core/a.hpp:{MAXIMUM_LINES + 1}",
                          "which two ideas")
+
+    def test_comments_do_not_make_a_header_long(self):
+        self.assertEqual(violations({"core/a.hpp": "// why\n" * (MAXIMUM_LINES + 1)}), [])
+
+    def test_a_wide_comment(self):
+        wide = "// " + "x" * (COMMENT_COLUMNS - 2) + "\n"
+        self.assert_only(violations({"update/a.hpp": wide}), "update/a.hpp:1", "columns")
+        self.assertEqual(violations({"update/a.hpp": wide.replace("xx", "x", 1)}), [])
 
 
 if __name__ == "__main__":

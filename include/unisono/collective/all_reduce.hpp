@@ -11,8 +11,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The weights of a weighted mean travel as one double beside the data; when both are there the sum is divided. Where all
-/// weights are zero the result is the sum of nothing: zero.
+/// The weights of a weighted mean travel as one double beside the data; when both have arrived, the
+/// sum is divided. If all weights are zero, the result is zero.
 template <element T>
 void divide_by_weights(OperationState& operation, const OperationState*) {
     if (operation.numbers[1] == 0.0) return;
@@ -49,13 +49,17 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 
 } // namespace detail
 
-/// out = the reduction of all ranks' `in`, on every rank; `in` and `out` may be the same memory; any other overlap is bad_input.
+/// out = the reduction of all ranks' `in`, on every rank. `in` and `out` may be the same memory;
+/// any other overlap is bad_input.
 ///
-/// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements a rank; halving and doubling
-/// the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds of n; native (mapped memory): each rank reads and
-/// writes n/p of everybody's memory, up to 1064 bytes (592 on more than four ranks) one flag. Errors: bad_input (sizes, on this rank), mismatch, timeout,
-/// peer_lost, aborted, on every rank; `out` is then undefined. Determinism: all ranks get the same bits; which they are
-/// depends for floats on schedule, chunk and world (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
+/// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements per
+/// rank; halving and doubling the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds
+/// of n; native (mapped memory): each rank reads and writes n/p of every rank's memory, up to 1064
+/// bytes (592 on more than four ranks) one flag.
+/// Errors: bad_input (sizes, on this rank); mismatch, timeout, peer_lost, aborted, on every rank.
+/// `out` is then undefined.
+/// Determinism: all ranks get the same bits, which for floats depend on schedule, chunk and world
+/// (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>>

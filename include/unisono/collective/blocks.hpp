@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// Collectives on blocks that lie anywhere in a buffer, by counts and displacements as MPI's v-variants have them. Element types are run-time
-/// types, see untyped.hpp. Not in collective.hpp: include it where it is used.
+/// Collectives on blocks that lie anywhere in a buffer, given by counts and displacements as in
+/// MPI's v-variants. Element types are run-time types, see untyped.hpp. Not in collective.hpp:
+/// include it where it is used.
 ///
 ///     const un::Blocks places = {counts, displacements};
 ///     un::untyped::all_gather(world, numbers, mine, all, places);
 ///
-/// They wait. Blocks that follow each other without gaps cost nothing more than counts alone; others cost a copy of the buffer and the
-/// memory for it, on the rank that has them. Ranks may have different displacements.
+/// These functions wait. Blocks that follow each other without gaps cost no more than counts alone;
+/// others cost a copy of the buffer and the memory for it, on the rank that has them. Ranks may
+/// have different displacements.
 
 #include "unisono/collective/untyped.hpp"
 
@@ -20,8 +22,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A block per rank: `counts[r]` elements that begin at element `displacements[r]` of a buffer. Without displacements the blocks follow
-/// each other.
+/// One block per rank: `counts[r]` elements that begin at element `displacements[r]` of a buffer.
+/// Without displacements the blocks follow each other.
 struct Blocks {
     std::span<const std::size_t> counts;
     std::span<const std::size_t> displacements = {};
@@ -29,7 +31,7 @@ struct Blocks {
 
 namespace detail {
 
-/// The blocks of a buffer, one after the other: the buffer itself, or a copy where there are gaps.
+/// The blocks of a buffer, one after another: the buffer itself, or a copy if there are gaps.
 class PackedBlocks {
 public:
     template <transport Transport>
@@ -46,7 +48,7 @@ public:
         if (gaps_) packed_.resize(all * each_);
     }
 
-    /// What is sent. `data` is read where there are gaps.
+    /// The memory to send. `data` is copied if there are gaps.
     [[nodiscard]] const void* from(const void* data) {
         if (!gaps_) return data;
         for_each([&](std::size_t at, std::size_t place, std::size_t bytes) {
@@ -55,7 +57,7 @@ public:
         return packed_.data();
     }
 
-    /// Where to receive; `put` then moves the blocks to their places.
+    /// The memory to receive into; `put` then moves the blocks to their places.
     [[nodiscard]] void* into(void* data) { return gaps_ ? packed_.data() : data; }
     void put(void* data) const {
         if (!gaps_) return;
@@ -64,7 +66,7 @@ public:
         });
     }
 
-    /// Blocks that are written have places of their own. Errors: bad_input.
+    /// Refuses written blocks that overlap. Errors: bad_input.
     void check_apart(Collective what, int rank) const {
         if (!gaps_) return;
         std::vector<std::size_t> order;
@@ -98,7 +100,7 @@ private:
     std::vector<std::byte> packed_;
 };
 
-/// The own block's place; `counts` have been checked.
+/// The address of this rank's own block; `counts` have been checked.
 template <transport Transport>
 std::size_t own_count(const Group<Transport>& group, const Blocks& blocks) {
     return blocks.counts[static_cast<std::size_t>(group.rank())];
@@ -108,7 +110,8 @@ std::size_t own_count(const Group<Transport>& group, const Blocks& blocks) {
 
 namespace untyped {
 
-/// Every rank's `all` = the ranks' `mine`, rank r's in block r. `counts` are the same on every rank. `mine` may be the own block.
+/// Every rank's `all` = the ranks' `mine`, rank r's in block r. `counts` are the same on every
+/// rank. `mine` may be this rank's own block.
 /// Errors: as `all_gather`; bad_input where blocks overlap.
 template <transport Transport>
 void all_gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks) {
@@ -119,7 +122,8 @@ void all_gather(Group<Transport>& group, const Elements& elements, const void* m
     output.put(all);
 }
 
-/// Rank r's `mine` = the reduction of all ranks' block r. `counts` are the same on every rank. Errors: as `reduce_scatter`.
+/// Rank r's `mine` = the reduction of all ranks' block r. `counts` are the same on every rank.
+/// Errors: as `reduce_scatter`.
 template <transport Transport>
 void reduce_scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine,
                     const Blocks& blocks, const Reduction& reduction) {
@@ -129,8 +133,9 @@ void reduce_scatter(Group<Transport>& group, const Elements& elements, const voi
         .wait();
 }
 
-/// The root's `all` = the ranks' `mine`. `counts` are the same on every rank; displacements matter at the root. Errors: as `gather`;
-/// bad_input where the root's blocks overlap.
+/// The root's `all` = the ranks' `mine`. `counts` are the same on every rank; displacements are
+/// used at the root only.
+/// Errors: as `gather`; bad_input where the root's blocks overlap.
 template <transport Transport>
 void gather(Group<Transport>& group, const Elements& elements, const void* mine, void* all, const Blocks& blocks,
             int root) {
@@ -142,7 +147,8 @@ void gather(Group<Transport>& group, const Elements& elements, const void* mine,
     if (is_root) output.put(all);
 }
 
-/// Each rank's `mine` = its block of the root's `all`. `counts` are the same on every rank; displacements matter at the root. Errors: as `scatter`.
+/// Each rank's `mine` = its block of the root's `all`. `counts` are the same on every rank;
+/// displacements are used at the root only. Errors: as `scatter`.
 template <transport Transport>
 void scatter(Group<Transport>& group, const Elements& elements, const void* all, void* mine, const Blocks& blocks,
              int root) {
@@ -154,8 +160,9 @@ void scatter(Group<Transport>& group, const Elements& elements, const void* all,
         .wait();
 }
 
-/// Block j of rank i's `in` becomes block i of rank j's `out`: `sends.counts[j]` elements go to rank j, `receives.counts[i]` come
-/// from rank i. `in` and `out` do not overlap. Errors: as `all_to_all`; bad_input where blocks of `out` overlap.
+/// Block j of rank i's `in` becomes block i of rank j's `out`: `sends.counts[j]` elements go to
+/// rank j, `receives.counts[i]` come from rank i. `in` and `out` do not overlap. Errors: as
+/// `all_to_all`; bad_input where blocks of `out` overlap.
 template <transport Transport>
 void all_to_all(Group<Transport>& group, const Elements& elements, const void* in, const Blocks& sends, void* out,
                 const Blocks& receives) {

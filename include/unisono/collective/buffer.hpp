@@ -3,13 +3,14 @@
 /// \file
 /// What collectives are given: contiguous elements, or one element alone.
 ///
-/// | argument                                          | elements | example                                              |
-/// |---------------------------------------------------|----------|------------------------------------------------------|
-/// | anything that `std::span` views                    | its own  | a vector, an array, `std::span(pointer, count)`       |
-/// | a variable of a trivially copyable type            | one      | `double loss; un::all_reduce(world, loss);`           |
+/// | argument | elements | example |
+/// | --- | --- | --- |
+/// | anything that `std::span` views | its own | a vector, an array, `std::span(pointer, count)` |
+/// | a variable of a trivially copyable type | one | `double loss; un::all_reduce(world, loss);` |
 ///
-/// A variable is a number, an enumerator or a structure: `un::broadcast(world, settings, 0)` copies the root's structure byte by
-/// byte, so it has no pointers. Pointers and iterators are refused, and so is a temporary whose result would be lost.
+/// A variable is a number, an enumerator or a structure: `un::broadcast(world, settings, 0)` copies
+/// the root's structure byte by byte, so it has no pointers. Pointers and iterators are refused,
+/// and so is a temporary whose result would be lost.
 
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/core/device_span.hpp"
@@ -33,7 +34,7 @@ inline constexpr bool views_device = false;
 template <class T>
 inline constexpr bool views_device<DeviceSpan<T>> = true;
 
-/// One element that lies in a variable: no view, pointer, iterator or range.
+/// One element in a variable: not a view, pointer, iterator or range.
 template <class T>
 concept lone_element = element<T> && !spannable<T> && !std::is_array_v<T> && !views_device<std::remove_cv_t<T>> &&
                        std::is_copy_constructible_v<std::remove_cv_t<T>> && !std::is_empty_v<T> &&
@@ -49,13 +50,13 @@ constexpr std::span<T, 1> span_of(T& one) {
     return std::span<T, 1>(&one, 1);
 }
 
-/// Memory that is there after the call, as a forwarding reference deduces the type.
+/// Memory that exists after the call, as a forwarding reference deduces the type.
 template <class B>
 concept outlives_call = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>;
 
 } // namespace detail
 
-/// Elements that are read: anything that `std::span` can view, or one element.
+/// Elements that are read: a range that `std::span` can view, or one element.
 template <class B>
 concept buffer = requires(B& b) {
     detail::span_of(b);
@@ -72,19 +73,21 @@ concept writable_buffer =
     buffer<B> && !std::is_const_v<typename decltype(detail::span_of(std::declval<B&>()))::element_type> &&
     (detail::spannable<B> || std::is_lvalue_reference_v<B>);
 
-/// One of elements of type T.
+/// A buffer of elements of type T.
 template <class B, class T>
 concept writable_buffer_of = writable_buffer<B> && std::same_as<buffer_element<B>, T>;
 
 namespace detail {
 
-/// Any further argument of a call that cannot be served: a worse match than what a collective takes.
+/// Matches any further argument of an invalid call, with lower priority than what a collective
+/// takes.
 struct AnyArgument {
     template <class T>
     AnyArgument(const T&) {}
 };
 
-/// Says why a collective cannot be called with these data: `Data` as given first, const where it was a temporary.
+/// Says why a collective cannot be called with these data. `Data`: the type of the argument, const
+/// if it was a temporary.
 template <class Data, bool Writes>
 struct CollectiveRefuses {
     using Bare = std::remove_cv_t<Data>;
@@ -113,8 +116,9 @@ struct CollectiveRefuses {
         "says, in its order.");
 };
 
-/// The data of such a call. A conversion to it is a worse match than any other, so functions of the user's with these names, which a
-/// group as an argument makes the compiler compare with ours, are preferred.
+/// The data of an invalid call. A conversion to this type is a worse match than any other, so that
+/// the user's functions with these names are preferred, which argument-dependent lookup adds to the
+/// candidates.
 template <bool Writes>
 struct AnyData {
     template <class T>

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A whole update as a graph of the device's: captured once, and launched over and over by one call of the host.
+/// A whole update as a CUDA graph: captured once, and launched repeatedly by one call of the host.
 ///
 ///     auto update = un::capture(world, [&] {
 ///         backward<<<blocks, threads, 0, world.endpoint().stream()>>>(...);
@@ -10,8 +10,9 @@
 ///     });
 ///     for (int i = 0; i < steps; ++i) update.replay();
 ///
-/// While it is captured nothing is carried out, so nothing asks the device what is done: a collective is over once all ranks have told
-/// one another that they capture the same. A replay sends no messages at all.
+/// A capture executes nothing, so the device is not asked for completion: a collective is complete
+/// once all ranks have told one another that they capture the same. A replay sends no messages
+/// between hosts.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/group/group.hpp"
@@ -41,18 +42,20 @@ static_assert(collective_schedule<Replay>);
 
 } // namespace schedule
 
-/// What `capture` returns. Move-only; the group, and all memory that was used in the capture, outlive it. All ranks replay the same
-/// graphs in the same order, among the other operations that they start on devices: that is not compared, and a rank that does
-/// not leaves the others waiting until their deadline.
+/// The result of `capture`. Move-only; the group, and all memory that was used in the capture, must
+/// outlive it. All ranks replay the same graphs in the same order, relative to the other operations
+/// that they start on devices. This is not compared: a rank that deviates leaves the others waiting
+/// until their deadline.
 template <enqueuing_transport Transport>
 class Captured {
 public:
     Captured(Captured&&) noexcept = default;
     Captured& operator=(Captured&&) noexcept = default;
 
-    /// Launches it behind all that was started before, and waits. Errors: timeout after the group's timeout, peer_lost, aborted.
+    /// Launches the graph after all operations started before, and waits. Errors: timeout after the
+    /// group's timeout, peer_lost, aborted.
     void replay() { start().wait(); }
-    /// The same without waiting. This stays until the operation is done.
+    /// The same without waiting. This object must live until the operation is done.
     [[nodiscard]] Operation start() {
         detail::OperationRequest request;
         request.plan = plan_;
@@ -61,7 +64,7 @@ public:
         request.stream.graph = graph_.get();
         return Operation(*engine_, engine_->start(*context_, request), context_->timeout);
     }
-    /// How many of the library's operations are in it.
+    /// The number of the library's operations in the graph.
     [[nodiscard]] std::size_t operations() const { return graph_->programs(); }
 
 private:
@@ -79,14 +82,16 @@ private:
     Graph graph_;
 };
 
-/// Captures what `body()` enqueues on the transport's stream, `group.endpoint().stream()`, and on streams that follow it (`after`,
-/// `Operation::then`): kernels of the program's, and native collectives on memory of devices, in any group of the rank's. Collective:
-/// all ranks capture the same collectives; what differs is a mismatch, as ever. Operations that `body` starts, it waits for: that
+/// Captures what `body()` enqueues on the transport's stream, `group.endpoint().stream()`, and on
+/// streams that follow it (`after`, `Operation::then`): the program's kernels, and native
+/// collectives on device memory, in any group of this rank. Collective: all ranks capture the same
+/// collectives; a difference is a mismatch. Operations that `body` starts are waited for: this
 /// waits for messages, not for the device. Weights of WeightedMean are those of the capture.
 ///
-/// Errors: bad_input (operations are in flight; data on the host, or a schedule of ours, whose buffers do not stay), refused (as CUDA
-/// says: a call that cannot be captured, such as to allocate memory), and what `body` throws. Any that comes from a capture which has
-/// begun ends the world, on all ranks: they may hold different halves of it.
+/// Errors: bad_input (operations are in flight; data on the host, or one of the library's
+/// schedules, whose buffers do not stay), refused (as CUDA says: a call that cannot be captured,
+/// such as an allocation), and what `body` throws. After an error in a capture that has begun, the
+/// world ends on all ranks: they may hold different parts of the graph.
 template <enqueuing_transport Transport, class Body>
 [[nodiscard]] Captured<Transport> capture(Group<Transport>& group, Body&& body) {
     detail::check_member(group);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The room of collectives: typed functions on a group.
+/// Collectives: typed functions on a group.
 ///
 /// | function | header |
 /// |---|---|
@@ -10,8 +10,9 @@
 /// | all_gather, reduce_scatter, all_to_all, barrier | exchange.hpp |
 /// | send, receive | point_to_point.hpp |
 ///
-/// Each has a twin `start_...` that returns an `Operation` instead of waiting. Data are anything that std::span views. The last
-/// argument names a family of schedules (schedule/families.hpp); by default the transport's best (native.hpp).
+/// For each function, `start_...` returns an `Operation` instead of waiting. Data are anything that
+/// std::span can view. The last argument names a family of schedules (schedule/families.hpp); by
+/// default the transport's best (native.hpp).
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// all_gather, reduce_scatter and all_to_all: every rank gives and gets blocks; and barrier.
+/// all_gather, reduce_scatter and all_to_all, in which every rank gives and gets blocks; and
+/// barrier.
 
 #include "unisono/collective/request.hpp"
 #include "unisono/core/text.hpp"
@@ -75,9 +76,9 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
 
 } // namespace detail
 
-/// Every rank's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
-/// every rank; without it all give the same number. `mine` may be the own block of `all`; any other overlap is bad_input. Cost a
-/// rank: p - 1 blocks.
+/// Every rank's `all` = the ranks' `mine`, one after another. `counts`: the number of elements of
+/// each rank, the same list on every rank; without it all give the same number. `mine` may be this
+/// rank's own block of `all`; any other overlap is bad_input. Cost per rank: p - 1 blocks.
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
@@ -99,8 +100,9 @@ template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>>
                                                  std::span<T>(detail::span_of(all)), counts, family));
 }
 
-/// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather; `mine` may be the own block
-/// of `all`; any other overlap is bad_input. Cost a rank: p - 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
+/// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather;
+/// `mine` may be this rank's own block of `all`; any other overlap is bad_input. Cost per rank: p -
+/// 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
@@ -128,8 +130,9 @@ template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>>
                                                      std::span<T>(detail::span_of(mine)), counts, op, family));
 }
 
-/// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]` elements go to rank j and
-/// `receive_counts[i]` come from rank i; else all blocks are equal. `in` and `out` do not overlap (bad_input).
+/// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]`
+/// elements go to rank j and `receive_counts[i]` come from rank i; otherwise all blocks are equal.
+/// `in` and `out` must not overlap (bad_input).
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
@@ -149,7 +152,8 @@ template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>>
                                                  family));
 }
 
-/// Nobody leaves before everybody has come. Cost: ceil(log2 p) empty messages a rank, or one flag over mapped memory.
+/// The barrier's operation, which completes when all ranks have started it. Cost: ceil(log2 p)
+/// empty messages per rank, or one flag over mapped memory.
 template <transport Transport, class Family = NativeSchedule>
 [[nodiscard]] Operation start_barrier(Group<Transport>& group, const Family& family = {}) {
     detail::check_member(group);

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// How a collective gets its schedule: from a family that the caller names, or the best that the transport can do.
+/// How a collective gets its schedule: from a family that the caller names, or the transport's
+/// best.
 
 #include "unisono/group/group.hpp"
 #include "unisono/schedule/families.hpp"
@@ -12,16 +13,18 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport's best: where peers' memory is mapped, small data travel beside the flags and large ones are combined
-/// straight from the peers' buffers; elsewhere one exchange of everything for very small data where the transport has it so,
-/// halving and doubling for small data, a ring for large ones (by what a rank has of them), and trees. Where the transport knows that ranks share hosts:
-/// HierarchicalSchedule. Where it has a device: that device's library, for what is large enough. Where it has collectives of its own,
-/// as MPI: those, for large data.
+/// The transport's best schedule. Where peers' memory is mapped, small data travel beside the
+/// flags, and large data are combined straight from the peers' buffers. Elsewhere very small data
+/// are exchanged in one round where the transport is fast at that, small data by halving and
+/// doubling, large data by a ring (depending on the bytes per rank), and rooted collectives by
+/// trees. A transport that knows which ranks share hosts uses HierarchicalSchedule; one with a
+/// device, that device's library for sufficiently large data; one with collectives of its own, as
+/// MPI, those for large data.
 struct NativeSchedule {
     static constexpr std::string_view name = "native";
-    std::size_t ring_bytes = 262144; ///< over messages: from so many bytes a rank on, all_reduce goes by the ring
+    std::size_t ring_bytes = 262144; ///< over messages: from this many bytes per rank on, all_reduce uses the ring
     std::size_t across_bytes =
-        65536; ///< on hosts of several ranks: from this size on, a ring goes between hosts, below it a tree
+        65536; ///< on hosts with several ranks: between hosts a ring from this size on, a tree below it
     std::size_t transports_own_bytes =
         65536; ///< from this size on a transport's own collectives run, if it has any: MPI's
 
@@ -30,7 +33,7 @@ struct NativeSchedule {
 
 namespace detail {
 
-/// What `family` offers for a collective; a readable refusal where it offers nothing.
+/// The schedule of `family` for a collective; a readable refusal if it has none.
 template <Collective What, class Family>
 auto schedule_of(const Family& family, const schedule::Shape& shape) {
     static_assert(
@@ -40,17 +43,19 @@ auto schedule_of(const Family& family, const schedule::Shape& shape) {
     return schedule::schedule_of<What>(family, shape);
 }
 
-/// The native schedules over messages on hosts of several ranks. Defined in collective/native_on_hosts.hpp, which comes with the
-/// transports that know hosts.
+/// The native schedules over messages on hosts with several ranks. Defined in
+/// collective/native_on_hosts.hpp, which comes with the transports that know hosts.
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use);
 
-/// Whether the transport has this collective of its own, large enough; the same on all ranks. Defined as `choose_own` is.
+/// True if the transport has this collective of its own and the data are large enough; the same on
+/// all ranks. Defined as `choose_own` is.
 template <Collective What, transport Transport>
 bool has_own(const Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request);
 
-/// Where the transport has collectives of its own. The header that brings both together defines it (unisono/mpi_collectives.hpp).
+/// For transports with collectives of their own. The header that combines both defines it
+/// (unisono/mpi_collectives.hpp).
 template <Collective What, transport Transport, class Use>
 auto choose_own(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                 Use use);
@@ -61,9 +66,7 @@ auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, con
                       Use use) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_reduce) {
-        if constexpr (requires {
-                          Transport::exchange_bytes;
-                      }) { // it says up to which size one round is faster than two
+        if constexpr (requires { Transport::exchange_bytes; }) { // the size up to which one round is faster than two
             if (shape.world <= 4 &&
                 request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= Transport::exchange_bytes)
                 return use(schedule_of<What>(ExchangeSchedule{}, shape));
@@ -80,8 +83,8 @@ auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, con
     }
 }
 
-/// Whether data of the host go through the device: what its library can do, if they are large enough. All ranks must come to the same
-/// answer, which they could not by counts of their own.
+/// True if host data go through the device: its library has the collective, and the data are large
+/// enough. All ranks must reach the same answer, which they could not by their own counts.
 template <Collective What, class Transport>
 bool goes_by_stream(const Transport& transport, const OperationRequest& request) {
     if (What == Collective::barrier || request.total_bytes < transport.staged_bytes()) return false;
@@ -97,7 +100,8 @@ bool goes_by_stream(const Transport& transport, const OperationRequest& request)
     }
 }
 
-/// Calls `use(schedule)` with the schedule for this collective. It depends on what all ranks know alike.
+/// Calls `use(schedule)` with the schedule for this collective. The choice depends on values that
+/// are equal on all ranks.
 template <Collective What, transport Transport, class Family, class Use>
 auto choose_schedule(Group<Transport>& group, const Family& family, const OperationRequest& request, int root,
                      Use use) {

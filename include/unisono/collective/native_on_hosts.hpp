@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The native schedules of transports that know which ranks share a host: hierarchical ones. Apart from native.hpp, so that only
-/// programs with such a transport compile them.
+/// The native schedules of transports that know which ranks share a host: hierarchical ones.
+/// Separate from native.hpp, so that only programs with such a transport compile them.
 
 #include "unisono/collective/native.hpp"
 #include "unisono/schedule/hierarchical.hpp"
@@ -10,8 +10,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One rank a host, or all on one: as if nobody knew. Likewise blocks of ranks that take turns on hosts: there doubling and trees send most
-/// within hosts by themselves, as few bytes between them, and from all ranks at once.
+/// With one rank per host, or all ranks on one host, the schedules ignore hosts. The same holds
+/// where blocks of ranks alternate between hosts: there doubling and trees already send most
+/// messages within hosts, with as few bytes between hosts, and from all ranks at once.
 template <Collective What, transport Transport, class Use>
 auto choose_on_hosts(Group<Transport>& group, const NativeSchedule& family, const OperationRequest& request, int root,
                      Use use) {

@@ -1,18 +1,21 @@
 #pragma once
 
 /// \file
-/// Collectives on memory of devices, for transports whose ranks have one: the same names on `DeviceSpan`s.
+/// Collectives on device memory, for transports whose ranks have a device: the same names on
+/// `DeviceSpan`s.
 ///
 ///     un::DeviceMemory<float> gradient = un::allocate_on_device<float>(world, 1'000'000);
-///     un::all_reduce(world, gradient.span());                                   // by the library (NCCL)
-///     un::all_reduce(world, gradient.span(), un::Sum{}, un::RingSchedule{});    // our own schedule, kernels of ours
+///     un::all_reduce(world, gradient.span());                                // NCCL's
+///     un::all_reduce(world, gradient.span(), un::Sum{}, un::RingSchedule{}); // our own
 ///
-/// They are enqueued on the transport's stream, in the order in which they are started, whatever group they are of: ranks start
-/// collectives of groups that they have in common in the same order. Done means that the device is done. Laws, shapes and errors are
-/// the host's; determinism: by the library, what it promises; by a schedule of ours, its bits.
+/// They are enqueued on the transport's stream, in the order in which they are started, whatever
+/// their group: ranks start collectives of common groups in the same order. An operation is done
+/// when the device is done. Laws, shapes and errors are the host's. Determinism: by the library,
+/// what it promises; by one of our schedules, its bits.
 ///
-/// Over a transport that moves bytes of the host (unisono/cuda.hpp) they are the host's collectives, through pinned memory in pieces:
-/// with the bits of the host's when those are cut into chunks of the same size. `Cuda<Mpi>`: MPI's own where it takes a device's memory.
+/// Over a transport that moves host bytes (unisono/cuda.hpp) they are the host's collectives,
+/// through pinned memory in pieces: with the bits of the host's when those are cut into chunks of
+/// the same size. `Cuda<Mpi>`: MPI's own where it takes device memory.
 
 #include "unisono/arithmetic/stream_kernel.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -32,13 +35,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// As start_... of memory of the host make requests: with the addresses of the device, which nobody reads here.
+/// Makes requests as start_... does for host memory, with device addresses, which are not read
+/// here.
 template <class T>
 std::span<T> unread(DeviceSpan<T> elements) {
     return {elements.data(), elements.size()};
 }
 
-/// The kernel by which a schedule of ours combines on the device; none for the library's own collectives, and where nothing is combined.
+/// The kernel with which one of our schedules combines on the device; none for the library's own
+/// collectives, and where nothing is combined.
 template <Collective What, class Family, class T, class Op>
 StreamKernelFunction stream_kernel() {
     constexpr bool combines =
@@ -65,7 +70,7 @@ StreamKernelFunction stream_kernel() {
     }
 }
 
-/// Starts a request on memory of the device by the schedule that `family` offers, or by the library.
+/// Starts a request on device memory by the schedule that `family` offers, or by the library.
 template <Collective What, enqueuing_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     request.stream.space = MemorySpace::device;
@@ -81,8 +86,9 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     return group.engine().start(group.context(), request);
 }
 
-/// The same through the host, in pieces: of the family's chunks where it says so, else of the transport's. By the native schedule as on the
-/// host, over messages; where those find peers' memory mapped: directly, whose bits are those of the mapped ones.
+/// The same through the host, in pieces: of the family's chunks if it has any, else of the
+/// transport's. By the native schedule as on the host, over messages; where peers' memory is
+/// mapped, directly, with the bits of mapped schedules.
 template <Collective What, through_host_transport Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     static_assert(
@@ -110,7 +116,7 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     else return choose_on_equals<What>(group, family, request, root, use);
 }
 
-/// A family that makes the host's functions start on the device what they would start here.
+/// A family with which the host's functions start on the device what they would start on the host.
 template <class Family>
 struct OnDevice {
     Family family;
@@ -151,8 +157,9 @@ void divide_image(std::byte* image, std::size_t count, double by) {
 
 } // namespace detail
 
-/// `count` elements of the device's memory, which its library moves without copying. Not cleared. Not collective. To free it waits for
-/// what the device does. Errors: bad_input (too many bytes), refused (no memory).
+/// `count` elements of device memory, which its library moves without copying. Not cleared. Not
+/// collective. Freeing it waits for the device's work. Errors: bad_input (too many bytes), refused
+/// (no memory).
 template <element T, streaming_transport Transport>
 [[nodiscard]] DeviceMemory<T> allocate_on_device(Group<Transport>& group, std::size_t count) {
     std::size_t bytes = 0;
@@ -162,10 +169,11 @@ template <element T, streaming_transport Transport>
     return DeviceMemory<T>(group.endpoint().allocate_on_device(bytes), count);
 }
 
-/// `count` elements of the device's memory on each rank of the group, which its library knows of on all of them (NCCL 2.27 and newer:
-/// symmetric windows, its fastest way where devices reach one another's memory; older ones, and other machines: as
-/// allocate_on_device). Collective. Not cleared. Law: in a collective of this group all ranks give the same part of it, from the
-/// same element on. It is for what lives as long as the group: it is freed when that has ended, however soon it is let go of.
+/// `count` elements of device memory on each rank of the group, which the library knows on all of
+/// them (NCCL 2.27 and newer: symmetric windows, its fastest way where devices reach one another's
+/// memory; otherwise as allocate_on_device). Collective. Not cleared. Law: in a collective of this
+/// group all ranks pass the same part of it, from the same element on. Use it for memory that lives
+/// as long as the group: it is freed when the group has ended, however early it is released.
 /// Errors, on all ranks: bad_input (counts differ, too many bytes), refused (no memory); timeout.
 template <element T, enqueuing_transport Transport>
 [[nodiscard]] DeviceMemory<T> allocate_windows(Group<Transport>& group, std::size_t count) {
@@ -202,12 +210,13 @@ template <element T, enqueuing_transport Transport>
     return DeviceMemory<T>(std::move(memory), count);
 }
 
-/// What this rank starts on devices from now on, in any group, begins after all that is on `stream`, a cudaStream_t, by now; the host
-/// does not wait. With `Operation::then` a program's own streams meet the library's without the host between them:
+/// Work that this rank starts on devices from now on, in any group, begins after the work enqueued
+/// so far on `stream`, a cudaStream_t; the host does not wait. With `Operation::then` a program's
+/// own streams synchronise with the library's without the host:
 ///
 ///     backward<<<..., mine>>>(...);
 ///     un::after(world, mine);
-///     un::Operation sum = un::start_all_reduce(world, gradient.span()); // on the library's stream, beside what follows on `mine`
+///     un::Operation sum = un::start_all_reduce(world, gradient.span()); // on the library's stream
 ///     sum.then(mine);
 ///     step<<<..., mine>>>(...);
 ///
@@ -219,7 +228,8 @@ void after(Group<Transport>& group, void* stream) {
     group.endpoint().wait_for(stream);
 }
 
-/// As all_reduce, on the device, without waiting. Not for WeightedMean, whose weights must be known first.
+/// As all_reduce, on the device, without waiting. Not for WeightedMean, whose weights must be known
+/// first.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
     requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
@@ -235,8 +245,9 @@ template <streaming_transport Transport, class In, arithmetic_element T, class O
         detail::start_all_reduce(group, static_cast<const T*>(in.data()), out.data(), in.size(), op, how));
 }
 
-/// out = the reduction of all ranks' in, on the device, on every rank. WeightedMean: the library multiplies by weight / sum of
-/// weights, rounded to the element's type, and adds (PreMulSum); so its bits are not those of the host, which they are through the host.
+/// out = the reduction of all ranks' in, on the device, on every rank. WeightedMean: the library
+/// multiplies by weight / sum of weights, rounded to the element's type, and adds (PreMulSum); so
+/// its bits differ from the host's. Through the host they are equal.
 template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
     requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
 void all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, const Op& op = {},
@@ -378,7 +389,8 @@ void scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, in
     start_scatter(group, all, mine, root, counts, family).wait();
 }
 
-/// As all_to_all on the host. Counts that do not fit one another's hang until the deadline: no message tells their sizes.
+/// As all_to_all on the host. Counts that do not match hang until the deadline: no message carries
+/// their sizes.
 template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
     requires std::same_as<std::remove_const_t<In>, T>
 [[nodiscard]] Operation start_all_to_all(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,

@@ -23,9 +23,10 @@ std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, co
 
 } // namespace detail
 
-/// Sends n elements to `peer`, whose matching receive has the same tag and exactly as many elements of the same type
-/// (else: mismatch on both). Messages between two ranks with equal tags are matched in the order of their calls. Returns when
-/// `data` may be changed; over common memory that is after up to 2 KiB were copied, or the peer has received.
+/// Sends n elements to `peer`, whose matching receive has the same tag and exactly as many elements
+/// of the same type (else: mismatch on both). Messages between two ranks with equal tags are
+/// matched in the order of their calls. Returns when `data` may be changed: over common memory,
+/// after up to 2 KiB were copied, or the peer has received.
 template <transport Transport, buffer Data>
 void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     const auto from = detail::span_of(data);
@@ -33,7 +34,7 @@ void send(Group<Transport>& group, const Data& data, int peer, int tag = 0) {
     group.finish(detail::start_message<Transport, T>(group, schedule::StepKind::send, from.data(), nullptr, from.size(),
                                                      peer, tag));
 }
-/// As `send`, without waiting: the data must stay as they are until it is done.
+/// As `send`, without waiting: the data must not change until it is done.
 template <transport Transport, buffer Data>
     requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_send(Group<Transport>& group, Data&& data, int peer, int tag = 0) {

@@ -1,16 +1,19 @@
 #pragma once
 
 /// \file
-/// The sum over ranks whose bits depend on the addends alone: not on their order, on who has them, on schedule, transport
-/// or number of ranks. Not in collective.hpp: include it where it is used.
+/// A sum over ranks whose bits depend on the addends alone: not on their order, on the ranks that
+/// have them, on schedule, transport or number of ranks. Not in collective.hpp: include it where it
+/// is used.
 ///
-///     un::reproducible_sum(world, gradient);                 // one addend a rank
+///     un::reproducible_sum(world, gradient);                 // one addend per rank
 ///
 /// Several addends on a rank are added to an image first, so that grouping does not matter either:
 ///
-///     un::Grid grid = un::agree_on_grid<float>(world, needed, addends);   // needed: the greatest of needed_exponent
-///     for (auto& x : mine) un::add_to_grid(std::span(image), std::span<const float>(x), weight, grid);
-///     un::all_reduce(world, image, un::GridSum{}, un::RingSchedule{});    // 8 bytes an element, any schedule
+///     // needed: the greatest of needed_exponent; 8 bytes per element, any schedule
+///     un::Grid grid = un::agree_on_grid<float>(world, needed, addends);
+///     for (auto& x : mine)
+///         un::add_to_grid(std::span(image), std::span<const float>(x), weight, grid);
+///     un::all_reduce(world, image, un::GridSum{}, un::RingSchedule{});
 ///     un::from_grid(std::span<float>(sum), std::span<const std::int64_t>(image), grid);
 
 #include "unisono/arithmetic/grid_sum.hpp"
@@ -32,9 +35,10 @@ void set_grid_reduction(OperationRequest& request, const GridMap& map) {
     request.state_bytes = static_cast<std::uint16_t>(sizeof(GridMap));
 }
 
-/// data = the sum of all ranks' data on a grid, straight from their memory: by `What`, an all_reduce, or a reduce which leaves the
-/// data of other ranks than the root as they were. The map refers to stretches that must live as long as the operation, and
-/// are the same on all ranks. More than one rank.
+/// data = the sum of all ranks' data on a grid, straight from their memory. `What` is an
+/// all_reduce, or a reduce that leaves the data of ranks other than the root unchanged. The map
+/// refers to ranges that must live as long as the operation, and are the same on all ranks. More
+/// than one rank.
 template <Collective What, transport Transport, floating_element T>
     requires(Transport::maps_peers)
 std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, const GridMap& map, int root = 0) {
@@ -46,7 +50,8 @@ std::uint32_t start_sum_on_grid(Group<Transport>& group, std::span<T> data, cons
     return start<What>(group, request, root, NativeSchedule{});
 }
 
-/// Of all ranks: the exponent that is needed, whether all have the same weight, and who is to blame if it is not finite.
+/// The needs of all ranks: the exponent, whether all have the same weight, and the rank whose data
+/// are not finite.
 struct GridNeeds {
     std::int32_t exponent = Grid::nothing;
     bool equal_weights = true;
@@ -82,9 +87,10 @@ GridNeeds agree_on_needs(Group<Transport>& group, std::int32_t needed, double we
 
 } // namespace detail
 
-/// One grid for addends of all ranks, each of which knows what its own need: the finest on which `addends` of them fit (in
-/// all, of one element; the same number on all ranks). Collective; one all_gather of 16 bytes. \throws error not_finite, on all
-/// ranks alike, which names the rank; the group is as usable as before
+/// One grid for addends of all ranks: the finest on which `addends` of them fit (the total per
+/// element; the same number on all ranks). Each rank passes the exponent that its own addends need.
+/// Collective; one all_gather of 16 bytes. \throws error not_finite, on all ranks alike, which
+/// names the rank; the group remains usable
 template <floating_element T, transport Transport>
 Grid agree_on_grid(Group<Transport>& group, std::int32_t needed, std::int64_t addends) {
     detail::check_member(group);
@@ -94,13 +100,15 @@ Grid agree_on_grid(Group<Transport>& group, std::int32_t needed, std::int64_t ad
     return Grid::above<T>(all.exponent, addends);
 }
 
-/// data = the sum of weight * data over all ranks, on every rank, by any family of schedules. Each rank has a weight of its
-/// own. The error is at most p * 2^(E - 52) and half an ulp, where 2^(E - 1) <= max |weight * data| < 2^E over all ranks and
-/// elements.
+/// data = the sum of weight * data over all ranks, on every rank, by any family of schedules. Each
+/// rank has a weight of its own. The error is at most p * 2^(E - 52) and half an ulp, where 2^(E -
+/// 1) <= max |weight * data| < 2^E over all ranks and elements.
 ///
-/// Cost: one read and an all_gather of 16 bytes to find E; then, where peers' memory is mapped and weights are equal, an
-/// all_reduce of the data themselves (1 to 2.5 times the time of `Sum`); else of images, 8 bytes an element, with memory for
-/// them. Errors: as all_reduce; and not_finite on all ranks alike, which leaves the data as they were and the group usable.
+/// Cost: one read and an all_gather of 16 bytes to find E. Then, where peers' memory is mapped and
+/// weights are equal, an all_reduce of the data themselves (1 to 2.5 times the time of `Sum`); else
+/// of images, 8 bytes per element, with memory for them.
+/// Errors: as all_reduce; and not_finite on all ranks alike, which leaves the data unchanged and
+/// the group usable.
 /// Determinism: a function of the set of (weight, data) alone.
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
     requires floating_element<buffer_element<Data>>
@@ -125,7 +133,7 @@ void reproducible_sum(Group<Transport>& group, Data&& data, double weight = 1.0,
     Memory<std::int64_t> image = group.template allocate<std::int64_t>(values.size());
     const std::span<std::int64_t> images(image.data(), values.size());
     to_grid(images, values, weight, grid);
-    all_reduce(group, images, Sum{}, family); // all fit, so that nothing is marked
+    all_reduce(group, images, Sum{}, family); // all fit, so that none is marked
     from_grid(values, std::span<const std::int64_t>(images), grid);
 }
 

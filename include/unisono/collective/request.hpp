@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What all collectives share: buffers, checks of arguments, and the choice of a schedule.
+/// The common part of all collectives: buffers, checks of arguments, and the choice of a schedule.
 
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/collective/buffer.hpp"
@@ -43,7 +43,7 @@ void check_count(const Group<Transport>& group, Collective what, const char* whi
         {name_of(what), " on rank ", group.rank(), ": ", which, " has ", found, " elements, expected ", expected});
 }
 
-/// The sum of counts; bad_input if there is not one a rank, or if the sum overflows.
+/// The sum of counts; bad_input if their number is not that of the ranks, or if the sum overflows.
 template <transport Transport>
 std::size_t total(const Group<Transport>& group, Collective what, std::span<const std::size_t> counts) {
     check_count(group, what, "the list of counts", counts.size(), static_cast<std::size_t>(group.size()));
@@ -54,14 +54,15 @@ std::size_t total(const Group<Transport>& group, Collective what, std::span<cons
     return sum;
 }
 
-/// Ranks compare one number for a list of counts.
+/// One number in place of a list of counts, for ranks to compare.
 inline std::uint64_t hash_of(std::span<const std::size_t> counts) {
     std::uint64_t hash = 14695981039346656037u;
     for (const std::size_t count : counts) hash = (hash ^ count) * 1099511628211u;
     return hash;
 }
 
-/// A request for elements of type T; the schedule's plan, the partition and the reduction are filled in by the collective.
+/// A request for elements of type T; the schedule's plan, the partition and the reduction are
+/// filled in by the collective.
 template <element T>
 OperationRequest request_for(const T* input, T* output) {
     OperationRequest request;
@@ -85,8 +86,8 @@ void set_reduction(OperationRequest& request, const Op& op) {
 template <class Op>
 inline constexpr bool is_built_in = requires { Op::built_in; } && !std::same_as<Op, WeightedMean>;
 
-/// Runs a small collective that this group has run before, with the shortest way from call to flag; false if it is not such a
-/// one, and then nothing has happened. Counts must have been checked.
+/// Runs a small collective that this group has run before, by the shortest path from call to flag.
+/// False if it is not such a one; then nothing has happened. Counts must have been checked.
 template <Collective What, class Family, transport Transport, element T>
 [[gnu::always_inline]] inline bool repeat(Group<Transport>& group, const T* input, T* output, std::size_t count,
                                           int root = 0, ReductionKind reduction = ReductionKind::none) {
@@ -109,7 +110,7 @@ std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root
     if constexpr (std::same_as<Family, NativeSchedule>) {
         if constexpr (requires { Transport::chunk_bytes; }) {
             const auto parts = static_cast<std::size_t>(What == Collective::all_reduce ? std::max(2, group.size()) : 2);
-            request.chunk_bytes = Transport::chunk_bytes / 2 * parts; // messages are of one size in worlds of any
+            request.chunk_bytes = Transport::chunk_bytes / 2 * parts; // messages have one size in worlds of any size
         }
         const bool typed = request.element != ElementType::opaque || What == Collective::barrier;
         if (typed && request.caller == Caller::none && request.input_counts.empty() && request.output_counts.empty())

@@ -31,7 +31,8 @@ std::uint32_t start_reduce(Group<Transport>& group, std::span<const T> in, std::
     return start<Collective::reduce>(group, request, root, family);
 }
 
-/// gather and scatter differ in direction only: `mine` is the own block, `all` has all blocks and matters at the root.
+/// gather and scatter differ in direction only: `mine` is this rank's own block, `all` has all
+/// blocks and is used at the root.
 template <Collective What, transport Transport, element T, class Family>
 std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, std::size_t mine, std::size_t all,
                                   std::span<const std::size_t> counts, int root, const Family& family) {
@@ -57,8 +58,9 @@ std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, 
 
 } // namespace detail
 
-/// Every rank's data become the root's. n elements everywhere. Cost: tree ceil(log2 p) rounds of n; ring (a chain) is for
-/// large data with `chunk_bytes`; native: each rank reads the root's memory. Errors and aliasing as for all_reduce.
+/// Every rank's data become the root's. n elements everywhere. Cost: tree ceil(log2 p) rounds of n;
+/// ring (a chain) is for large data with `chunk_bytes`; native: each rank reads the root's memory.
+/// Errors and aliasing as for all_reduce.
 template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
 void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
     using T = buffer_element<Data>;
@@ -75,8 +77,8 @@ template <transport Transport, writable_buffer Data, class Family = NativeSchedu
         detail::start_broadcast(group, std::span<buffer_element<Data>>(detail::span_of(data)), root, family));
 }
 
-/// The root's `out` = the reduction of all ranks' `in`. `out` matters at the root only (elsewhere it may be empty) and may
-/// be the root's `in`. Determinism: as all_reduce by the same family.
+/// The root's `out` = the reduction of all ranks' `in`. `out` is used at the root only (elsewhere
+/// it may be empty) and may be the root's `in`. Determinism: as all_reduce by the same family.
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
@@ -103,9 +105,10 @@ template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>>
                                              std::span<T>(detail::span_of(out)), root, op, family));
 }
 
-/// The root's `all` = the ranks' `mine`, one after the other. `counts`: how many elements each rank gives, the same list on
-/// every rank; without it all give the same number. `mine` may be the root's own block of `all`. Cost: tree ceil(log2 p)
-/// rounds, p - 1 blocks through the root's subtrees; native: the root reads the ranks' memory.
+/// The root's `all` = the ranks' `mine`, one after another. `counts`: the number of elements of
+/// each rank, the same list on every rank; without it all give the same number. `mine` may be the
+/// root's own block of `all`. Cost: tree ceil(log2 p) rounds, p - 1 blocks through the root's
+/// subtrees; native: the root reads the ranks' memory.
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
             const Family& family = {}) {
@@ -127,7 +130,7 @@ template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>>
                                                                         to.size(), counts, root, family));
 }
 
-/// Each rank's `mine` = its block of the root's `all`: gather the other way round.
+/// Each rank's `mine` = its block of the root's `all`: the reverse of gather.
 template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
 void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::span<const std::size_t> counts = {},
              const Family& family = {}) {

@@ -1,12 +1,13 @@
 #pragma once
 
 /// \file
-/// Collectives on elements whose type is known when the program runs, for bindings to other languages and frameworks. Not in
-/// collective.hpp: include it where it is used. All are nonblocking and in the native schedule; shapes, aliasing, errors and
-/// determinism are those of the typed ones.
+/// Collectives on elements whose type is known at run time, for bindings to other languages and
+/// frameworks. Not in collective.hpp: include it where it is used. All are nonblocking and use the
+/// native schedule; shapes, aliasing, errors and determinism are those of the typed ones.
 ///
 ///     const un::Elements numbers = {un::ElementType::float32, 4};
-///     un::Operation sum = un::untyped::all_reduce(world, numbers, in, out, count, un::untyped::reduction(un::ReductionKind::sum, numbers.type));
+///     const auto sums = un::untyped::reduction(un::ReductionKind::sum, numbers.type);
+///     un::Operation sum = un::untyped::all_reduce(world, numbers, in, out, count, sums);
 ///     sum.wait();
 
 #include "unisono/collective/request.hpp"
@@ -29,8 +30,8 @@ struct Elements {
 
 namespace untyped {
 
-/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. Associative and commutative. `context` is passed
-/// on as it is; what it points to outlives the collective.
+/// An operation on opaque elements: sum[i] = in[i] op sum[i], for `count` elements. Associative and
+/// commutative. `context` is passed on unchanged; its target must outlive the collective.
 struct ByteOperation {
     void (*combine)(const std::byte* in, std::byte* sum, std::size_t count, void* context) = nullptr;
     std::uint32_t element_bytes = 1;
@@ -43,7 +44,7 @@ namespace detail {
 
 inline constexpr std::size_t combine_room = 4096;
 
-/// Folds by blocks that stay in the first cache, since a target may be one of the sources.
+/// Combines in blocks that stay in the first-level cache, since a target may be one of the sources.
 inline void combine_bytes(const void* state, const std::byte* const* sources, std::size_t source_count,
                           std::byte* const* targets, std::size_t target_count, std::size_t count) {
     const auto& operation = *static_cast<const untyped::ByteOperation*>(state);
@@ -85,7 +86,7 @@ inline OperationRequest untyped_request(const Elements& elements, const void* in
     return request;
 }
 
-/// `request` for a block per rank: `mine` elements each, or as `counts` say.
+/// A `request` for one block per rank: `mine` elements each, or as `counts` say.
 template <transport Transport>
 std::size_t cut_blocks(const Group<Transport>& group, Collective what, OperationRequest& request, std::size_t mine,
                        std::span<const std::size_t> counts) {
@@ -113,7 +114,8 @@ Operation start_untyped(Group<Transport>& group, OperationRequest& request, int 
 
 namespace untyped {
 
-/// sum, product, min or max of one of the library's types. Errors: bad_input for other kinds and for opaque elements.
+/// sum, product, min or max of one of the library's types. Errors: bad_input for other kinds and
+/// for opaque elements.
 inline Reduction reduction(ReductionKind kind, ElementType type) {
     switch (kind) {
     case ReductionKind::sum: return detail::built_in_reduction<Sum>(type);
@@ -124,8 +126,8 @@ inline Reduction reduction(ReductionKind kind, ElementType type) {
     }
 }
 
-/// An operation of the caller's. It must stay until the collective has started. Errors: bad_input for elements of no bytes, or of more
-/// than 4096.
+/// An operation of the caller's. It must live until the collective has started. Errors: bad_input
+/// for elements of no bytes, or of more than 4096.
 inline Reduction reduction(const ByteOperation& operation, ElementType type = ElementType::opaque) {
     if (operation.element_bytes == 0 || operation.element_bytes > detail::combine_room)
         refuse_input({"untyped::reduction: found elements of ", operation.element_bytes, " bytes, expected 1 to ",
@@ -165,7 +167,7 @@ template <transport Transport>
     return detail::start_untyped<Collective::broadcast>(group, request, root);
 }
 
-/// As `start_reduce`; `out` matters at the root.
+/// As `start_reduce`; `out` is used at the root.
 template <transport Transport>
 [[nodiscard]] Operation reduce(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                std::size_t count, const Reduction& reduction, int root) {
@@ -200,7 +202,7 @@ template <transport Transport>
     return detail::start_untyped<Collective::reduce_scatter>(group, request);
 }
 
-/// As `start_gather`; `out` matters at the root.
+/// As `start_gather`; `out` is used at the root.
 template <transport Transport>
 [[nodiscard]] Operation gather(Group<Transport>& group, const Elements& elements, const void* in, std::size_t mine,
                                void* out, int root, std::span<const std::size_t> counts = {}) {
@@ -210,7 +212,7 @@ template <transport Transport>
     return detail::start_untyped<Collective::gather>(group, request, root);
 }
 
-/// As `start_scatter`; `in` matters at the root.
+/// As `start_scatter`; `in` is used at the root.
 template <transport Transport>
 [[nodiscard]] Operation scatter(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                 std::size_t mine, int root, std::span<const std::size_t> counts = {}) {
@@ -220,7 +222,8 @@ template <transport Transport>
     return detail::start_untyped<Collective::scatter>(group, request, root);
 }
 
-/// As `start_all_to_all` with counts: `send_counts[j]` elements go to rank j, `receive_counts[i]` come from rank i.
+/// As `start_all_to_all` with counts: `send_counts[j]` elements go to rank j, `receive_counts[i]`
+/// come from rank i.
 template <transport Transport>
 [[nodiscard]] Operation all_to_all(Group<Transport>& group, const Elements& elements, const void* in, void* out,
                                    std::span<const std::size_t> send_counts,

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What all ranks must have in common before training: compared once, and where they differ the ranks and the
-/// difference are named on every rank.
+/// Compares what must be equal on all ranks before training. If it differs, every rank gets an
+/// error that names the ranks and the difference.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -37,7 +37,7 @@ inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64
                              .message = message});
 }
 
-/// Every rank's words, rank after rank: the one gather from which all agreement here is made.
+/// Gathers the words of every rank, in rank order: the one gather behind all comparisons here.
 template <class World>
 void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<std::uint64_t> all,
                   Caller caller = Caller::none) {
@@ -48,7 +48,7 @@ void gather_words(World& world, std::span<const std::uint64_t> mine, std::span<s
                                                       NativeSchedule{}));
 }
 
-/// The user's call that an operation's name stands for.
+/// The user's call that belongs to an operation's name.
 constexpr Caller caller_named(std::string_view operation) {
     for (const auto& [name, caller] : {std::pair<std::string_view, Caller>{"fit", Caller::fit},
                                        {"evaluate", Caller::evaluate},
@@ -61,7 +61,8 @@ constexpr Caller caller_named(std::string_view operation) {
     return Caller::none;
 }
 
-/// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on all ranks
+/// Compares named numbers of all ranks with those of rank 0. \throws error mismatch, the same on
+/// all ranks
 template <class World>
 void agree_on(World& world, std::string_view operation, std::span<const std::string_view> names,
               std::span<const std::int64_t> mine) {
@@ -83,7 +84,7 @@ void agree_on(World& world, std::string_view operation, std::span<const std::str
     }
 }
 
-/// Ranks that train with different policies would drift apart without a word.
+/// Compares the policies of all ranks: ranks with different policies would diverge silently.
 template <class World>
 void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
     if (world.size() == 1) return;
@@ -101,7 +102,7 @@ void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
     }
 }
 
-/// All ranks' models have the same parameters: in number, sizes and element type.
+/// Checks that all ranks' models have the same parameters: in number, sizes and element type.
 template <class World, class Model, class Flat>
 void agree_on_shapes(World& world, Model& model, const Flat& flat) {
     using T = typename Flat::Element;
@@ -140,7 +141,8 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
     }
 }
 
-/// Rank 0's parameters become everyone's: one by one, since what lies side by side on one rank may not on another.
+/// Broadcasts rank 0's parameters, one by one, since parameters that are adjacent on one rank may
+/// not be on another.
 template <class World, class T, class Place>
 void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& place) {
     if (world.size() == 1) return;
@@ -151,7 +153,7 @@ void broadcast_parameters(World& world, const FlatModel<T>& flat, const Place& p
     for (const Stretch<T>& one : flat.stretches()) place.follow(one.parameters, one.count);
 }
 
-/// Rank 0's buffers (running statistics) become everyone's.
+/// Broadcasts rank 0's buffers (running statistics).
 template <class World, class Model>
 void broadcast_buffers(World& world, Model& model) {
     if constexpr (requires { model.buffers(); }) {
@@ -161,8 +163,8 @@ void broadcast_buffers(World& world, Model& model) {
     }
 }
 
-/// All ranks hold the same bits. \throws error mismatch that names the first rank that differs from rank 0 and the
-/// first parameter that does, the same on all ranks
+/// Checks that all ranks hold the same bits. \throws error mismatch, the same on all ranks, that
+/// names the first rank that differs from rank 0 and its first different parameter
 template <class World, class Model, class Flat, class Place>
 void verify_replicas(World& world, Model& model, const Flat& flat, const Place& place) {
     using T = typename Flat::Element;

@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// How to make up a wanted global batch: the micro-batch that fits into memory and gives most samples a second, and how many of them a
-/// rank accumulates. Not in the umbrella.
+/// Finds how to make up a global batch: the micro-batch that fits into memory and gives the most
+/// samples per second, and how many of them a rank accumulates. Not in the umbrella.
 ///
-///     const un::BatchSize found = un::find_batch_size(world, {.global_batch = 512, .most_bytes = 4UL << 30}, [&](std::int64_t samples) {
-///         model(data.batch(first(samples)), pass);        // one micro-batch of so many samples, as in training
+///     const un::BatchSizeOptions options = {.global_batch = 512, .most_bytes = 4UL << 30};
+///     const un::BatchSize found = un::find_batch_size(world, options, [&](std::int64_t samples) {
+///         model(data.batch(first(samples)), pass); // one micro-batch of this size
 ///     });
 ///     un::Trainer trainer{world, model, un::Accumulate{.steps = found.accumulation}, ...};
 ///     trainer.fit(data, {.batch_size = found.micro_batch});
@@ -34,16 +35,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What `find_batch_size` looks for.
+/// Options of `find_batch_size`.
 struct BatchSizeOptions {
-    std::int64_t global_batch = 0; ///< samples of an update, over all ranks: a multiple of the ranks
-    std::uint64_t most_bytes = 0;  ///< that a process may have resident; 0: as much as it likes
-    int repetitions = 3;           ///< of which the fastest counts: what else disturbs only slows down
+    std::int64_t global_batch = 0; ///< samples per update over all ranks: a multiple of the ranks
+    std::uint64_t most_bytes = 0;  ///< bytes that a process may have resident; 0: no limit
+    int repetitions = 3;           ///< runs of each size; the fastest counts, since disturbances only slow down
 };
 
-/// The memory that this process has resident, from Linux' /proc. Ranks that are threads share it.
+/// The resident memory of this process, from Linux' /proc. Ranks that are threads share it.
 struct ResidentMemory {
-    /// The peak counts from now on. Where the system does not let it, it counts from the process's beginning.
+    /// Resets the peak. Where the system does not allow that, the peak counts from the start of the
+    /// process.
     void reset() {
         if (std::FILE* const file = std::fopen("/proc/self/clear_refs", "w")) {
             static_cast<void>(std::fputs("5", file));
@@ -83,17 +85,17 @@ struct BatchTrial {
     std::int64_t micro_batch = 0;
     std::int64_t accumulation = 0;
     double seconds = 0;      ///< of a micro-batch, on the slowest rank; 0: it did not fit
-    std::uint64_t bytes = 0; ///< the most of any rank; 0: not measured
+    std::uint64_t bytes = 0; ///< the largest of any rank; 0: not measured
     [[nodiscard]] bool fits() const { return seconds > 0; }
 };
 
-/// What was found: the same on all ranks.
+/// The result, the same on all ranks.
 struct BatchSize {
     std::int64_t micro_batch = 0;
     std::int64_t accumulation =
-        0; ///< micro-batches of a rank in an update: micro_batch * accumulation * ranks = global_batch
-    double samples_per_second = 0;       ///< of all ranks, without exchange and optimizer
-    std::int64_t largest = 0;            ///< micro-batch that fits, of those that were tried
+        0; ///< micro-batches per rank and update: micro_batch * accumulation * ranks = global_batch
+    double samples_per_second = 0;       ///< samples per second of all ranks, without exchange and optimizer
+    std::int64_t largest = 0;            ///< the largest micro-batch that fits, of those tried
     std::vector<BatchTrial> trials = {}; ///< from small to large, until one did not fit
     std::int64_t global_batch = 0;
 
@@ -111,22 +113,24 @@ struct BatchSize {
         }
         return table.text();
     }
-    /// Samples a second of all ranks with this size.
+    /// Samples per second of all ranks with this size.
     [[nodiscard]] double speed_of(const BatchTrial& one) const {
         return one.fits() ? static_cast<double>(global_batch) / (static_cast<double>(one.accumulation) * one.seconds)
                           : 0;
     }
 };
 
-/// Tries the sizes that make up the global batch, from small to large, until one does not fit on some rank: run(samples) goes through one
-/// micro-batch, as in training, on every rank. Of those that are within 2 % of the fastest the smallest is taken, which leaves most
-/// memory. Collective; all ranks find the same. A std::bad_alloc means that a size does not fit.
+/// Tries the sizes that make up the global batch, from small to large, until one does not fit on
+/// some rank. run(samples) processes one micro-batch, as in training, on every rank. Among the
+/// sizes within 2 % of the fastest, the smallest is chosen, which leaves the most memory.
+/// Collective; all ranks get the same result. A std::bad_alloc means that a size does not fit.
 ///
-/// Cost: `repetitions` + 1 runs of each size; all sizes that divide the rank's share, but none less than 1.5 times the one before.
-/// What runs leave in gradients and buffers is the caller's to clear. Memory is the process's peak, so that what it had at its worst before counts where the
-/// system does not let that be reset.
-/// Errors: bad_input (a global batch that is no multiple of the ranks; not even one sample fits), mismatch (options differ); where `run` throws
-/// on one rank, every other rank's call throws an error that names it.
+/// Cost: `repetitions` + 1 runs of each size; all sizes that divide the rank's share, each at least
+/// 1.5 times the one before. The caller clears gradients and buffers that the runs have changed.
+/// Memory is the process's peak: where the system cannot reset it, an earlier peak counts.
+/// Errors: bad_input (a global batch that is not a multiple of the ranks; not even one sample
+/// fits), mismatch (options differ). If `run` throws on one rank, every other rank's call throws an
+/// error that names it.
 template <class World, class Run, memory_measure Memory = ResidentMemory>
     requires requires(Run& run, std::int64_t samples) { run(samples); }
 BatchSize find_batch_size(World& world, const BatchSizeOptions& options, Run&& run, Memory memory = {}) {

@@ -1,9 +1,11 @@
 #pragma once
 
 /// \file
-/// Search without gradients: many candidates, each judged on one rank, the judgements known to all. Not in the umbrella.
+/// Search without gradients: each candidate is judged on one rank, and all ranks get all
+/// judgements. Not in the umbrella.
 ///
-///     const std::vector<double> fitness = un::map_candidates(world, population.size(), [&](std::size_t i) { return judge(population[i]); });
+///     const std::vector<double> fitness = un::map_candidates(
+///         world, population.size(), [&](std::size_t i) { return judge(population[i]); });
 
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/evaluation.hpp"
@@ -16,13 +18,17 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// fitness(i) of all candidates i in [0, count), in their order, on every rank. Candidate i is judged on rank i mod p: where costs
-/// vary along the order, ranks have about the same. Collective; `count` is the same on all ranks, and all must know all candidates, so
-/// draw them alike: from one seed.
+/// Returns fitness(i) of all candidates i in [0, count), in order, on every rank. Rank i mod p
+/// judges candidate i, so that ranks have about the same work where costs vary along the order.
+/// Collective; `count` is the same on all ranks. All ranks must know all candidates, so draw them
+/// from one seed.
 ///
-/// Cost: ceil(count / p) calls on a rank, two all_gathers. Determinism: the same on any number of ranks, if fitness(i) depends on i and
-/// the candidates alone. Absent: dealing them out as ranks become free, which would need a rank to do that.
-/// Errors: mismatch (counts differ); where fitness throws on one rank, every other rank's call throws an error that names it.
+/// Cost: ceil(count / p) calls per rank, two all_gathers.
+/// Determinism: the same on any number of ranks, if fitness(i) depends on i and the candidates
+/// alone.
+/// Absent: giving candidates to ranks as they become free, which would need a coordinator.
+/// Errors: mismatch (counts differ). If fitness throws on one rank, every other rank's call throws
+/// an error that names it.
 template <class World, class Fitness>
     requires requires(Fitness& fitness, std::size_t index) {
         { fitness(index) } -> std::convertible_to<double>;

@@ -3,16 +3,16 @@
 /// \file
 /// PyTorch's DataParallel as a composition: one master has the data, the others compute for it.
 ///
-/// In each update rank 0 cuts the global batch into contiguous parts of ceil(rows / ranks) and scatters them; all ranks run the
-/// model on theirs; the gradients go to rank 0, which runs the optimizer and broadcasts the parameters. Two variants:
+/// In each update rank 0 cuts the global batch into contiguous parts of ceil(rows / ranks) and
+/// scatters them. All ranks run the model on their part. The gradients go to rank 0, which runs the
+/// optimizer and broadcasts the parameters. Two variants:
+/// - `DataParallel`: each rank computes the loss of its part. Through the master per update, beside
+///   its own part: inputs and labels; gradients and parameters of p - 1 ranks.
+/// - `MasterLossDataParallel`: the master computes the loss of all outputs. Through the master:
+///   inputs; outputs and their gradients; gradients and parameters.
 ///
-/// | class                   | the loss is computed          | through the master an update, beside its own part          |
-/// |-------------------------|-------------------------------|------------------------------------------------------------|
-/// | `DataParallel`          | by each rank on its part      | inputs and labels; gradients and parameters of p - 1 ranks |
-/// | `MasterLossDataParallel`| by the master on all outputs  | inputs; outputs and their gradients too; the same          |
-///
-/// Both are here to be compared with `Trainer`, which needs no master: `report()` counts what goes through it and what memory it
-/// needs. Source: torch.nn.DataParallel.
+/// Both exist to be compared with `Trainer`, which needs no master: `report()` counts the bytes
+/// that pass through the master and the memory that it needs. Source: torch.nn.DataParallel.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/text.hpp"
@@ -32,16 +32,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a master did for the others. Bytes of payload that began or ended at rank 0 on their way from or to another rank,
-/// whatever schedule carried them.
+/// The traffic of a master: bytes of payload that began or ended at rank 0 on their way from or to
+/// another rank, whatever schedule carried them.
 struct MasterReport {
     std::uint64_t updates = 0;
     std::uint64_t input_bytes = 0;  ///< inputs (and labels) sent
     std::uint64_t output_bytes = 0; ///< outputs received and their gradients sent; 0 where replicas compute their loss
     std::uint64_t gradient_bytes = 0;  ///< gradients received
     std::uint64_t parameter_bytes = 0; ///< parameters sent
-    std::uint64_t peak_bytes =
-        0; ///< memory for batches, outputs and output gradients at once, beside what every rank has
+    std::uint64_t peak_bytes = 0;      ///< memory for batches, outputs and output gradients, beside what every rank has
 
     [[nodiscard]] std::uint64_t total_bytes() const {
         return input_bytes + output_bytes + gradient_bytes + parameter_bytes;
@@ -54,10 +53,10 @@ struct MasterReport {
     }
 };
 
-/// How a master draws batches: as a DataLoader of PyTorch's that feeds a DataParallel.
+/// Options of a master's training, as of a PyTorch DataLoader that feeds a DataParallel.
 struct MasterFit {
     std::int64_t epochs = 1;
-    std::int64_t batch_size = 1; ///< of all ranks together; the last batch of an epoch may be shorter
+    std::int64_t batch_size = 1; ///< over all ranks; the last batch of an epoch may be shorter
     ScatterSampler sampler = {.shuffle = false};
 
     friend bool operator==(const MasterFit&, const MasterFit&) = default;
@@ -65,7 +64,8 @@ struct MasterFit {
 
 namespace detail {
 
-/// The master steps through its epochs; the others compute what they are sent, until it is done. Returns the updates.
+/// The master goes through its epochs; the others compute what they receive until it is done.
+/// Returns the number of updates.
 template <class Parallel, class Data>
 std::uint64_t fit_from_master(Parallel& parallel, const Data& data, const MasterFit& options) {
     auto& world = parallel.trainer().world();
@@ -93,7 +93,7 @@ std::uint64_t fit_from_master(Parallel& parallel, const Data& data, const Master
     return updates;
 }
 
-/// A RowBatch on rank 0 becomes a part on every rank.
+/// Turns a RowBatch on rank 0 into one part per rank.
 template <class T, class Label>
 class RowScatter {
 public:
@@ -104,7 +104,8 @@ public:
         return std::min(each, rows - first);
     }
 
-    /// False: rank 0 has no more. `with_labels`: else they stay there.
+    /// Scatters the next batch. False: rank 0 has no more. `with_labels`: labels are scattered,
+    /// too; otherwise they stay on rank 0.
     template <class World>
     bool scatter_rows(World& world, const RowBatch<T, Label>& whole, bool with_labels, MasterReport& report) {
         const bool master = world.rank() == 0;
@@ -132,7 +133,7 @@ public:
         return true;
     }
 
-    /// Fills `list` with `width` elements a row of each rank's part.
+    /// Fills `list` with the number of elements of each rank's part, at `width` elements per row.
     void counts(std::vector<std::size_t>& list, std::size_t ranks, std::size_t width) const {
         list.resize(ranks);
         for (std::size_t r = 0; r < ranks; ++r) list[r] = part_rows(rows, ranks, r) * width;
@@ -146,7 +147,7 @@ private:
     std::vector<std::size_t> row_counts_, value_counts_, label_counts_;
 };
 
-/// The whole batch's loss is one loss: each part's gradient is already its share of it.
+/// The whole batch has one loss: each part's gradient is already its share of it.
 struct PartsOfOneLoss {
     double divisor = 1; ///< 1 on the master, 0 elsewhere
 
@@ -159,7 +160,7 @@ struct PartsOfOneLoss {
     [[nodiscard]] Share share(const MicroBatchFacts&) const { return {1, divisor}; }
 };
 
-/// Forward, outputs to the master, loss there, output gradients back, backward.
+/// A forward pass, outputs to the master, the loss there, output gradients back, a backward pass.
 template <class World, class Model, class Loss, class T, class Label>
 class MasterLossModel {
 public:
@@ -211,7 +212,7 @@ private:
     std::vector<parameter_element_t<Model>> all_outputs_, all_gradients_, own_gradients_;
 };
 
-/// Gradients and parameters of one update.
+/// Bytes of gradients and parameters in one update.
 template <class World, class Trainer>
 void count_update(const World& world, const Trainer& trainer, MasterReport& report) {
     if (world.rank() != 0) return;
@@ -223,19 +224,21 @@ void count_update(const World& world, const Trainer& trainer, MasterReport& repo
 
 } // namespace detail
 
-/// The master scatters inputs and labels, replicas compute their loss. Weighed by samples, the update is that of one rank on
-/// the whole batch. Policies as for Trainer, without sampler, reducer and weighing.
+/// The master scatters inputs and labels, and replicas compute their loss. Weighted by samples, the
+/// update is that of one rank on the whole batch. Takes policies as Trainer does, except sampler,
+/// reducer and weighing.
 template <class World, class Model, class T, class Label, class... Given>
 class DataParallel {
 public:
     using Batch = RowBatch<T, Label>;
 
-    /// The type of batches is named by an empty one: `DataParallel dp{world, model, RowBatch<float>{}, Sgd{}}`.
+    /// An empty batch names the type of batches:
+    /// `DataParallel dp{world, model, RowBatch<float>{}, Sgd{}}`.
     DataParallel(World& world, Model& trained, const Batch&, Given... given)
         : trainer_(world, trained, ParameterServerReducer{.servers = 1}, BySamples{}, std::move(given)...) {}
 
-    /// One update. The batch matters on rank 0; an empty one there ends the training: no update, and false on every rank.
-    /// Collective. `last()` has what the update was.
+    /// One update. Only rank 0's batch is used; an empty one ends the training: no update, and
+    /// false on every rank. Collective. `last()` reports the update.
     bool step(const Batch& whole = {}) {
         auto& world = trainer_.world();
         const bool more =
@@ -247,8 +250,9 @@ public:
         return true;
     }
 
-    /// Trains on the data of rank 0; those of the others are not touched. Collective; ends on every rank with the last update.
-    /// Returns the number of updates. Errors, on every rank: bad_input (sizes, no data); what the data or the model throw.
+    /// Trains on rank 0's data; those of other ranks are not used. Collective; ends on every rank
+    /// with the last update. Returns the number of updates.
+    /// Errors, on every rank: bad_input (sizes, no data); what the data or the model throw.
     template <class Data>
     std::uint64_t fit(const Data& data, const MasterFit& options) {
         return detail::fit_from_master(*this, data, options);
@@ -268,8 +272,9 @@ private:
 template <class World, class Model, class T, class Label, class... Given>
 DataParallel(World&, Model&, RowBatch<T, Label>, Given...) -> DataParallel<World, Model, T, Label, Given...>;
 
-/// The master keeps the labels and computes the loss on all outputs: loss(outputs, whole batch, output_gradients), as for
-/// WithLoss. The model has forward and backward; `forward` is called on every rank that has rows.
+/// The master keeps the labels and computes the loss on all outputs: loss(outputs, whole batch,
+/// output_gradients), as for WithLoss. The model has forward and backward; `forward` is called on
+/// every rank that has rows.
 template <class World, class Model, class T, class Label, class Loss, class... Given>
 class MasterLossDataParallel {
     using Split = detail::MasterLossModel<World, Model, Loss, T, Label>;
@@ -295,7 +300,7 @@ public:
                                               [&] { return rows_.scatter_rows(world, whole, false, report_); });
         if (!more) return false;
         split_.set_whole(whole);
-        last_ = trainer_.step(rows_.part); // also without rows: it takes part in the gather
+        last_ = trainer_.step(rows_.part); // also without rows: the rank takes part in the gather
         detail::count_update(world, trainer_, report_);
         return true;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The plan in words: who takes part, which policies, how the batch is made up, where the bytes are.
+/// The plan as text: the ranks, the policies, how the batch is made up, where the bytes are.
 
 #include "unisono/core/text.hpp"
 #include "unisono/guard/loss_scaling.hpp"
@@ -43,8 +43,9 @@ inline std::string plan_text(const TrainingPlan& plan) {
     return table.text(2);
 }
 
-/// How well the sizes of matrices suit devices, whose matrix units work on tiles: "of 3, 1 in multiples of 128, 0 of 16, 1 of 8, 1 of none:
-/// parameter 4 (out.weight), 84 x 10". Rows are the first dimension, columns all others together. Empty where the model says no shapes.
+/// How well the sizes of matrices suit devices, whose matrix units work on tiles: "of 3, 1 in
+/// multiples of 128, 0 of 16, 1 of 8, 1 of none: parameter 4 (out.weight), 84 x 10". Rows are the
+/// first dimension, columns all others together. Empty for models without shapes.
 template <class M>
 std::string matrix_sizes_text(M& model, const Layout& layout) {
     std::size_t suited[] = {0, 0, 0, 0}; // to tiles of 128, 16, 8 and none of them

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Judging a model on all ranks: each sample exactly once, metrics merged, predictions in the data set's order.
+/// Evaluation on all ranks: each sample exactly once, metrics merged, predictions in the data set's
+/// order.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/text.hpp"
@@ -21,9 +22,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How `evaluate` and `predict` go through the data.
+/// Options of `evaluate` and `predict`.
 struct EvaluateOptions {
-    std::int64_t batch_size = 256; ///< samples of a rank's batch, at most; cut to the size of the data
+    std::int64_t batch_size = 256; ///< largest batch of a rank, in samples; cut to the size of the data
     int read_ahead = 0;            ///< batches that a thread of each rank reads ahead; 0: no thread
 };
 
@@ -42,7 +43,7 @@ M metric_from_bytes(const M& like, std::span<const std::byte> bytes) {
     return other;
 }
 
-/// All ranks' bytes, rank after rank, on every rank; `counts` gets how many each gave.
+/// Gathers all ranks' bytes in rank order on every rank; `counts` gets each rank's number.
 template <class World, class T>
 std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<std::size_t>& counts) {
     const std::array<std::uint64_t, 1> own = {mine.size()};
@@ -58,8 +59,8 @@ std::vector<T> gather_all(World& world, const std::vector<T>& mine, std::vector<
 
 } // namespace detail
 
-/// metric = all ranks' metrics, merged in the order of ranks; the same on every rank. Collective.
-/// Cost: two all_gathers, of 8 bytes and of the metric's state a rank.
+/// Merges all ranks' metrics in rank order; the result is the same on every rank. Collective.
+/// Cost: two all_gathers, of 8 bytes and of the metric's state per rank.
 template <class World, mergeable_metric M>
 void merge_over_ranks(World& world, M& metric) {
     if (world.size() == 1) return;
@@ -95,7 +96,7 @@ void for_each_batch(World& world, Data& data, const SamplerShape& shape, const E
         if (item->batch) visit(*item->batch, item->entry.samples.size());
 }
 
-/// One rank's outputs, and how many there are of each sample (0 without samples).
+/// One rank's outputs, and the number of outputs per sample (0 without samples).
 template <class E>
 struct Outputs {
     std::vector<E> values = {};

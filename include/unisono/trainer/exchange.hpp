@@ -3,13 +3,16 @@
 /// \file
 /// One update: from the gradients of this rank's micro-batches to the parameters of all ranks.
 ///
-/// An exchange derives from the *store* of its model, which has the parameters and the gradient, and moves them: `WholeStore`
-/// (exchange/whole.hpp) has models whose memory is whole on every rank, `UnitStore` (units/store.hpp) models in units, which are spread over
-/// the ranks. A store has
-///  - for a micro-batch `before_pass`, `make_pass`, `after_pass`, and `keep`, after which the store holds its gradient;
-///  - `start` and `finish`: the sums over the ranks begin, and have arrived at their owners;
-///  - `sums_of_gradients()` (exchange/sums.hpp), `each_gradient` for norms, `each_owned` for the optimizer, `publish_owned`;
-///  - `flat()`, the parameters, and `extents()`, who owns them; `begin_update` and `forget`.
+/// An exchange derives from the *store* of its model. The store holds the parameters and the
+/// gradient, and moves them. `WholeStore` (exchange/whole.hpp) is for models whose memory is whole
+/// on every rank, `UnitStore` (units/store.hpp) for models in units, which are sharded over the
+/// ranks. A store has
+/// - for a micro-batch `before_pass`, `make_pass`, `after_pass`, and `keep`, after which the store
+///   holds its gradient;
+/// - `start` and `finish`: the sums over the ranks start, and have arrived at their owners;
+/// - `sums_of_gradients()` (exchange/sums.hpp), `each_gradient` for norms, `each_owned` for the
+///   optimizer, `publish_owned`;
+/// - `flat()`, the parameters, and `extents()`, their owners; `begin_update` and `forget`.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
@@ -39,7 +42,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One update, in verbs; the training that an update's run is given (update/update.hpp).
+/// One update, step by step; also the training that an update's run gets (update/update.hpp).
 template <class Store>
 class Exchange final : public Store {
 public:
@@ -54,9 +57,9 @@ public:
           state_(place_.template state<T>(policies.optimizer.state(), this->extents().owned_count())) {}
     ~Exchange() { place_.settle(); } // before memory goes
 
-    // --- collecting ------------------------------------------------------------------------------------------------
+    // --- collecting ---
 
-    /// Begins an update. `alone`: of this rank's own gradients only, which nobody else hears of.
+    /// Starts an update. `alone`: of this rank's own gradients only, which no other rank sees.
     void begin(bool alone = false) {
         alone_ = alone || world_->size() == 1;
         sums_ = {};
@@ -68,8 +71,8 @@ public:
         this->begin_update();
     }
 
-    /// Runs the model on one micro-batch. `last`: no other follows on this rank in this update, so that gradients may
-    /// travel as soon as the model says that they are ready.
+    /// Runs the model on one micro-batch. `last`: no other follows on this rank in this update, so
+    /// that gradients may travel as soon as the model says that they are ready.
     template <class Model, class Batch>
     void add(Model& model, const Batch& batch, double samples, PassFacts facts, bool last) {
         this->before_pass(last);
@@ -94,9 +97,9 @@ public:
         this->keep(share.multiplier, last);
     }
 
-    // --- the verbs of an update, after `start` -----------------------------------------------------------------------
+    // --- the verbs of an update, after `start` ---
 
-    /// Weights, loss and the guard's findings of all ranks, in one small all_reduce.
+    /// Combines weights, losses and the guards' findings of all ranks, in one small all_reduce.
     Verdict agree() {
         if (const std::size_t found = this->sums_of_gradients().first_not_finite(); found != no_offender)
             this->note_offender(found);
@@ -122,7 +125,8 @@ public:
         return Verdict::commit;
     }
 
-    /// The optimizer runs on what this rank owns. Commits, unless clipping finds that the gradient has no finite norm; all ranks alike.
+    /// Runs the optimizer on what this rank owns. Commits, unless clipping finds that the gradient
+    /// has no finite norm; the same on all ranks.
     Verdict apply() {
         double scale = this->left_over() / (sums_.divisor * loss_scale_.scale());
         if constexpr (Context::Clipping::measures_norm) {
@@ -154,16 +158,16 @@ public:
         this->sums_of_gradients().widen();
     }
 
-    // --- what it is made of ----------------------------------------------------------------------------------------
+    // --- what it is made of ---
 
-    /// What the optimizer will be told if the update commits.
+    /// The learning rate that the optimizer gets if the update commits.
     void set_learning_rate(double rate) { learning_rate_ = rate; }
     [[nodiscard]] double learning_rate() const { return learning_rate_; }
     [[nodiscard]] const UpdateSums& sums() const { return sums_; }
-    /// Of sums on a grid.
+    /// The grids of sums on a grid.
     [[nodiscard]] auto& grids() { return this->sums_of_gradients().range(); }
     [[nodiscard]] const auto& grids() const { return this->sums_of_gradients().range(); }
-    /// What a guard refuses ends the call, instead of leaving the update out.
+    /// True if an offence that a guard finds ends the call, false if it leaves the update out.
     [[nodiscard]] bool stops_on_offence() const {
         if constexpr (requires { policies_.guard.on_offence(); })
             return policies_.guard.on_offence() != OnOffence::skip;
@@ -173,21 +177,23 @@ public:
     [[nodiscard]] auto& state() { return state_; }
     [[nodiscard]] std::uint64_t applied() const { return applied_; }
     void restore_applied(std::uint64_t updates) { applied_ = updates; }
-    /// What this rank updates, in flat order.
+    /// The elements that this rank updates, in flat order.
     [[nodiscard]] std::span<const Slice> owned() const { return this->extents().owned(); }
     [[nodiscard]] const auto& loss_scale() const { return loss_scale_; }
     [[nodiscard]] auto& loss_scale() { return loss_scale_; }
-    /// Of this update's gradient, where clipping measured it; else 0. The same on all ranks.
+    /// The norm of this update's gradient, if clipping measured it; else 0. The same on all ranks.
     [[nodiscard]] double gradient_norm() const { return norm_; }
 
 private:
-    /// Not inlined: the model's loops are compiled as in a function of their own, without our members in the way.
+    /// Not inlined: the model's loops are compiled as in a function of their own, without the
+    /// exchange's members in registers.
     template <class Model, class Batch, class GivenPass>
     [[gnu::noinline]] static double call(Model& model, const Batch& batch, GivenPass& pass) {
         return static_cast<double>(model(batch, pass));
     }
 
-    /// After a call: the memory has stayed, and in the first one of rank 0 something was added to the gradients.
+    /// Checks after a call of the model: the memory has not moved, and rank 0's first call has
+    /// added to the gradients.
     template <class Model>
     void look_at_gradients(Model& model, double samples) {
         this->flat().check_in_place(model);
@@ -203,7 +209,7 @@ private:
         }
     }
 
-    /// The same bits on all ranks.
+    /// Measures the norm: the same bits on all ranks.
     double measure_norm(double scale) {
         typename Context::Summation::Squares squares(this->sums_of_gradients(),
                                                      static_cast<std::int64_t>(sums_.micro_batches));

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What happens when something throws on one rank: that rank tells all others, so that nobody waits for it.
+/// If one rank throws, it tells all others, so that no rank waits for it.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -13,13 +13,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// An error that all ranks throw alike, after they have agreed: nobody has to be told, and the group can be used further.
+/// An error that all ranks throw alike, after they have agreed: no rank has to be told, and the
+/// group remains usable.
 class agreed_error : public error {
 public:
     using error::error;
 };
 
-/// Tells all other ranks of the exception that is being handled, unless all throw it.
+/// Tells all other ranks of the exception that is being handled, unless all ranks throw it.
 template <class World>
 void tell_all(World& world, std::string_view operation) {
     const auto tell = [&](ErrorCode code, const std::string& message) {
@@ -45,9 +46,9 @@ void tell_all(World& world, std::string_view operation) {
     }
 }
 
-/// Runs `body`. What it throws goes on to the caller as it is, after the world has been told: every other rank's pending
-/// and later calls throw an `error` that names this rank and has the exception's text. Alone there is nobody to tell, and
-/// the caller may go on after catching it.
+/// Runs `body`. If it throws, the world is told, and the exception goes on to the caller unchanged:
+/// every other rank's pending and later calls throw an `error` that names this rank and has the
+/// exception's text. In a world of one the caller may continue after catching it.
 template <class World, class Body>
 auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
     try {

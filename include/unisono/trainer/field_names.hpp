@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// The members of an aggregate, how many they are, and what they are called: found without its help. The names are those in the
-/// source, as the compiler spells them (g++ and clang; none where nvcc compiles). The tests look for a change in that spelling.
+/// The members of an aggregate: their number and names, found without its help. The names are those
+/// in the source, as the compiler spells them (g++ and clang; none where nvcc compiles). Tests
+/// detect a change of that spelling.
 
 #include "unisono/core/config.hpp"
 
@@ -15,7 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Converts to any member of T, but not to T itself or a base of it: whose members cannot be told apart.
+/// Converts to any member of T, but not to T itself or a base of it: the members of those cannot be
+/// told apart.
 template <class T>
 struct AnyMemberOf {
     template <class U>
@@ -46,7 +48,7 @@ consteval std::size_t most_fields(std::index_sequence<Fewer...>) {
     return most;
 }
 
-/// Members of an aggregate; 0 where there are none, more than 8, or a base class.
+/// The number of members of an aggregate; 0 where there are none, more than 8, or a base class.
 template <class T>
 consteval std::size_t field_count() {
     if constexpr (std::is_aggregate_v<T> && !has_base<T>) {
@@ -91,7 +93,7 @@ constexpr decltype(auto) with_fields(const T& value, Visit visit) {
 }
 
 #if defined(__GNUC__) && !defined(__CUDACC__)
-/// Of which only the members' addresses are asked for: no T is ever made.
+/// An object of which only the members' addresses are used: no T is ever constructed.
 template <class T>
 union NamedObject {
     constexpr NamedObject() : none() {}
@@ -101,7 +103,7 @@ union NamedObject {
 };
 template <class T>
 inline constexpr NamedObject<T> named_object{};
-/// An address as a template argument: clang takes that of a member in a class alone.
+/// An address as a template argument: clang accepts that of a member only within a class.
 template <class T>
 struct MemberAddress {
     const T* address;
@@ -123,7 +125,8 @@ constexpr const char* spelt() {
     return __PRETTY_FUNCTION__;
 }
 
-/// The last name in "[with auto Address = MemberAddress<double>{(& NamedObject<Sgd>::object.Sgd::momentum)}]", and in clang's words.
+/// The last name in "[with auto Address = MemberAddress<double>{(&
+/// NamedObject<Sgd>::object.Sgd::momentum)}]", and in clang's spelling.
 template <class T, std::size_t Index>
 constexpr std::string_view field_name() {
     std::string_view text = spelt<address_of_field<T, Index>()>();

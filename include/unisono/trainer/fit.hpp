@@ -22,7 +22,8 @@ struct IgnoreUpdates {
     void operator()(const UpdateReport&) const {}
 };
 
-/// Calls it; true if training should go on. A callable that returns nothing never stops it.
+/// Calls the observer; true if training should continue. A callable that returns nothing never
+/// stops it.
 template <class OnUpdate>
 bool goes_on(OnUpdate& on_update, const UpdateReport& report) {
     if constexpr (std::convertible_to<decltype(on_update(report)), bool>) return static_cast<bool>(on_update(report));
@@ -32,15 +33,17 @@ bool goes_on(OnUpdate& on_update, const UpdateReport& report) {
     }
 }
 
-/// What shows the progress of one `fit`: an observer's own run, or the library's reporter for `Progress`.
+/// Shows the progress of one `fit`: an observer's own run, or the library's reporter for
+/// `Progress`.
 template <class Observer>
 auto start_observer(const Observer& observer, bool prints) {
     if constexpr (requires { observer.start(prints); }) return observer.start(prints);
     else return ProgressReporter<>(observer, prints);
 }
 
-/// Where a `fit` begins. The first one of a training that was restored, unless it says itself where to start, must ask for the
-/// samples and random numbers with which that training would have gone on. \throws error bad_input
+/// The position where a `fit` begins. The first `fit` of a restored training, unless it names a
+/// start, must ask for the samples and random numbers with which the saved training would have
+/// continued. \throws error bad_input
 inline void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size) {
     const Position& position = progress.position;
     if (std::exchange(progress.restored, false) && !options.start && progress.data_size != 0) {
@@ -117,7 +120,8 @@ private:
         report_.position = position_;
         return std::move(report_);
     }
-    /// Servers have not counted samples, and workers may have stopped where others did not: all go on where rank 0, a worker, stands.
+    /// Agrees on the position of rank 0, a worker: servers have not counted samples, and workers
+    /// may have stopped at different positions.
     void agree_on_end() {
         std::array<std::int64_t, 3> end = {position_.epoch.number(), position_.samples, report_.stopped ? 1 : 0};
         broadcast(session_.world(), end, 0);
@@ -187,7 +191,7 @@ private:
         observer.epoch_end(point_of(epoch.number(), plan_.shape.data_size, sums.loss));
     }
 
-    /// Nothing is collected yet; what an epoch's end has dropped counts no more.
+    /// Starts a new window; what an epoch's end has dropped no longer counts.
     void begin_window() {
         session_.begin();
         window_.reset();
@@ -197,7 +201,8 @@ private:
     static constexpr bool counts_tokens =
         std::remove_cvref_t<decltype(std::declval<Session&>().policies().accumulation)>::counts_tokens;
 
-    /// An update follows this round, as far as can be told before its tokens are counted.
+    /// Whether an update follows this round, as far as that is known before the round's tokens are
+    /// counted.
     bool due_after(const MicroBatch& micro) const {
         if constexpr (counts_tokens) return false;
         auto after = window_;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A model's memory in flat order: parameter 0's elements, then parameter 1's, ... wherever its spans may lie.
+/// A model's memory in flat order: parameter 0's elements, then parameter 1's, ..., wherever its
+/// spans are.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/core/list.hpp"
@@ -20,14 +21,14 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Zeros `count` elements of the host's.
+/// Zeros `count` elements in host memory.
 template <class T>
 void zero(T* values, std::size_t count) {
     HostArithmetic::zero(std::span<T>(values, count));
 }
 
-/// Elements of the flat order that are contiguous in memory, both as parameters and as gradients. Addresses of whatever memory the
-/// model has: who reads and writes there asks the trainer's place (place.hpp).
+/// Elements of the flat order that are contiguous in memory, both as parameters and as gradients.
+/// The addresses may be a device's: read and write them through the trainer's place (place.hpp).
 template <class T>
 struct Stretch {
     std::size_t flat = 0;
@@ -40,7 +41,7 @@ struct Stretch {
     }
 };
 
-/// Found once, when the trainer is made; the spans must stay where they are.
+/// The pieces are found once, when the trainer is made; the spans must not move.
 template <class T>
 class FlatModel {
 public:
@@ -75,7 +76,7 @@ public:
     [[nodiscard]] const Layout& layout() const { return layout_; }
     [[nodiscard]] std::size_t count() const { return layout_.count(); }
     [[nodiscard]] std::span<const Stretch<T>> stretches() const { return stretches_; }
-    /// One stretch holds the whole model.
+    /// True if one piece holds the whole model.
     [[nodiscard]] bool contiguous() const { return stretches_.size() == 1; }
 
     [[nodiscard]] std::span<const Slice> buckets() const { return buckets_; }
@@ -94,7 +95,8 @@ public:
         }
     }
 
-    /// Calls visit(p, stretch) for the slice's part of each parameter, whether or not parameters follow one another in memory: alike on all ranks.
+    /// Calls visit(p, stretch) for the slice's part of each parameter, whether or not parameters
+    /// follow one another in memory: the same on all ranks.
     template <class Visit>
     void visit_by_parameter(const Slice& slice, Visit&& visit) const {
         if (slice.count == 0) return;
@@ -111,13 +113,14 @@ public:
         for (const Stretch<T>& one : stretches_) on.zero(std::span<T>(one.gradients, one.count));
     }
 
-    /// The model's memory lies where it lay when the trainer was made. \throws error bad_input that names the first parameter of which it does not
+    /// Checks that the model's memory has not moved since the trainer was made. \throws error
+    /// bad_input that names the first parameter that has
     template <model M>
     void check_in_place(M& source) const {
         check_in_place(source, source.parameters(), &Stretch<T>::parameters, "parameters()");
         check_in_place(source, source.gradients(), &Stretch<T>::gradients, "gradients()");
     }
-    /// Whether there is a gradient that is not zero. On the host, while no bucket is on its way.
+    /// True if a gradient is not zero. For host memory, while no bucket is in flight.
     [[nodiscard]] bool any_gradient() const {
         for (const Stretch<T>& one : stretches_)
             for (std::size_t i = 0; i < one.count; ++i)

@@ -1,15 +1,16 @@
 #pragma once
 
 /// \file
-/// The loss of a model over a whole data set as a function of its parameters, for optimizers that ask for that: L-BFGS, conjugate
-/// gradients, line searches. Not in the umbrella.
+/// A model's loss over a whole data set as a function of its parameters, for optimizers that need
+/// one: L-BFGS, conjugate gradients, line searches. Not in the umbrella.
 ///
 ///     un::FullBatch objective{world, model, data, {.batch_size = 64}};
 ///     std::vector<double> x = objective.start();
 ///     find_minimum(x, [&](const auto& at) { return objective(at); },
 ///                  [&](const auto& at, auto& gradient) { objective(at, gradient); });
 ///
-/// Every rank runs the same optimizer on the same numbers; what is distributed is the work on the data.
+/// Every rank runs the same optimizer on the same numbers; the passes over the data are
+/// distributed.
 
 #include "unisono/accumulation/samples.hpp"
 #include "unisono/sampler/sequential.hpp"
@@ -29,14 +30,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How `FullBatch` goes through the data.
+/// Options of `FullBatch`.
 struct FullBatchOptions {
-    std::int64_t batch_size = 256; ///< samples of a micro-batch, at most
+    std::int64_t batch_size = 256; ///< largest micro-batch, in samples
 };
 
 namespace detail {
 
-/// An optimizer that only looks: its state is the gradient of the last update, and parameters stay as they are.
+/// An optimizer that changes nothing: its state keeps the gradient of the last update, and
+/// parameters stay as they are.
 struct GradientCapture {
     double learning_rate = 0;
 
@@ -61,17 +63,22 @@ static_assert(optimizer_policy<GradientCapture>);
 
 } // namespace detail
 
-/// f(x) = the mean of the model's loss over all samples, where x are its parameters in flat order; and its gradient. A training whose
-/// optimizer only looks, and so over any transport and with any reducer, summation (`Reproducible`), replicas and guard: give them
-/// behind the options. With `Reproducible` and `Replicas` the bits do not depend on the number of ranks.
+/// f(x) is the mean of the model's loss over all samples, where x are its parameters in flat order;
+/// also computes its gradient. It is a training whose optimizer changes nothing, and so runs over
+/// any transport and with any reducer, summation (`Reproducible`), replicas and guard: give them
+/// after the options. With `Reproducible` and `Replicas` the bits do not depend on the number of
+/// ranks.
 ///
-/// Calls are collective: every rank makes the same ones, with the same x. What was asked last is remembered: the value and then the
-/// gradient at one point cost one pass over the data. The model's parameters are x after a call; random numbers are those of a
-/// sample in epoch 0 in each call (`pass.random(row)`), so that f is a function. World, model and data must live longer.
+/// Calls are collective: every rank makes the same ones, with the same x. The last result is kept:
+/// the value and then the gradient at one point cost one pass over the data. After a call the
+/// model's parameters are x. Random numbers are those of a sample in epoch 0 in each call
+/// (`pass.random(row)`), so that f is a function. World, model and data must outlive the object.
 ///
-/// Memory: the gradient, and x. Cost of a call: one pass over the rank's share of the data, one exchange of gradients, one of 8 bytes.
-/// Errors: bad_input (x of another size; no data), mismatch (x differs between ranks), not_finite as in
-/// `Trainer::fit`; with `FiniteGuard{OnOffence::skip}` f is infinite there, its gradient zero, and a line search can step back.
+/// Memory: the gradient, and x. Cost of a call: one pass over the rank's share of the data, one
+/// exchange of gradients, one of 8 bytes.
+/// Errors: bad_input (x of another size; no data), mismatch (x differs between ranks), not_finite
+/// as in `Trainer::fit`. With `FiniteGuard{OnOffence::skip}` f is infinite there and its gradient
+/// zero, so that a line search can step back.
 template <class World, class Model, class Data, class... Given>
 class FullBatch {
     using Policies = detail::TrainerPolicies<Given...>;
@@ -96,9 +103,9 @@ public:
             refuse_input({"FullBatchOptions.batch_size is ", options.batch_size, "; expected at least 1"});
     }
 
-    /// How many numbers x has.
+    /// The number of elements of x.
     [[nodiscard]] std::size_t count() const { return count_; }
-    /// The model's parameters as they are now.
+    /// The model's current parameters.
     [[nodiscard]] std::vector<Element> start() const {
         std::vector<Element> x;
         x.reserve(count_);
@@ -112,7 +119,7 @@ public:
         visit(x);
         return loss_;
     }
-    /// f(x), and its gradient written.
+    /// f(x); writes its gradient.
     double operator()(std::span<const Element> x, std::span<Element> gradient) {
         if (gradient.size() != count_)
             refuse_input(
@@ -140,7 +147,8 @@ private:
             refuse_input({"FullBatch: found ", x.size(), " parameters; expected ", count_, " as the model has"});
         const bool known =
             evaluations_ != 0 && x_.size() == count_ && std::memcmp(x_.data(), x.data(), x.size_bytes()) == 0;
-        // A rank that asks for another point than the others would wait for ever, or be answered for that one.
+        // A rank with another point than the others would wait for ever, or get the value at their
+        // point.
         detail::agree_on(trainer_.world(), "FullBatch", std::array<std::string_view, 2>{"the hash of x", "x is known"},
                          std::array<std::int64_t, 2>{
                              std::bit_cast<std::int64_t>(detail::hash_bytes(x.data(), x.size_bytes())), known ? 1 : 0});

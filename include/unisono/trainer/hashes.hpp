@@ -1,12 +1,14 @@
 #pragma once
 
 /// \file
-/// Hashes of what a training has come to: compared over ranks, and logged. Not in the umbrella: include it where it is used.
+/// Hashes of what a training has come to: compared over ranks, and logged. Not in the umbrella:
+/// include it where it is used.
 ///
 ///     un::HashLog log(trainer, {.every = 10, .path = "run.hashes"});
 ///     trainer.fit(data, options, std::ref(log));
 ///
-/// `compare_hash_logs` (observe/hash_log.hpp) and the program unisono-compare-hashes find the update at which two runs part.
+/// `compare_hash_logs` (observe/hash_log.hpp) and the program unisono-compare-hashes find the
+/// update at which two runs part.
 
 #include "unisono/core/list.hpp"
 #include "unisono/observe/hash_log.hpp"
@@ -33,7 +35,7 @@ std::uint64_t hash_of_values(std::uint64_t first, std::span<const T> values) {
     return hash;
 }
 
-/// One hash for each parameter, and behind them one for each parameter and array of the optimizer's state.
+/// One hash per parameter, followed by one per parameter and array of the optimizer's state.
 template <class Trainer>
 List<std::uint64_t> hashes_of(Trainer& trainer) {
     using T = typename Trainer::Element;
@@ -69,10 +71,13 @@ List<std::uint64_t> hashes_of(Trainer& trainer) {
 
 } // namespace detail
 
-/// The hash of all parameters and of the optimizer's state, wherever its slices lie; equal on all ranks, and on any number of
-/// them. Compares ranks on the way: they must hold the same parameters, and the same state where each holds all of it.
-/// Collective. Cost: one pass over both, about a nanosecond an element, and 8 bytes a parameter and array of each rank.
-/// \throws error mismatch, on all ranks alike, that names the first rank which differs from rank 0 and its first parameter
+/// The hash of all parameters and of the optimizer's state, wherever its slices are; equal on all
+/// ranks, and on any number of them. Compares the ranks as well: they must hold the same
+/// parameters, and the same state where each holds all of it. Collective.
+/// Cost: one pass over both, about a nanosecond per element, and per rank 8 bytes for each
+/// parameter and array.
+/// \throws error mismatch, on all ranks alike, that names the first rank which differs from rank 0
+/// and its first different parameter
 template <class Trainer>
 StateHash state_hash(Trainer& trainer) {
     auto& world = trainer.world();
@@ -123,14 +128,15 @@ StateHash state_hash(Trainer& trainer) {
     });
 }
 
-/// When a `HashLog` compares, and where it writes.
+/// Options of `HashLog`.
 struct HashLogOptions {
     std::int64_t every = 1; ///< updates; at least 1
-    std::string path = {};  ///< of the log that rank 0 writes; empty: none, ranks are compared only
+    std::string path = {};  ///< the log that rank 0 writes; empty: none, ranks are only compared
 };
 
-/// Compares the ranks every n updates, and logs the hashes. Given to `fit` by std::ref: it is called on every rank after each
-/// update. Refers to the trainer. \throws error as state_hash; refused: the file cannot be written
+/// Compares the ranks every n updates, and logs the hashes. Pass it to `fit` by std::ref: it is
+/// called on every rank after each update. Refers to the trainer. \throws error as state_hash;
+/// refused: the file cannot be written
 template <class Trainer>
 class HashLog {
 public:
@@ -155,7 +161,7 @@ public:
             throw error(ErrorCode::refused, concat({"HashLog: cannot write '", options_.path, "'"}));
     }
 
-    /// Of the last update that was looked at.
+    /// The hash of the last update that was compared.
     [[nodiscard]] const StateHash& last() const { return last_; }
 
 private:

@@ -3,14 +3,16 @@
 /// \file
 /// Mixed precision: a model that computes in 16 bits, trained in float.
 ///
-///     Network network;                       // parameters() and gradients() are of bfloat16 or float16
+///     Network network;                    // parameters() and gradients() of bfloat16 or float16
 ///     un::MasterWeights master(network);
-///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}}; // float16 wants loss scaling, bfloat16 seldom
+///     un::Trainer trainer{world, master,  // float16 needs loss scaling, bfloat16 seldom does
+///                         un::LossScaling{}, un::AdamW{}};
 ///
-/// The optimizer runs on float weights, of which the model's are the rounded image; gradients are added up over micro-batches and
-/// ranks in float. So every policy works as for a float model: sharding, clipping, sums on a grid. A model in units works, too, with
-/// GradientSharding and ParameterSharding: its units travel in 16 bits, and owners hold their slices in float. One on a device is trained there
-/// (device/master_weights.hpp).
+/// The optimizer runs on float weights; the model's weights are their rounded copy. Gradients are
+/// accumulated over micro-batches and ranks in float. So every policy works as for a float model:
+/// sharding, clipping, sums on a grid. A model in units works, too, with GradientSharding and
+/// ParameterSharding: its units travel in 16 bits, and owners hold their slices in float. A model
+/// on a device is trained there (device/master_weights.hpp).
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/device_span.hpp"
@@ -29,8 +31,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What MasterWeights has on the host and on a device: the spans of the model's own parameters and gradients, and those of the floats beside them,
-/// which lie in memory of the same kind. `Wrapper` derives from it.
+/// The common part of MasterWeights on the host and on a device: the spans of the model's
+/// parameters and gradients, and those of the floats, which lie in memory of the same kind.
+/// `Wrapper` derives from it.
 template <class Wrapper, class M>
 class MasterWeightsBase : public ImageOfModel<Wrapper, M> {
 public:
@@ -58,7 +61,7 @@ protected:
                               " elements and its gradient ", low_gradients_[p].size(), "; expected as many"});
         this->expect(low_.size());
     }
-    /// The floats of all parameters follow one another from these on.
+    /// Sets the memory of the floats: all parameters follow one another from these addresses on.
     void lay_out(float* weights, float* gradients) {
         for (const std::span<Low> one : low_) {
             weight_spans_.push_back({weights, one.size()});
@@ -88,16 +91,19 @@ class MasterWeights {
 template <class M>
 MasterWeights(M&) -> MasterWeights<M>;
 
-/// A float model around one of bfloat16 or float16. Its first weights are the model's; after that the model's are written by
-/// each call (training, `evaluate`, `predict`, `refresh`), and what is written there by others is lost. Whenever a call of a trainer
-/// returns or throws, or calls `on_update`, the model's weights are those of now. Float weights that others write are seen by the
-/// trainer's next call, and by the model after the next `parameters()` or `refresh()`. The model must live longer, and its memory
-/// stay where it is.
+/// A float model around one of bfloat16 or float16. Its initial weights are the model's. Each call
+/// (training, `evaluate`, `predict`, `refresh`) writes the model's weights, so that other writes to
+/// them are lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the model's
+/// weights are current. After other code writes to the float weights, the trainer sees the change
+/// at its next call, and the model at the next `parameters()` or `refresh()`. The model must
+/// outlive this object, and its memory must not move.
 ///
-/// Memory: 8 bytes an element beside the model's 4. Cost of an update, and of a trainer's call: each weight is rounded to the model's type (to
-/// nearest, ties to even) once; of a micro-batch: each gradient is read once, added as a float and zeroed. A weight beyond the type's range becomes infinite in the model.
-/// Gradients of a micro-batch overflow as the model's type does: LossScaling. Sums over ranks are of floats; with Bf16Wire or Fp16Wire
-/// (compression/cast.hpp), of 16 bits.
+/// Memory: 8 bytes per element beside the model's 4. Cost of an update, and of a trainer's call:
+/// each weight is rounded to the model's type once (to nearest, ties to even). Cost of a
+/// micro-batch: each gradient is read once, added as a float and zeroed. A weight beyond the type's
+/// range becomes infinite in the model. Gradients of a micro-batch overflow as the model's type
+/// does: use LossScaling. Sums over ranks are in float; with Bf16Wire or Fp16Wire
+/// (compression/cast.hpp), in 16 bits.
 template <model M>
     requires(!model_on_device<M>)
 class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
@@ -119,7 +125,8 @@ public:
     }
     [[nodiscard]] std::span<const std::span<float>> gradients() { return gradient_spans_; }
 
-    /// The model's weights become those of now: where others than a trainer wrote the float ones, before the model is used by itself.
+    /// Writes the model's weights from the float ones. Call it after code other than a trainer
+    /// wrote the float weights, before the model is used by itself.
     void refresh() {
         for (std::size_t p = 0; p < low_.size(); ++p)
             accumulate_first(low_[p], std::span<const float>(weight_spans_[p]));
@@ -139,11 +146,14 @@ private:
     std::vector<float> weights_, gradients_;
 };
 
-/// A model in units of bfloat16 or float16 (its `Element`), trained in float: the same bits as `MasterWeights(ResidentUnits(world, model))`
-/// under the policies that do not shard gradients, where sums are. The model must live longer.
+/// A model in units of bfloat16 or float16 (its `Element`), trained in float. Under policies that
+/// do not shard gradients it gives the same bits as `MasterWeights(ResidentUnits(world, model))`,
+/// as far as the sums do. The model must outlive this object.
 ///
-/// Memory a rank: 4 bytes for each weight that it owns, beside the sums of gradients and the optimizer's state; 2 for all weights, or
-/// with ParameterSharding for two units; and a unit's gradient of 2. Traffic: parameters are published or gathered with 2 bytes, sums have 4.
+/// Memory per rank: 4 bytes per weight that it owns, beside the sums of gradients and the
+/// optimizer's state; 2 for all weights, or with ParameterSharding for those of two units; and 2
+/// per element of one unit's gradient. Traffic: parameters are published or gathered with 2 bytes,
+/// sums have 4.
 template <unit_model M>
     requires(!model<M>)
 class MasterWeights<M> : public detail::WrappedModel<M> {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Which models and transports go with which policies: a table of rules, like policy_rules.hpp.
+/// Which models and transports work with which policies: a table of rules, as in policy_rules.hpp.
 
 #include "unisono/core/rule.hpp"
 #include "unisono/model/model.hpp"
@@ -13,19 +13,20 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Ranks of the group see each other's memory. Simulated ones are threads of one process.
+/// True if ranks of the group map each other's memory. Simulated ones are threads of one process.
 template <class World>
 inline constexpr bool ranks_share_memory =
     World::transport_type::maps_peers || requires { requires World::transport_type::virtual_time; };
 
-/// A model in units that is given its parameters in a narrower type than they are trained in (MasterWeights).
+/// A model in units whose parameters have a narrower type than the one in which they are trained
+/// (MasterWeights).
 template <class Model>
 inline constexpr bool trains_wider = [] {
     if constexpr (unit_model<Model>) return !std::same_as<typename Model::Element, pass_element_t<Model>>;
     else return false;
 }();
 
-/// The passes that a model in units is given; of others nothing that is called.
+/// The passes of a model in units; for other models an empty type.
 template <class Model, class Element>
 struct PassGivenTo {
     using type = UnitPass<Element>;
@@ -35,7 +36,7 @@ struct PassGivenTo<Model, Element> {
     using type = unit_pass_t<Model>;
 };
 
-/// What the rules are asked of: the chosen policies with a group and a model.
+/// The arguments of the rules: the chosen policies with a group and a model.
 template <class WorldT, class ModelT, class Chosen>
 struct ChosenTraining : Chosen {
     using World = WorldT;

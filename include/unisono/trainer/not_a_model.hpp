@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// What a program is told whose model is none, or cannot be called: one message that names the first thing that is missing. Nothing
-/// of the trainer is instantiated then, so that no error of the code below follows.
+/// The message for a program whose model does not satisfy the requirements, or cannot be called:
+/// one message that names the first missing requirement. The trainer is not instantiated then, so
+/// that no errors of inner code follow.
 
 #include "unisono/core/value.hpp"
 #include "unisono/data/data.hpp"
@@ -18,7 +19,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Stands for a model that is none.
+/// Stands for a model that satisfies no requirement.
 template <class M>
 struct NotAModel;
 /// Stands for a model, or a group, that was given as a temporary.
@@ -43,7 +44,7 @@ concept like_a_group = requires(M& m) {
     m.set_timeout(m.timeout());
 };
 
-/// The requirements of `model`, one after the other: each is looked at where those before it hold.
+/// The requirements of `model`, one after another: each is checked where those before it hold.
 template <class M>
 struct ModelRefusal {
     static constexpr bool looks_like_group = like_a_group<M>;
@@ -121,7 +122,7 @@ struct ModelRefusal {
                   "the optimizer reads one gradient for each parameter.");
 };
 
-/// Why a model cannot be called with a batch. `Given`: what the pass is.
+/// The reason why a model cannot be called with a batch. `Given`: the type of its pass.
 template <class M, class Batch, class Given>
 struct CallRefusal {
     static constexpr bool called = requires(M& m, const Batch& batch, Given& pass) { m(batch, pass); };
@@ -148,7 +149,7 @@ struct CallRefusal {
         "what training consists of.");
 };
 
-/// What a model is called with beside the batch.
+/// The second argument of a model's call.
 template <class M>
 struct PassGiven {
     using type = Pass;
@@ -160,7 +161,7 @@ struct PassGiven<M> {
 template <class M>
 using pass_given_t = typename PassGiven<M>::type;
 
-/// Why something is no data set.
+/// The reason why a type is not a data set.
 template <class D>
 struct DataRefusal {
     static constexpr bool has_size = requires(D& data) {
@@ -180,7 +181,7 @@ struct DataRefusal {
                   "unisono::Trainer: found data whose batch(indices) returns a value that cannot be moved. Required: a "
                   "batch by value. Why: batches are read ahead.");
 };
-/// The message, where there is one.
+/// The message, if there is one.
 template <class Data>
 constexpr void tell_data() {
     if constexpr (!data_set<std::remove_reference_t<Data>>)
@@ -236,7 +237,8 @@ inline constexpr bool trains_on = [] {
 template <class World, class Model, class... Given>
 class Trainer;
 
-/// What a program gets that gives something else than a model: one message, and not those of all the code below it.
+/// Selected for an argument that is not a model: gives one message instead of the errors of inner
+/// code.
 template <class World, class M, class... Given>
 class Trainer<World, detail::NotAModel<M>, Given...> : detail::ModelRefusal<M> {
 public:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a model says of its parameters' shapes, for who compresses them as matrices.
+/// The shapes of a model's parameters as matrices, for compressions that need them.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/error.hpp"
@@ -14,7 +14,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// In flat order. \throws error bad_input: `parameter_shapes()` are not as many as the parameters, or not of as many elements
+/// The matrices in flat order. \throws error bad_input: the number of `parameter_shapes()`, or the
+/// elements of one, differ from the parameters
 template <class M>
 List<ParameterMatrix> parameter_matrices(M& model, const Layout& layout) {
     List<ParameterMatrix> all;

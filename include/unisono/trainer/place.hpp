@@ -1,20 +1,28 @@
 #pragma once
 
 /// \file
-/// A trainer's place: the memory in which its gradients, images and optimizer state lie, and who computes there. Everything that a trainer
-/// does to elements it asks of its place, so that one source serves the host and devices (device/place.hpp).
+/// A trainer's place: the memory of its gradients, 16-bit copies and optimizer state, and the
+/// processor that computes there. A trainer accesses elements only through its place, so that one
+/// source serves the host and devices (device/place.hpp).
 ///
 /// A place has
-/// - `arithmetic()`: kernels on its addresses (HostArithmetic, or one of the same functions);
-/// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`, `chunk<T>`: elements at a time;
+/// - `arithmetic()`: kernels on its addresses (HostArithmetic, or a type with the same functions);
+/// - `Array<T>` and `allocate<T>(n)`, `State<T>` (as OptimizerState) and `state<T>(arrays, n)`,
+///   `chunk<T>`: elements per chunk;
 /// - `OwnArray<T>` and `allocate_own<T>(n)`: zeros that the transport need not see;
-/// - `clear(at, n)`: all become zero;
-/// - `view(at, n)`: as reducers and collectives take it, and `order()`: what was enqueued so far comes before those that start now;
-/// - `in_chunks(array, n, body)`: body(at, n) for one chunk after the other;
-/// - `measure<T>(squares, most)`: what adds squares of elements to a summation's `Squares`: `add(x)`, at most so often, and then `finish()`;
-/// - `update(...)`: clips, and runs an optimizer; `update_other(...)` does so on what is no parameter of the model's; `inspect(...)`: lets a guard look, and `offender()` gives what it found later;
-/// - `follow(at, n)`: parameters there have been written by others than `update`: an image that the model has of them becomes theirs;
-/// - `read(at, n, visit)`: visit(std::span<const T>) with the values, for the host; `settle()`: nothing of its own goes on any more.
+/// - `clear(at, n)`: sets elements to zero;
+/// - `view(at, n)`: elements as reducers and collectives take them; `order()`: work enqueued so far
+///   comes before operations that start now;
+/// - `in_chunks(array, n, body)`: calls body(at, n) for one chunk after another;
+/// - `measure<T>(squares, most)`: an object that adds squares of elements to a summation's
+///   `Squares`: `add(x)`, at most `most` times, and then `finish()`;
+/// - `update(...)`: clips, and runs an optimizer; `update_other(...)` does so on memory that is not
+///   a parameter of the model's; `inspect(...)`: lets a guard look, and `offender()` returns its
+///   finding later;
+/// - `follow(at, n)`: code other than `update` has written these parameters: the model's 16-bit
+///   copy of them, if it has one, is written;
+/// - `read(at, n, visit)`: calls visit(std::span<const T>) with the values, on the host;
+///   `settle()`: waits for its own work.
 
 #include "unisono/arithmetic/host_arithmetic.hpp"
 #include "unisono/core/list.hpp"
@@ -33,14 +41,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of the host, which the transport may see.
+/// Host memory, which the transport may map.
 template <class World>
 class HostPlace {
 public:
     static constexpr bool on_device = false;
     static constexpr bool has_image = false;
     template <class T>
-    static constexpr std::size_t chunk = 16384 / sizeof(T); ///< they stay in the first cache from pass to pass
+    static constexpr std::size_t chunk =
+        16384 / sizeof(T); ///< elements that stay in the first-level cache from pass to pass
     template <class T>
     using Array = Memory<T>;
     template <class T>
@@ -64,7 +73,7 @@ public:
     [[nodiscard]] static OptimizerState<T> state(const StateArrays& arrays, std::size_t count) {
         return {arrays, count};
     }
-    /// Whether the transport moves these elements without copying them first.
+    /// True if the transport moves these elements without copying them first.
     template <class T>
     [[nodiscard]] bool is_shared(const T* at, std::size_t count) const {
         return world_->is_shared(std::span<const T>(at, count));
@@ -95,8 +104,8 @@ public:
         optimizer.update(state, std::span<T>(values, state.count), std::span<const T>(gradients, state.count), step);
     }
 
-    /// Calls body(at, n) for chunks. All but the first begin at a cache line of this array, and so mostly of others: wide loads across
-    /// lines would cost a fifth.
+    /// Calls body(at, n) for chunks. All but the first begin at a cache line of this array, and so
+    /// mostly of others: wide loads across lines would cost a fifth.
     template <class T, class Body>
     static void in_chunks(const T* array, std::size_t count, Body&& body) {
         const std::size_t past_line = reinterpret_cast<std::uintptr_t>(array) % 64 / sizeof(T);
@@ -116,7 +125,7 @@ public:
     }
 
     static void begin_inspection() {}
-    /// Calls found(index) for the first that the guard refuses.
+    /// Calls found(index) for the first value that the guard refuses.
     template <class Guard, class T, class Found>
     static void inspect(const Guard& guard, const T* gradients, std::size_t count, std::size_t, Found&& found) {
         const std::size_t index = guard.first_offender(std::span<const T>(gradients, count));

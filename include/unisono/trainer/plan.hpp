@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The logical replicas of a training and who hosts them: train batch = micro-batch x accumulation x world, checked or
-/// derived.
+/// The logical replicas of a training and the ranks that host them: global batch = micro-batch x
+/// accumulation x world, checked or derived.
 
 #include "unisono/accumulation/accumulation.hpp"
 #include "unisono/core/error.hpp"
@@ -18,39 +18,39 @@ UNISONO_NAMESPACE_BEGIN
 
 class StopOnSignal;
 
-/// What `fit` is asked to do. Equal on all ranks.
+/// Options of `fit`. Equal on all ranks.
 struct FitOptions {
     std::int64_t epochs = 1;            ///< epochs of this call; the rest of a resumed epoch counts as one
     std::int64_t batch_size = 0;        ///< samples of a replica's micro-batch; 0: derived from global_batch_size
-    std::int64_t global_batch_size = 0; ///< samples of a full update over all ranks; 0: whatever results
-    std::optional<Position> start = {}; ///< by default where the last `fit` of this trainer ended
-    std::uint64_t seed = 0;             ///< of the random numbers that a pass offers to the model
+    std::int64_t global_batch_size = 0; ///< samples of a full update over all ranks; 0: follows from the other sizes
+    std::optional<Position> start = {}; ///< default: where the last `fit` of this trainer ended
+    std::uint64_t seed = 0;             ///< seed of the random numbers that a pass offers to the model
     int read_ahead = 0;                 ///< batches that a thread of each rank reads ahead; 0: no thread
-    bool progress = true;               ///< rank 0 reports progress, where the trainer has an observer that does
+    bool progress = true;               ///< rank 0 shows progress, if the trainer has an observer that does
     const StopOnSignal* stop_on =
-        nullptr; ///< ends on all ranks after the same update once a signal came (stop_on_signal.hpp); or none
+        nullptr; ///< ends on all ranks after the same update once a signal came (stop_on_signal.hpp); null: no signal does
 };
 
-/// How the micro-batches of an update are spread.
+/// How the micro-batches of an update are distributed.
 struct TrainingPlan {
     SamplerShape shape = {};
     std::int64_t world = 1;
-    std::int64_t counted = 1;            ///< micro-batches of a round, as the accumulation counts them
-    std::int64_t most_hosted = 1;        ///< replicas of the rank that hosts most
+    std::int64_t counted = 1;            ///< micro-batches per round, as the accumulation counts them
+    std::int64_t most_hosted = 1;        ///< replicas of the rank that hosts the most
     std::int64_t rounds_per_update = 1;  ///< 0: depends on the data (a target of tokens)
-    std::int64_t samples_per_update = 0; ///< a full one, over all ranks; 0: depends on the data
+    std::int64_t samples_per_update = 0; ///< samples of a full update over all ranks; 0: depends on the data
     std::int64_t rounds_per_epoch = 0;
-    std::int64_t updates_per_epoch = 0; ///< of a full epoch; 0: depends on the data
+    std::int64_t updates_per_epoch = 0; ///< updates of a full epoch; 0: depends on the data
 
     /// Micro-batches of this rank in a full update.
     [[nodiscard]] std::int64_t hosted() const { return shape.hosted * rounds_per_update; }
-    /// Of all ranks.
+    /// Micro-batches of all ranks.
     [[nodiscard]] std::int64_t micro_batches() const { return shape.replicas * rounds_per_update; }
 };
 
 namespace detail {
 
-/// How many equal rounds close a window; 0 where tokens decide.
+/// The number of equal rounds that close a window; 0 where tokens decide.
 template <accumulation_policy Accumulation>
 std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, std::int64_t round_samples) {
     auto window = policy.window(hosted);
@@ -68,7 +68,7 @@ std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, st
     }
 }
 
-/// Micro-batches of `batch_size` whose update has `global_batch_size` samples.
+/// The number of micro-batches of `batch_size` whose update has `global_batch_size` samples.
 template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
 std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
                                std::int64_t global_batch, std::int64_t data_size, std::int64_t world) {
@@ -84,7 +84,7 @@ std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accum
     return global_batch / unit;
 }
 
-/// The shape of one rank; refuses what makes no sense, by name, before anything is communicated.
+/// The shape of one rank. Refuses invalid options by name, before any communication.
 template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
 SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
                           const FitOptions& options, std::size_t data_size, int world, int rank) {
@@ -105,7 +105,8 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
     return hosting.shape(sampler, size, batch_size, world, rank);
 }
 
-/// Updates from where a stream stands to its epoch's end, the window at the end, which may be short, being kept or dropped.
+/// Updates from a stream's position to its epoch's end. The window at the end, which may be short,
+/// is kept or dropped.
 template <accumulation_policy Accumulation, sample_stream Stream>
 std::int64_t updates_of(const Accumulation& accumulation, const TrainingPlan& plan, const Stream& stream) {
     const std::int64_t rounds = stream.rounds();
@@ -120,7 +121,7 @@ std::int64_t updates_of(const Accumulation& accumulation, const TrainingPlan& pl
     return windows + (window.due_at_end() ? 1 : 0);
 }
 
-/// The plan for a stream that stands at the beginning of an epoch.
+/// The plan for a stream at the beginning of an epoch.
 template <sample_stream Stream, sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
 TrainingPlan plan_training(const Stream& stream, const Sampler& sampler, const Accumulation& accumulation,
                            const Hosting& hosting, const SamplerShape& shape, const FitOptions& options, int world) {

@@ -1,31 +1,28 @@
 #pragma once
 
 /// \file
-/// What policies declare about themselves, and how a family's policy is found among those that were given.
+/// The properties that policies declare, and how a family's policy is found among the given ones.
 ///
-/// Compatibility rules speak of these properties, never of names, so that a user's own policies take part. A property
-/// that a policy does not declare counts as false.
+/// Compatibility rules refer to these properties, never to names, so that a user's own policies
+/// take part. A property that a policy does not declare counts as false.
+/// - `gives_owners` (sharding, reducer): names exactly one owner for each slice.
+/// - `may_give_owners` (sharding): does so, or names all ranks; known only at run time.
+/// - `shards_gradients` (sharding): only owners hold gradients, unit by unit.
+/// - `shards_parameters` (sharding): the same for parameters.
+/// - `reduces_to_owners` (reducer): can bring a sum to one rank only, and publish from there.
+/// - `agrees`, and others (update): update/update.hpp.
+/// - `needs_agreement` (any): its decision must hold on all ranks.
+/// - `whole_parameters` (optimizer): must see whole parameters at once (norms of layers).
+/// - `counts_tokens` (accumulation): counts tokens, over all ranks.
+/// - `inspects` (guard): looks for gradients that are not finite.
+/// - `scales` (loss scaling): passes compute scaled gradients.
+/// - `compresses` (compression): gradients do not travel unchanged.
+/// - `own_exchange` (compression): uses no reducer.
+/// - `sums_to_owners` (compression): its sums may go to the owners of slices only.
+/// - `reproducible` (summation): sums do not depend on order and grouping.
+/// - `logical` (replicas): their number does not depend on that of the ranks.
 ///
-/// | declared property     | by                 | meaning                                                             |
-/// |-----------------------|--------------------|---------------------------------------------------------------------|
-/// | `gives_owners`        | sharding, reducer  | names exactly one owner for each slice                               |
-/// | `may_give_owners`     | sharding           | does so, or names all ranks, as it turns out                         |
-/// | `shards_gradients`    | sharding           | gradients are held by their owners alone, unit by unit               |
-/// | `shards_parameters`   | sharding           | parameters, too                                                      |
-/// | `reduces_to_owners`   | reducer            | can bring a sum to one rank only, and publish from there             |
-/// | `agrees`, and others  | update             | update/update.hpp                                                    |
-/// | `needs_agreement`     | any                | what it decides must hold on all ranks                               |
-/// | `whole_parameters`    | optimizer          | must see whole parameters at once (norms of layers)                  |
-/// | `counts_tokens`       | accumulation       | counts tokens, over all ranks                                        |
-/// | `inspects`            | guard              | looks for gradients that are not finite                              |
-/// | `scales`              | loss scaling       | passes compute scaled gradients                                      |
-/// | `compresses`          | compression        | gradients do not travel as they are                                  |
-/// | `own_exchange`        | compression        | uses no reducer                                                      |
-/// | `sums_to_owners`      | compression        | its sums may reach the owners of slices only                         |
-/// | `reproducible`        | summation          | sums do not depend on order and grouping                             |
-/// | `logical`             | replicas           | their number does not depend on that of the ranks                    |
-///
-/// The rules in terms of these properties: policy_rules.hpp.
+/// policy_rules.hpp has the rules in terms of these properties.
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/layout.hpp"
@@ -88,7 +85,8 @@ struct PolicyOf<Which, Default, First, Rest...> {
                                              std::type_identity<First>, PolicyOf<Which, Default, Rest...>>::type;
 };
 
-/// Which of the given types that is; -1: none. Where a policy was given twice (refused above) the first one.
+/// The index of a type among the given ones; -1: none. If a policy was given twice (refused above),
+/// the first one.
 template <class Wanted, class... Given>
 consteval int position_of() {
     int at = 0, found = -1;
@@ -96,7 +94,7 @@ consteval int position_of() {
     return found;
 }
 
-/// What lies there, or a default one.
+/// The policy at that index, or a default one.
 template <class Wanted, bool Given>
 Wanted take([[maybe_unused]] void* const* all, [[maybe_unused]] int at) {
     if constexpr (Given) return std::move(*static_cast<Wanted*>(all[at]));

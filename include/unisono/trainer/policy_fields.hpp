@@ -1,10 +1,12 @@
 #pragma once
 
 /// \file
-/// The parameters of a policy, found without its help: for showing them, and for comparing them over the ranks. A learning
-/// rate or a seed that differs between ranks would otherwise let the replicas drift apart in silence.
+/// The parameters of a policy, found without its help, to show them and to compare them over the
+/// ranks. A learning rate or a seed that differs between ranks would otherwise let the replicas
+/// diverge silently.
 ///
-/// A policy that means to differ between ranks declares `static constexpr bool differs_between_ranks = true`.
+/// A policy that may differ between ranks declares
+/// `static constexpr bool differs_between_ranks = true`.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/policy.hpp"
@@ -28,8 +30,8 @@ struct PolicyField {
     enum class Kind : std::uint8_t { boolean, integer, real };
     Kind kind = Kind::integer;
     std::uint64_t bits = 0;
-    std::string_view name = {};  ///< "momentum"; empty where the compiler does not tell
-    std::string_view group = {}; ///< of the aggregate in which it is; empty: the policy itself
+    std::string_view name = {};  ///< "momentum"; empty where the compiler does not provide names
+    std::string_view group = {}; ///< the aggregate that contains it; empty: the policy itself
     std::string_view word = {};  ///< of an enumerator for which there is `name_of`
 
     /// "momentum 0.9"
@@ -48,7 +50,7 @@ private:
     }
 };
 
-/// Appends the fields in order; nested aggregates are entered, anything else is passed over.
+/// Appends the fields in order. Nested aggregates are entered; other types are skipped.
 template <class T>
 void append_fields(List<PolicyField>& list, const T& value, std::string_view name = {}, std::string_view group = {}) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -69,7 +71,7 @@ void append_fields(List<PolicyField>& list, const T& value, std::string_view nam
     }
 }
 
-/// What is known of a policy without its type.
+/// The facts of a policy without its type.
 struct PolicyFacts {
     std::string_view family;
     std::string_view name;
@@ -83,7 +85,7 @@ struct PolicyFacts {
         if (!fields.empty()) all += ")";
         return all;
     }
-    /// Of what must be equal on all ranks.
+    /// A hash of the fields that must be equal on all ranks.
     [[nodiscard]] std::uint64_t hash() const {
         std::uint64_t value = 14695981039346656037u; // FNV-1a, over words
         const auto mix = [&](std::uint64_t word) { value = (value ^ word ^ (value >> 29)) * 1099511628211u; };

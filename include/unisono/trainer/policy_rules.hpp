@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// Which policies go together, as a table of rules: a row has a name, a condition in terms of what policies declare
-/// (policies.hpp), and its sentence. docs/rules.md shows the same table to users.
+/// Which policies work together, as a table of rules. A row has a name, a condition in terms of
+/// declared properties (policies.hpp), and a sentence. docs/rules.md shows the same table to users.
 ///
-/// A policy of a user's own takes part by what it declares. A new rule is a row here, and a name in `PolicyRules`.
+/// A user's own policy takes part by the properties that it declares. A new rule is a row here, and
+/// a name in `PolicyRules`.
 
 #include "unisono/core/rule.hpp"
 #include "unisono/trainer/policies.hpp"

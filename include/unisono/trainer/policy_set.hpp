@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// One policy of each family: those that were given to a Trainer, in any order, and the defaults for the rest.
+/// One policy of each family: those given to a Trainer, in any order, and the defaults for the
+/// rest.
 
 #include "unisono/accumulation/none.hpp"
 #include "unisono/compression/compression.hpp"
@@ -32,7 +33,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The types alone, for rules and for those who ask which policies go together.
+/// The types alone, for rules and for code that asks which policies work together.
 template <class... Given>
 struct ChosenPolicies {
     using Sampler = typename PolicyOf<Family::sampler, DistributedSampler, Given...>::type;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Why an update did not happen, in words: what all ranks throw, or one that goes its own way.
+/// The reason why an update did not happen, as text: the error of all ranks, or of one that trains
+/// on its own.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -23,7 +24,7 @@ inline Fault refused_update(ErrorCode code, int rank, std::string_view operation
             .message = concat({why, "; the parameters are as they were before it, on all ranks"})};
 }
 
-/// `label`: the parameter's, where it is one of this group's.
+/// `label`: the parameter's label, if it belongs to this group.
 inline Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update,
                         std::string_view operation) {
     if (offence.elsewhere)

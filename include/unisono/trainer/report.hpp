@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What updates and trainings report: the same numbers on every rank.
+/// Reports of updates and trainings: the same numbers on every rank.
 
 #include "unisono/sampler/sampler.hpp"
 #include "unisono/update/staleness.hpp"
@@ -15,52 +15,53 @@ UNISONO_NAMESPACE_BEGIN
 struct UpdateReport {
     bool committed = false; ///< parameters changed; otherwise nothing did
     bool alone =
-        false; ///< of this rank's own gradients (LocalSteps, Diloco, Asynchronous, ...): so is all that is said here
+        false; ///< an update of this rank's own gradients (LocalSteps, Asynchronous, ...): all numbers here are this rank's
     double loss = 0; ///< over all micro-batches of all ranks, weighted as the gradients are
     double learning_rate = 0;
-    double gradient_norm = 0; ///< before clipping, where the clipping policy measures it (ClipByNorm); else 0
+    double gradient_norm = 0; ///< before clipping, if the clipping policy measures it (ClipByNorm); else 0
     double loss_scale = 1;    ///< of this update's passes
-    int offender_rank = -1; ///< where the guard left the update out: the lowest rank with a gradient that is not finite
+    int offender_rank = -1;   ///< if the guard left the update out: the lowest rank with a gradient that is not finite
     std::int64_t offender_parameter = -1; ///< its first such parameter; -1: its loss
-    std::uint64_t number = 0; ///< updates committed so far, this one included; of servers and Hogwild, all workers'
-    std::uint64_t staleness =
-        0; ///< updates that were made between reading the parameters of this gradient and applying it
+    std::uint64_t number =
+        0; ///< updates committed so far, including this one; of servers and Hogwild, those of all workers
+    std::uint64_t staleness = 0; ///< updates between reading this gradient's parameters and applying it
     std::uint64_t ahead =
-        0;             ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
-    bool late = false; ///< this worker's gradient was dropped, since enough others had come before it (BackupWorkers)
+        0; ///< clocks by which this worker was ahead of the slowest when it was answered, or had updated
+    bool late =
+        false; ///< this worker's gradient was dropped, since enough others had arrived before it (BackupWorkers)
     bool world_changed =
         false; ///< elastic worlds (elastic/): ranks were lost, and this update did not happen on this rank
     std::int64_t epoch = 0;
     std::int64_t micro_batches = 0; ///< of all ranks; 0: no rank had data, and there was no update
-    std::int64_t samples = 0;       ///< of all ranks, repeated ones included
+    std::int64_t samples = 0;       ///< of all ranks, including repeated ones
     std::int64_t tokens = 0;        ///< of all ranks, as the model counted them
 };
 
-/// What an epoch came to, over all ranks.
+/// The result of one epoch, over all ranks.
 struct EpochReport {
     std::int64_t epoch = 0;
-    double loss = 0;          ///< mean over the epoch's updates, each counting by its samples
+    double loss = 0;          ///< mean over the epoch's updates, each weighted by its samples
     std::int64_t updates = 0; ///< committed
-    std::int64_t skipped = 0; ///< left out by the guard, or dropped since they were late
+    std::int64_t skipped = 0; ///< left out by the guard, or dropped as too late
     std::int64_t samples = 0;
 };
 
-/// What `fit` came to, over all ranks.
+/// The result of `fit`, over all ranks.
 struct FitReport {
     std::vector<EpochReport> epochs = {};
-    Position position = {};   ///< where the next `fit` goes on
+    Position position = {};   ///< where the next `fit` continues
     bool stopped = false;     ///< the observer of updates asked for it
-    Staleness staleness = {}; ///< of this `fit`; nothing where all ranks update together
+    Staleness staleness = {}; ///< of this `fit`; empty where all ranks update together
 };
 
-/// Where a training stands, beside its numbers: what a checkpoint keeps of it. The same on all ranks.
+/// The position of a training and its counters, as a checkpoint keeps them. The same on all ranks.
 struct TrainingProgress {
     std::uint64_t updates = 0;  ///< committed
-    Position position = {};     ///< where the next `fit` goes on
+    Position position = {};     ///< where the next `fit` continues
     Epoch epoch = Epoch{0};     ///< of the passes of `step`
     std::uint64_t seed = 0;     ///< FitOptions.seed of the last `fit`
-    std::int64_t data_size = 0; ///< of the last `fit`; 0: there was none
-    bool restored = false;      ///< from elsewhere, and no `fit` since
+    std::int64_t data_size = 0; ///< of the last `fit`; 0: none
+    bool restored = false;      ///< restored from a checkpoint, and no `fit` since
 
     [[nodiscard]] TrainingProgress after(std::uint64_t committed) const {
         TrainingProgress now = *this;

@@ -1,13 +1,16 @@
 #pragma once
 
 /// \file
-/// Policy: an update's bits are a function of its replicas' gradients alone. Not in the umbrella: include it where it is used.
+/// Policy: an update's bits are a function of its replicas' gradients alone. Not in the umbrella:
+/// include it where it is used.
 ///
-///     un::Trainer trainer{world, model, un::Replicas{.count = 8}, un::Reproducible{}, un::RingReducer{}, un::AdamW{}};
+///     un::Trainer trainer{world, model, un::Replicas{.count = 8}, un::Reproducible{},
+///                         un::RingReducer{}, un::AdamW{}};
 ///
-/// With `Replicas` the same parameters come out on 1 to 8 ranks, by any synchronous reducer, over any transport, with buckets
-/// of any size, whoever hosts how many replicas. The model's own arithmetic is the user's: `verify_reproducible`
-/// (trainer/verify.hpp) says whether it is deterministic. docs/reproducible_sums.md has the error bound and its derivation.
+/// With `Replicas`, 1 to 8 ranks compute the same parameters, with any synchronous reducer, over
+/// any transport, with buckets of any size, whichever rank hosts how many replicas. The model's own
+/// arithmetic is the user's: `verify_reproducible` (trainer/verify_reproducible.hpp) tests whether
+/// it is deterministic. docs/reproducible_sums.md has the error bound and its derivation.
 
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/core/list.hpp"
@@ -30,28 +33,31 @@ inline std::int32_t checked_headroom(const char* policy, std::int32_t found, std
 }
 } // namespace detail
 
-/// What becomes of an update with a gradient that does not fit the grid that its parameter had. (At a parameter's first
-/// gradient other than zero its update is always repeated: nothing was known.) NaN and infinity fit no grid: the guard
-/// decides, and without one `skip` skips and all else stops.
+/// The treatment of an update with a gradient that does not fit the grid that its parameter had.
+/// (At a parameter's first gradient other than zero its update is always repeated, since no grid is
+/// known.) NaN and infinity fit no grid: the guard decides, and without a guard `skip` skips, and
+/// the other values stop the training.
 enum class OnMisfit : std::uint8_t {
     widen, ///< the update is repeated, on a wider grid: the model is called again on the same micro-batches
     skip,  ///< the update is left out on every rank; the next has a wider grid
-    stop,  ///< every rank gets an error that names the parameter; the next update has a wider grid
+    stop,  ///< every rank throws an error that names the parameter; the next update has a wider grid
 };
 
 constexpr std::string_view name_of(OnMisfit what) {
     return what == OnMisfit::widen ? "widen" : (what == OnMisfit::skip ? "skip" : "stop");
 }
 
-/// Gradients are summed on a grid (arithmetic/grid.hpp), losses and weights exactly. Each parameter's grid follows its
-/// gradients: after an update E = max(needed + headroom_bits, E - 1), where 2^needed is above the greatest |weight * g| of any
-/// micro-batch. So a gradient may grow 2^headroom_bits-fold from one update to the next. The error of an element is at
-/// most L 2^(E - 52) and half an ulp: a better bound than a float sum's where the addends are above 2^(headroom_bits - 27) /
-/// (L - 1) of the parameter's greatest.
+/// Gradients are summed on a grid (arithmetic/grid.hpp), losses and weights exactly. Each
+/// parameter's grid follows its gradients: after an update E = max(needed + headroom_bits, E - 1),
+/// where 2^needed is above the greatest |weight * g| of any micro-batch. So a gradient may grow
+/// 2^headroom_bits-fold from one update to the next. The error of an element is at most L 2^(E -
+/// 52) and half an ulp: a better bound than a float sum's where the addends are above
+/// 2^(headroom_bits - 27) / (L - 1) of the parameter's greatest.
 ///
-/// Cost: beside mapped memory 8 bytes an element on the wire; memory 8 bytes an element where a rank hosts more than one
-/// replica, or the reducer is none of the native ones; one all_reduce of 4 bytes a parameter and one of 1 KiB an update.
-/// A repeated update calls the model again on the same batches, buffers (running statistics) included.
+/// Cost: except over mapped memory, 8 bytes per element on the wire; memory of 8 bytes per element
+/// where a rank hosts more than one replica, or the reducer is not a native one; per update one
+/// all_reduce of 4 bytes per parameter and one of 1 KiB. A repeated update calls the model again on
+/// the same batches; its buffers (running statistics) change again.
 struct Reproducible {
     std::int32_t headroom_bits = 6; ///< 0 to 24
     OnMisfit on_misfit = OnMisfit::widen;
@@ -72,7 +78,8 @@ struct Reproducible {
     using Sums = detail::GridSums<T, std::int64_t, Place>;
 };
 
-/// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in steps of 2^-20.
+/// Losses and weights are added exactly and rounded once, counts as integers. Tokens are counted in
+/// steps of 2^-20.
 class Reproducible::Totals {
 public:
     void begin() {
@@ -109,7 +116,8 @@ private:
     ExactSum loss_;
 };
 
-/// Squares on a grid that all ranks know without asking: from what the parameters' grids needed.
+/// Squares on a grid that all ranks know without communication, from what the parameters' grids
+/// needed.
 class Reproducible::Squares {
 public:
     template <class Sums>
@@ -118,7 +126,7 @@ public:
     void add(std::span<const T> x) {
         sum_.add(x);
     }
-    /// On a device all stretches are noted on the one grid.
+    /// On a device all pieces use the one grid.
     template <class T>
     void add(const NotedSquares& noted) {
         sum_.add<T>(noted);
@@ -138,16 +146,19 @@ private:
 };
 static_assert(policy_of<Reproducible, Family::summation>);
 
-/// The same promise with images of 4 bytes: half of the bytes on the wire and in memory where gradients do not travel as they
-/// are: as many as floats take. The price is precision (arithmetic/narrow_grid.hpp). With L micro-batches an update the greatest
-/// |weight * g| of a parameter has 30 - headroom_bits - bit_width(L) bits (for L = 8 it is 23; a float has 24), and all its other
-/// elements lie on the same grid: the error of each is at most L 2^(headroom_bits + bit_width(L) - 30) of that greatest (for
-/// L = 8 2^-20) and half an ulp. So small elements have few bits, and those below half a step none: it suits optimizers that
-/// are linear in the gradient better than those that divide by its size.
+/// The same promise with images of 4 bytes: half of the bytes on the wire and in memory where
+/// gradients do not travel unchanged, as many as floats take. The price is precision
+/// (arithmetic/narrow_grid.hpp). With L micro-batches per update, the greatest |weight * g| of a
+/// parameter has 30 - headroom_bits - bit_width(L) bits (23 for L = 8; a float has 24). All its
+/// other elements lie on the same grid: the error of each is at most L 2^(headroom_bits +
+/// bit_width(L) - 30) of that greatest (2^-20 for L = 8) and half an ulp. So small elements have
+/// few bits, and those below half a step none: it suits optimizers that are linear in the gradient
+/// better than those that divide by its size.
 ///
-/// Less headroom than `Reproducible` takes by default, since each bit of it is one of few; an update in which gradients grow
-/// more than 2^headroom_bits-fold is repeated (`widen`), which costs a pass, and no bits. Other rules, costs: as `Reproducible`.
-/// Straight from mapped memory there are no images; the sums are made on the same grid, for the same bits.
+/// The default headroom is less than that of `Reproducible`, since bits are few. An update in which
+/// gradients grow more than 2^headroom_bits-fold is repeated (`widen`), which costs a pass and no
+/// bits. Other rules and costs: as `Reproducible`. Sums straight from mapped memory need no images;
+/// they use the same grid, for the same bits.
 struct NarrowReproducible {
     std::int32_t headroom_bits = 3; ///< 0 to 12
     OnMisfit on_misfit = OnMisfit::widen;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// All compatibility rules of a training: among the policies (policy_rules.hpp), with the group and the model
-/// (model_rules.hpp), and with a model on a device (device/rules.hpp).
+/// All compatibility rules of a training: among the policies (policy_rules.hpp), with the group and
+/// the model (model_rules.hpp), and with a model on a device (device/rules.hpp).
 
 #include "unisono/trainer/device/rules.hpp"
 #include "unisono/trainer/model_rules.hpp"
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// True where a Trainer can be made of them. Where not, a static assertion names the first rule that is broken.
+/// True if a Trainer can be made of them. If not, a static assertion names the first broken rule.
 template <class World, class Model, class Policies>
 inline constexpr bool goes_together = [] {
     if constexpr (Policies::good) {
@@ -28,7 +28,8 @@ inline constexpr bool goes_together = [] {
 
 } // namespace detail
 
-/// Why no Trainer can be made of this group, model and policies, in one clause; empty where one can.
+/// Why no Trainer can be made of this group, model and policies, in one clause; empty where one
+/// can.
 ///
 ///     if constexpr (un::refusal<World, Model, un::TopK, un::Reproducible>.empty()) ...
 ///

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What one trainer holds during its life, and one update of it: collect, exchange, report.
+/// The state of one trainer during its life, and one update of it: collect, exchange, report.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -28,7 +28,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The policies that an exchange works with, and the types it is made of.
+/// The policies and types of an exchange.
 template <class WorldType, class ElementType, class PlaceType, class ReducerType, class CompressionType,
           class ShardingType, class GuardType, class ClippingType, class ScalingType, class OptimizerType,
           class WeighingType, class SummationType>
@@ -62,7 +62,7 @@ struct ExchangeContext {
 template <class Context, class Low = typename Context::Element>
 class UnitStore; // trainer/units/store.hpp, which unisono/sharded.hpp includes
 
-/// Who owns what: servers, where the update has some.
+/// The owners of slices: servers, if the update has some.
 template <class Update, class Given>
 struct ShardingOf {
     using type = Given;
@@ -73,7 +73,7 @@ struct ShardingOf<Update, Given> {
     using type = typename Update::Sharding;
 };
 
-/// What its passes are given; of models in units that may be narrower than what is trained.
+/// The element type of a model's passes; models in units may use a narrower type than is trained.
 template <class Context, class Model>
 struct UnitStoreOf {
     using type = UnitStore<Context>;
@@ -89,7 +89,7 @@ class Session {
 public:
     using T = parameter_element_t<Model>;
     using Update = typename Policies::Update;
-    /// Ranks may part in how many updates they have made.
+    /// Ranks may have made different numbers of updates.
     static constexpr bool asynchronous = detail::asynchronous<Update>;
     /// The last ranks make the updates of the others, which are workers.
     static constexpr bool served = has_servers<Update>;
@@ -154,9 +154,9 @@ public:
         exchange_->begin(run_->alone(exchange_->applied()));
         if constexpr (!Update::agrees) age_image(*model_); // others may have written
     }
-    /// Each rank hosts at most one micro-batch of the update that begins, as all know.
+    /// Each rank hosts at most one micro-batch of the update that begins, as all ranks know.
     void expect_one() { exchange_->expect_one(); }
-    /// In a loop of the user's own: this rank hosts so many micro-batches. Collective.
+    /// In a loop of the user's own: this rank hosts `hosted` micro-batches. Collective.
     void expect([[maybe_unused]] std::size_t hosted) {
         if constexpr (on_grid) {
             std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
@@ -171,12 +171,12 @@ public:
         exchange_->add(*model_, batch, samples, facts, last);
     }
 
-    /// All ranks have gone through a round of micro-batches, and are about to talk of it.
+    /// All ranks have finished a round of micro-batches, and are about to communicate about it.
     void end_round() {
         if constexpr (shards_gradients<typename Policies::Sharding>) exchange_->end_round();
     }
 
-    /// Ranks that go their own ways come together. Collective.
+    /// Synchronises ranks that update on their own. Collective.
     void meet() {
         if constexpr (!Update::agrees) {
             age_image(*model_);
@@ -184,20 +184,22 @@ public:
             run_->meet();
         }
     }
-    /// Before ranks do something together that are not in lockstep: servers serve until all workers have come.
+    /// Called before collective work of ranks that do not update together: servers serve until all
+    /// workers have come.
     void assemble() {
         if constexpr (served) meet();
     }
 
-    /// The update's, for what it alone knows: its state, the staleness of gradients.
+    /// The update's run, which knows its own state and the staleness of gradients.
     [[nodiscard]] Run& run() const { return *run_; }
 
-    /// Ranks that compute gradients, and which of them this one is; a server stands in for the first.
+    /// The number of ranks that compute gradients, and this rank's number among them; a server
+    /// stands in for the first.
     [[nodiscard]] int workers() const { return run_->workers(); }
     [[nodiscard]] int worker() const { return serves() ? 0 : world_->rank(); }
     /// This rank makes the updates of others, and none of its own.
     [[nodiscard]] bool serves() const { return world_->rank() >= workers(); }
-    /// Servers evaluate, too, and so there may be more ranks than replicas that train.
+    /// Servers evaluate, too, so that more ranks may evaluate than train.
     [[nodiscard]] auto evaluation_hosting() const {
         if constexpr (served) return ReplicasOfRanks{};
         else return policies_.hosting;
@@ -205,10 +207,10 @@ public:
     /// Bytes of the update's run, beside the exchange's.
     [[nodiscard]] std::size_t other_bytes() const { return run_->bytes(); }
 
-    /// Forgets what was collected.
+    /// Drops what was collected.
     void abandon() { exchange_->discard(); }
 
-    /// Exchanges, and applies if all agree.
+    /// Exchanges the gradients, and applies them if all ranks agree.
     UpdateReport update(std::int64_t epoch, RatePoint point) {
         age_image(*model_);
         point.update = exchange_->applied();
@@ -243,7 +245,8 @@ public:
         return report;
     }
 
-    /// After an update that did not happen, as all ranks know: it must be collected again, on wider grids.
+    /// After an update that did not happen, as all ranks know: true if it must be collected again,
+    /// on wider grids.
     bool must_repeat() {
         if constexpr (on_grid) {
             const auto& range = exchange_->grids();
@@ -264,8 +267,8 @@ public:
         }
     }
 
-    /// After an update: all ranks throw the same, and may go on after catching it. One that goes its own way throws alone, and is
-    /// heard by the others where they meet.
+    /// After an update: all ranks throw the same error, and may continue after catching it. A rank
+    /// that updates on its own throws alone; the others hear of it at the next synchronisation.
     void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
         if (exchange_->loss_scale().backed_off()) return; // the next will do, maybe
         if constexpr (on_grid) stop_if_misfit(report, operation);
@@ -292,7 +295,8 @@ private:
         else return policies_.sharding;
     }
 
-    /// From the gradients of this rank's micro-batches to the parameters of all ranks; the last word.
+    /// From the gradients of this rank's micro-batches to the parameters of all ranks; returns the
+    /// final verdict.
     [[gnu::always_inline]] inline Verdict exchange_and_apply() {
         const std::uint64_t update = exchange_->applied(); // which is one more after `apply`
         const auto traced = [&](Activity what, auto verb) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// How long an update takes if each rank updates everything, and if each updates its slices: tried out before training.
+/// Measures, before training, how long an update takes if each rank updates everything, and if each
+/// updates its slices.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -19,7 +20,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of a model's shape, and all zeros. In one piece, or a piece a parameter, and in the group's memory, as that is.
+/// Memory of a model's shape, all zeros: in one piece or one per parameter, and in the group's
+/// memory, as the model's.
 template <class World, class T>
 class StandIn {
 public:
@@ -42,8 +44,8 @@ public:
 
     std::span<const std::span<T>> parameters() { return {parameters_.data(), parameters_.size()}; }
     std::span<const std::span<T>> gradients() { return {gradients_.data(), gradients_.size()}; }
-    /// What every model does to the caches: its parameters are read and its gradients written, all of them, and its activations
-    /// come in between.
+    /// A model's effect on the caches: it reads all parameters and writes all gradients, with its
+    /// activations in between.
     double operator()(int, Pass& pass) {
         for (std::size_t i = 0; i < parameters_.size(); ++i)
             accumulate(gradients_[i], std::span<const T>(parameters_[i]), 1.0);
@@ -60,7 +62,7 @@ private:
     List<std::span<T>> parameters_, gradients_;
 };
 
-/// Collective: the same on all ranks. On one rank nothing is shared.
+/// Collective: the same on all ranks. A world of one shares nothing.
 template <class Context, class Model>
 ShardingCosts measure_sharding(typename Context::World& world, Model& model, const Context& policies,
                                const Buckets& buckets) {

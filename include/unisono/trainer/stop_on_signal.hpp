@@ -1,32 +1,39 @@
 #pragma once
 
 /// \file
-/// A training that stops between two updates when the system asks for it, so that it can be saved and go on elsewhere.
+/// Stops a training between two updates when the system asks for it, so that it can be saved and
+/// continue elsewhere.
 ///
-///     un::StopOnSignal stop;                                    // SIGTERM, from here on; once, before ranks are made
+///     un::StopOnSignal stop;               // SIGTERM, from here on; once, before the ranks
 ///     un::run<un::SharedMemory>(2, [&](auto& world) {
 ///         un::Trainer trainer{world, model};
 ///         un::Checkpoints checkpoints("run/checkpoints");
-///         checkpoints.resume(trainer);                          // goes on where it was stopped
+///         checkpoints.resume(trainer);     // continues where it was stopped
 ///         const auto report = trainer.fit(data, {.epochs = 20, .batch_size = 32, .stop_on = &stop});
-///         if (report.stopped) checkpoints.save(trainer);        // on all ranks after the same update
+///         if (report.stopped) checkpoints.save(trainer); // on all ranks after the same update
 ///     });
-///     return stop.exit_status();                                // 143: schedulers start it again; 0 where nobody asked
+///     return stop.exit_status();           // 143: a scheduler starts the job again; or 0
 ///
-/// Slurm, Kubernetes and cloud machines that are taken back send SIGTERM, and SIGKILL after a grace time (30 s is usual; unisono-run:
-/// --grace, 5 s). Some send it to one rank only, or to the launcher, which passes it on: it is enough that one rank gets it.
+/// Slurm, Kubernetes and preemptible machines send SIGTERM, and SIGKILL after a grace time (30 s is
+/// usual; unisono-run: --grace, 5 s). Some send SIGTERM to one rank only, or to the launcher, which
+/// passes it on. It is enough that one rank gets it.
 ///
 /// Laws
-/// - All ranks stop after the same update: they agree on it by an all_reduce of 16 bytes. They do so after the first update and then
-///   about twice a second, counted in updates, so that the cost does not grow with the number of updates. `fit` also agrees once
-///   before its first update, so a training that is asked meanwhile does none.
-/// - From the signal to the end of `fit` it takes at most one update and about half a second. The grace time must also cover the save.
-/// - The same signal within a second is the same request: a process often gets it from its launcher and as a member of its process group
-///   or job step, too. One that comes later ends the process at once, as without StopOnSignal.
-/// - A process that is forked after StopOnSignal was made shares it: a signal to one of them is one to all.
+/// - All ranks stop after the same update: they agree on it by an all_reduce of 16 bytes. They do
+///   so after the first update and then about twice per second, counted in updates, so that the
+///   cost does not grow with the number of updates. `fit` also agrees once before its first update,
+///   so that a training that has got a signal before makes none.
+/// - `fit` ends at most one update and about half a second after the signal. The grace time must
+///   also cover the save.
+/// - A second signal within a second is the same request: a process often gets it both from its
+///   launcher and as a member of its process group or job step. A later one ends the process at
+///   once, as without StopOnSignal.
+/// - A process that is forked after StopOnSignal was made shares it: a signal to one is a signal to
+///   all.
 ///
-/// Exit status: a scheduler takes 0 for a job that is done and does not start it again. `exit_status` is 128 + the signal where one came,
-/// as a shell reports a process that the signal ended; use it where `FitReport::stopped` is set.
+/// Exit status: a scheduler takes 0 for a finished job and does not start it again. `exit_status`
+/// is 128 + the signal, if one came, as a shell reports a process that the signal ended; use it
+/// where `FitReport::stopped` is set.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/error.hpp"
@@ -49,9 +56,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where the handler notes a signal: of the one StopOnSignal that there is.
+/// The place where the handler notes a signal: that of the one StopOnSignal.
 inline std::atomic<std::atomic<int>*> signal_note{nullptr};
-/// When this process got each signal for the first time; 0: not yet.
+/// When this process first got each signal; 0: not yet.
 inline std::array<std::atomic<nanoseconds>, 65> signal_came{};
 inline constexpr nanoseconds same_request_ns = 1'000'000'000;
 
@@ -73,10 +80,11 @@ extern "C" inline void unisono_note_signal(int number) {
 
 } // namespace detail
 
-/// Notes signals from its construction to its destruction, when what handled them before does so again. One at a time in a process.
+/// Notes signals from its construction to its destruction, which restores the previous handlers. At
+/// most one per process.
 class StopOnSignal {
 public:
-    /// \throws error refused: there is another one, no memory, or a number that is no signal
+    /// \throws error refused: there is another one, no memory, or a number that is not a signal
     explicit StopOnSignal(std::initializer_list<int> signals = {SIGTERM}) {
         void* const page =
             ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -107,9 +115,10 @@ public:
     StopOnSignal& operator=(const StopOnSignal&) = delete;
     ~StopOnSignal() { end(); }
 
-    /// The first signal that came to this process, or to one that shares this object; 0: none. Local: other ranks may not know yet.
+    /// The first signal that reached this process, or one that shares this object; 0: none. Local:
+    /// other ranks may not know yet.
     [[nodiscard]] int signal() const noexcept { return note_->load(); }
-    /// 128 + the signal; 0 where none came.
+    /// 128 + the signal; 0 if none came.
     [[nodiscard]] int exit_status() const noexcept { return signal() == 0 ? 0 : 128 + signal(); }
 
 private:
@@ -125,12 +134,13 @@ private:
 
 namespace detail {
 
-/// When the ranks of one `fit` ask one another whether a signal came: counted in updates, which all have in common.
+/// Decides when the ranks of one `fit` ask one another whether a signal came. It counts updates,
+/// which all ranks have in common.
 class StopAgreement {
 public:
     explicit StopAgreement(const StopOnSignal* asked) : asked_(asked) {}
 
-    /// Between two updates; collective. True on all ranks alike.
+    /// Called between two updates; collective. True on all ranks alike.
     template <class World>
     bool stop(World& world) {
         if (asked_ == nullptr || --updates_left_ > 0) return false;

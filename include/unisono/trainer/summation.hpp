@@ -1,17 +1,18 @@
 #pragma once
 
 /// \file
-/// Policy: how gradients, losses and weights are added up, over micro-batches and over ranks.
+/// Policy: how gradients, losses and weights are summed, over micro-batches and over ranks.
 ///
-/// | policy         | an update's bits depend on                            | cost                                     |
-/// |----------------|-------------------------------------------------------|------------------------------------------|
-/// | `PlainSums`    | the addends, and who adds them in which order          | none                                     |
-/// | `Reproducible` | the addends alone (trainer/reproducible.hpp, a header of its own) | see there                     |
-/// | `NarrowReproducible` | the same, on a coarser grid (there, too)         | half of that                             |
+/// Menu:
+/// - `PlainSums`: an update's bits depend on the addends, and on who adds them in which order.
+/// - `Reproducible` (trainer/reproducible.hpp): they depend on the addends alone.
+/// - `NarrowReproducible` (there, too): the same on a coarser grid, at half of the cost.
 ///
-/// A policy names types of the trainer's own. `Sums<T, Place>` is how gradients become sums (exchange/sums.hpp). `Totals` adds the losses and weights, `Squares` the squares of the elements that ranks own (for norms).
-/// Laws: all ranks come to the same bits and the same verdict; nothing is summed that a guard has refused.
-/// Declared property: `reproducible`.
+/// A policy names types of the trainer's own. `Sums<T, Place>` turns gradients into sums
+/// (exchange/sums.hpp). `Totals` adds the losses and weights, `Squares` the squares of the elements
+/// that ranks own (for norms).
+/// Laws: all ranks reach the same bits and the same verdict; a gradient that a guard has refused is
+/// not summed. Declared property: `reproducible`.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/arithmetic/square_sum.hpp"
@@ -45,7 +46,7 @@ struct UpdateSums {
     }
 };
 
-/// Doubles, added as they come; over ranks by the transport's best.
+/// Doubles, added in order of arrival; over ranks by the transport's best schedule.
 struct PlainTotals {
     void begin() {}
     void add(UpdateSums& sums, const Share& share, double loss) {
@@ -61,7 +62,7 @@ struct PlainTotals {
     }
 };
 
-/// Squares in double, in the order in which they come; over ranks by the transport's best.
+/// Squares in double, in order of arrival; over ranks by the transport's best schedule.
 class PlainSquares {
 public:
     template <class Sums>
@@ -70,7 +71,7 @@ public:
     void add(std::span<const T> x) {
         sum_ += sum_of_squares(x);
     }
-    /// On a device each stretch has a grid of its own, as it needs.
+    /// On a device each piece has a grid of its own, as it needs.
     template <class T>
     void add(const NotedSquares& noted) {
         SquareSum sum(SquareSum::needed_of<T>(noted));
@@ -91,7 +92,8 @@ private:
 
 } // namespace detail
 
-/// Floats are added as they are, by the reducer's schedule: all ranks have the same bits, which depend on who adds what.
+/// Floats are added by the reducer's schedule: all ranks get the same bits, which depend on the
+/// order of the additions.
 struct PlainSums {
     static constexpr std::string_view name = "plain sums";
     static constexpr Family family = Family::summation;

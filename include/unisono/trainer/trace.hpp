@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What all ranks recorded with the policy `Trace`, together: where the time went, who came last, and a file to look at. Not in the
-/// umbrella.
+/// Combines what all ranks recorded with the policy `Trace`: where the time went, who came last,
+/// and a file to view. Not in the umbrella.
 
 #include "unisono/observe/table.hpp"
 #include "unisono/observe/trace.hpp"
@@ -28,9 +28,9 @@ struct RankTime {
     double exchange = 0; ///< not hidden behind computing
     double apply = 0;
     double waiting =
-        0; ///< part of `exchange` (of the updates that are kept): it was there, and another rank was not yet
+        0; ///< part of `exchange` (of the recorded updates): this rank was there, and another rank was not yet
     double awaited = 0;        ///< the others' waiting for this rank, added up
-    std::uint64_t last = 0;    ///< updates to which it came last
+    std::uint64_t last = 0;    ///< updates to which this rank came last
     std::uint64_t dropped = 0; ///< events for which there was no memory
     [[nodiscard]] double rest() const { return std::max(0.0, elapsed - compute - exchange - apply); }
 };
@@ -38,7 +38,7 @@ struct RankTime {
 /// Where the time of a training went: the same on every rank.
 struct TraceReport {
     std::vector<RankTime> ranks = {};
-    std::uint64_t updates = 0; ///< those that all ranks have kept, from which `waiting` and `last` are
+    std::uint64_t updates = 0; ///< updates that all ranks have recorded, on which `waiting` and `last` are based
 
     /// Seconds that all ranks together waited for one another.
     [[nodiscard]] double waiting() const {
@@ -46,8 +46,8 @@ struct TraceReport {
         for (const RankTime& one : ranks) sum += one.waiting;
         return sum;
     }
-    /// The rank for which the others waited most, if that is more than two thirds of all waiting, and waiting more than a tenth of
-    /// all ranks' time; else -1.
+    /// The rank for which the others waited most, if that is more than two thirds of all waiting,
+    /// and waiting is more than a tenth of all ranks' time; else -1.
     [[nodiscard]] int straggler() const {
         double elapsed = 0;
         std::size_t worst = 0;
@@ -59,7 +59,7 @@ struct TraceReport {
         return all > 0.1 * elapsed && 3 * ranks[worst].awaited > 2 * all ? static_cast<int>(worst) : -1;
     }
 
-    /// A table, a line a rank, and a sentence about who holds up whom.
+    /// A table with one line per rank, and a sentence about which rank delays which.
     [[nodiscard]] std::string text() const {
         const auto share = [](double part, double whole) {
             return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
@@ -103,13 +103,14 @@ inline std::vector<double> exchange_seconds(const TraceLog& log) {
     return all;
 }
 
-/// An update that all ranks have kept, and the rank that came last to its exchange.
+/// An update that all ranks have recorded, and the rank that came last to its exchange.
 struct LastOfUpdate {
     std::int64_t update = 0;
     int rank = 0;
 };
 
-/// Of events as `write_trace` gathers them, by update. Who came last was in the exchange for the shortest time.
+/// The last rank of each update, from events as `write_trace` gathers them. The rank that came last
+/// was in the exchange for the shortest time.
 inline std::vector<LastOfUpdate> last_of_updates(const std::vector<std::int64_t>& all,
                                                  const std::vector<std::size_t>& counts) {
     std::map<std::int64_t, std::map<int, std::int64_t>> exchanges; // update, rank, nanoseconds
@@ -129,8 +130,9 @@ inline std::vector<LastOfUpdate> last_of_updates(const std::vector<std::int64_t>
 
 } // namespace detail
 
-/// Collective, after `fit`: not while an update is on its way. Cost: a few all_gathers, 8 bytes an update and rank.
-/// Who came last to an exchange is who was in it for the shortest time, so that ranks' clocks need not agree.
+/// Collective, after `fit`, while no update is in progress. Cost: a few all_gathers, 8 bytes per
+/// update and rank. The rank that came last to an exchange was in it for the shortest time, so that
+/// ranks' clocks need not agree.
 template <class Trainer>
 TraceReport report_trace(const Trainer& trainer) {
     auto& world = trainer.world();
@@ -172,9 +174,11 @@ TraceReport report_trace(const Trainer& trainer) {
     return report;
 }
 
-/// Writes all ranks' events to one file in the format of Chrome's tracing, which Perfetto (ui.perfetto.dev) and chrome://tracing show: a
-/// process per rank. An exchange says how many buckets and bytes of gradients it has, and which rank came last to it. Collective; rank 0 writes. Clocks that are more than 10 ms apart (ranks of several hosts) are aligned by a
-/// barrier, to about its duration. \throws error refused, on all ranks, if the file cannot be written
+/// Writes all ranks' events to one file in Chrome's trace format, which Perfetto (ui.perfetto.dev)
+/// and chrome://tracing show, with one process per rank. An exchange shows its buckets, its bytes
+/// of gradients, and the rank that came last to it. Collective; rank 0 writes. Clocks that differ
+/// by more than 10 ms (ranks of several hosts) are aligned by a barrier, to about its duration.
+/// \throws error refused, on all ranks, if the file cannot be written
 template <class Trainer>
 void write_trace(const Trainer& trainer, const std::string& path) {
     auto& world = trainer.world();

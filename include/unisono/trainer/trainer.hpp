@@ -3,28 +3,29 @@
 /// \file
 /// The trainer: composes policies into a training of one model on all ranks of a group.
 ///
-///     un::Trainer trainer{world, model, un::RingReducer{}, un::Sgd{.learning_rate = 0.01, .momentum = 0.9}};
+///     un::Trainer trainer{world, model, un::RingReducer{}, un::Sgd{.learning_rate = 0.01}};
 ///     trainer.fit(data, {.epochs = 2, .batch_size = 4});
 ///
-/// | family        | default                | others                                                              |
-/// |---------------|------------------------|---------------------------------------------------------------------|
-/// | sampler       | `DistributedSampler`   | sampler/sampler.hpp                                                 |
-/// | accumulation  | `NoAccumulation`       | accumulation/accumulation.hpp                                       |
-/// | compression   | `NoCompression`        | compression/compression.hpp                                         |
-/// | reducer       | `NativeReducer`        | reducer/reducer.hpp                                                 |
-/// | guard         | `FiniteGuard`          | guard/guard.hpp                                                     |
-/// | clipping      | `NoClipping`           | guard/clipping.hpp                                                  |
-/// | loss scaling  | `NoLossScaling`        | guard/loss_scaling.hpp                                              |
-/// | update        | `Synchronous`          | update/update.hpp                                                   |
-/// | sharding      | `Replicated`           | sharding/sharding.hpp                                               |
-/// | optimizer     | `Sgd`                  | optimizer/optimizer.hpp                                             |
-/// | learning rate | `ConstantRate`         | optimizer/learning_rate.hpp                                         |
-/// | weighing      | `ReplicasAlike`        | model/weighing.hpp                                                  |
-/// | replicas      | `ReplicasOfRanks`      | sampler/replicas.hpp                                                |
-/// | summation     | `PlainSums`            | trainer/summation.hpp                                               |
-/// | trace         | `NoTrace`              | observe/trace.hpp                                                   |
+/// | family        | default              | others                        |
+/// |---------------|----------------------|-------------------------------|
+/// | sampler       | `DistributedSampler` | sampler/sampler.hpp           |
+/// | accumulation  | `NoAccumulation`     | accumulation/accumulation.hpp |
+/// | compression   | `NoCompression`      | compression/compression.hpp   |
+/// | reducer       | `NativeReducer`      | reducer/reducer.hpp           |
+/// | guard         | `FiniteGuard`        | guard/guard.hpp               |
+/// | clipping      | `NoClipping`         | guard/clipping.hpp            |
+/// | loss scaling  | `NoLossScaling`      | guard/loss_scaling.hpp        |
+/// | update        | `Synchronous`        | update/update.hpp             |
+/// | sharding      | `Replicated`         | sharding/sharding.hpp         |
+/// | optimizer     | `Sgd`                | optimizer/optimizer.hpp       |
+/// | learning rate | `ConstantRate`       | optimizer/learning_rate.hpp   |
+/// | weighing      | `ReplicasAlike`      | model/weighing.hpp            |
+/// | replicas      | `ReplicasOfRanks`    | sampler/replicas.hpp          |
+/// | summation     | `PlainSums`          | trainer/summation.hpp         |
+/// | trace         | `NoTrace`            | observe/trace.hpp             |
 ///
-/// `Buckets` (layout/layout.hpp) may stand among them. Which go together, and why: trainer/rules.hpp.
+/// `Buckets` (layout/layout.hpp) may be given as well. trainer/rules.hpp says which policies work
+/// together, and why.
 
 #include "unisono/model/wrapped_model.hpp"
 #include "unisono/trainer/describe.hpp"
@@ -41,12 +42,14 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
-/// Trains `model` on all ranks of `world`; both must outlive the trainer, and the model's memory must stay where it is.
+/// Trains `model` on all ranks of `world`. Both must outlive the trainer, and the model's memory
+/// must not move.
 ///
-/// Constructing is collective: the parameters are compared over the ranks (number, sizes, type: mismatch names ranks and
-/// parameter) and become those of rank 0, buffers too. Where a call throws on one rank, every other rank's call throws an
-/// error that names it. Memory per rank beside the model's: the optimizer's state, and one image of the gradients where a
-/// rank hosts more than one micro-batch an update or the model's memory is in pieces.
+/// Construction is collective: the ranks compare their parameters (number, sizes, type: mismatch
+/// names ranks and parameter), and parameters and buffers become those of rank 0. If a call throws
+/// on one rank, every other rank's call throws an error that names it. Memory per rank beside the
+/// model's: the optimizer's state, and one copy of the gradients where a rank hosts more than one
+/// micro-batch per update or the model's memory is in pieces.
 template <class World, class Model, class... Given>
 class Trainer {
     using Policies = detail::TrainerPolicies<Given...>;
@@ -59,7 +62,7 @@ public:
 
     using Element = parameter_element_t<Model>;
     using UnitPassGiven = typename detail::PassGivenTo<Model, Element>::type; ///< to models in units: unit_pass_t
-    /// No rank holds all parameters, in the type in which they are trained.
+    /// No rank holds all parameters in the type in which they are trained.
     static constexpr bool shards_parameters = detail::shards_parameters<Sharding> || detail::trains_wider<Model>;
     static_assert(
         optimizer_element<Element>,
@@ -69,17 +72,18 @@ public:
                   "unisono::Trainer: the reducer lacks what reducer/reducer.hpp asks of one, for this group");
 
     Trainer(World& world, Model& trained, Given... given) : session_(world, trained, Policies(given...)) {}
-    Trainer(const Trainer&) = delete; // others refer to it: make it where it stays
+    Trainer(const Trainer&) = delete; // others refer to it: construct it in place
     Trainer& operator=(const Trainer&) = delete;
     ~Trainer() = default;
 
-    /// Trains on a data set for `options.epochs` epochs, going on where the last call ended (or at `options.start`).
-    /// `on_update(report)` is called on every rank after each update; if it returns something that converts to false,
-    /// training stops there (it must say the same on all ranks). Collective.
-    ///
-    /// Errors: bad_input (empty data, a batch larger than the data, sizes that contradict each other), mismatch (ranks
-    /// with different data sizes or options), not_finite (names rank and parameter; the update did not happen on any
-    /// rank, and training may go on), aborted (another rank threw: it is named).
+    /// Trains on a data set for `options.epochs` epochs, continuing where the last call ended (or
+    /// at `options.start`). Calls `on_update(report)` on every rank after each update; if that
+    /// returns something that converts to false, training stops there (it must be the same on all
+    /// ranks). Collective.
+    /// Errors: bad_input (empty data, a batch larger than the data, contradictory sizes), mismatch
+    /// (data sizes or options differ between ranks), not_finite (names rank and parameter; the
+    /// update happened on no rank, and training may continue), aborted (another rank threw: it is
+    /// named).
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         static_assert(std::invocable<OnUpdate&, const UpdateReport&>,
@@ -104,9 +108,10 @@ public:
         return {};
     }
 
-    /// One update in a loop of the user's own: each batch is a micro-batch that this rank hosts. Collective; every rank
-    /// gives as many as it has: none adds nothing to the update, and an update for which no rank has any does not happen
-    /// (report.micro_batches == 0). Alone, an exception of the model leaves parameters and trainer usable.
+    /// One update in a loop of your own: each batch is a micro-batch that this rank hosts.
+    /// Collective. Every rank passes as many as it has: a rank without one adds nothing, and if no
+    /// rank has one there is no update (report.micro_batches == 0). In a world of one, an exception
+    /// of the model leaves parameters and trainer usable.
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
         static_assert(
@@ -132,8 +137,9 @@ public:
             });
     }
 
-    /// For a rank that has run out of data in a loop of the user's own: takes part in the others' updates with weight
-    /// zero until all ranks have joined. Returns the updates in which it took part.
+    /// For a rank that has run out of data in a loop of your own: takes part in the others' updates
+    /// with weight zero until all ranks have joined. Returns the number of updates in which it took
+    /// part.
     std::int64_t join() {
         static_assert(
             detail::agrees<typename Policies::Update>,
@@ -144,19 +150,24 @@ public:
         return updates;
     }
 
-    /// Where ranks go their own ways (LocalSteps, Diloco, Asynchronous, Hogwild, ...): they come together now, instead of when it is time. `fit` does
-    /// so at its end, and `evaluate` and `predict` before they begin. Afterwards all hold the same parameters. Else nothing. Collective.
-    /// A server (update/served.hpp) serves here, until all workers have come: its `step` does nothing.
+    /// Synchronises ranks that update on their own (LocalSteps, Diloco, Asynchronous, Hogwild,
+    /// ...): afterwards all hold the same parameters. `fit` does so at its end, `evaluate` and
+    /// `predict` at their beginning. Does nothing for other updates. Collective. A server
+    /// (update/served.hpp) serves in this call until all workers have come; its `step` does
+    /// nothing.
     void synchronise() {
         calling("synchronise", [&] { session_.meet(); });
     }
 
-    /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them: the same metrics on
-    /// every rank, and the same values as one rank would find (MeanMetric and the like are exact). Give new ones:
-    ///     auto [loss, accuracy] = trainer.evaluate(data, {.batch_size = 64}, MeanMetric{}, AccuracyMetric{});
-    /// The model has `evaluate(batch, metrics&...)`; or give a callable before the metrics: feed(model, batch, metrics&...).
-    /// A model in units gets its pass, too: evaluate(batch, pass, metrics&...), feed(model, batch, pass, metrics&...).
-    /// Collective. Buffers are first made those of rank 0. Errors: bad_input for empty data, mismatch, aborted.
+    /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them.
+    /// Every rank gets the same metrics, with the values that one rank would find (MeanMetric and
+    /// the like are exact). Pass new ones:
+    ///     const auto [loss, accuracy] = trainer.evaluate(data, {}, MeanMetric{}, AccuracyMetric{});
+    /// The model has `evaluate(batch, metrics&...)`; or pass a callable before the metrics:
+    /// feed(model, batch, metrics&...). A model in units also gets its pass: evaluate(batch, pass,
+    /// metrics&...), feed(model, batch, pass, metrics&...). Collective. Buffers first become those
+    /// of rank 0.
+    /// Errors: bad_input for empty data, mismatch, aborted.
     template <class Data, mergeable_metric... Metrics>
     std::tuple<Metrics...> evaluate(Data&& data, const EvaluateOptions& options, Metrics... metrics) {
         if constexpr (!data_set<std::remove_reference_t<Data>>) {
@@ -205,8 +216,9 @@ public:
             });
     }
 
-    /// The outputs of all samples in the order of the data set, each once, on every rank; equally many for each sample.
-    /// The model has `predict(batch)` -> contiguous outputs. Collective. Memory: all outputs twice, for a moment.
+    /// The outputs of all samples in the order of the data set, each once, on every rank; the same
+    /// number for each sample. The model has `predict(batch)` -> contiguous outputs. Collective.
+    /// Memory: all outputs twice, for a moment.
     template <class Data>
     auto predict(Data&& data, const EvaluateOptions& options = {}) {
         if constexpr (!data_set<std::remove_reference_t<Data>>) {
@@ -240,9 +252,10 @@ public:
         }
     }
 
-    /// The plan in words; local, and different on each rank in what a rank owns. With a data set's size and options, also
-    /// how `fit` would make up its batches. Of a model with `parameter_shapes()` it counts the matrices whose sizes are multiples of 8, 16
-    /// and 128: devices compute on tiles, and what fills a tile in part takes the time of a whole one.
+    /// The plan as text; local, and different on each rank in what a rank owns. With a data set's
+    /// size and options, also how `fit` would make up its batches. For a model with
+    /// `parameter_shapes()`, counts the matrices whose sizes are multiples of 8, 16 and 128, since
+    /// devices compute on tiles, and a partly filled tile takes the time of a whole one.
     [[nodiscard]] std::string describe() const { return detail::session_text(session_); }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
         const auto& p = session_.policies();
@@ -253,12 +266,14 @@ public:
                                                        p.hosting, shape, options, session_.workers()));
     }
 
-    /// Names the epoch of the passes of `step`; `fit` does so by itself.
+    /// Sets the epoch of the passes of `step`; `fit` does so by itself.
     void set_epoch(Epoch epoch) { progress_.epoch = epoch; }
-    /// What learning-rate schedules want to know in a loop of the user's own; `update` is counted by the trainer.
+    /// Facts for learning-rate schedules in a loop of your own; the trainer counts `update`.
     void set_schedule(const RatePoint& point) { own_point_ = point; }
 
-    /// All ranks hold the same parameters, to the bit; true of ParameterSharding, where none are held twice. Collective. \throws error mismatch that names rank and parameter
+    /// Checks that all ranks hold the same parameters, to the bit (always true with
+    /// ParameterSharding, where no parameter is held twice). Collective. \throws error mismatch
+    /// that names rank and parameter
     void verify_replicas() {
         calling("verify_replicas", [&] {
             session_.assemble();
@@ -268,17 +283,18 @@ public:
         });
     }
 
-    /// The model's memory lies where it lay when the trainer was made. Every other call asks, too, and so does each of the model's. Local.
-    /// \throws error bad_input that names the parameter
+    /// Checks that the model's memory has not moved since the trainer was made. Every other call
+    /// checks this, too. Local. \throws error bad_input that names the parameter
     void check_memory() const {
         if constexpr (unisono::model<Model>) session_.exchange().flat().check_in_place(session_.model());
     }
 
-    /// Where the next `fit` goes on.
+    /// Where the next `fit` continues.
     [[nodiscard]] const Position& position() const { return progress_.position; }
     /// Updates committed so far; where servers make them, a worker counts its own.
     [[nodiscard]] std::uint64_t updates() const { return session_.exchange().applied(); }
-    /// All of that, for checkpoints (checkpoint/checkpoint.hpp); and back, the same on all ranks.
+    /// Position and counters for checkpoints (checkpoint/checkpoint.hpp), and their restoration,
+    /// the same on all ranks.
     [[nodiscard]] TrainingProgress progress() const { return progress_.after(updates()); }
     void restore(const TrainingProgress& saved) {
         session_.exchange().restore_applied((progress_ = saved).updates);
@@ -289,22 +305,24 @@ public:
     [[nodiscard]] World& world() const { return session_.world(); }
     [[nodiscard]] Model& trained() const { return session_.model(); }
     [[nodiscard]] const Layout& layout() const { return session_.exchange().flat().layout(); }
-    /// The optimizer's state of the elements that this rank updates, in flat order.
-    /// An OptimizerState, or a DeviceOptimizerState where the model is on a device.
+    /// The optimizer's state of the elements that this rank updates, in flat order: an
+    /// OptimizerState, or a DeviceOptimizerState for a model on a device.
     [[nodiscard]] auto& optimizer_state() { return session_.exchange().state(); }
-    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a training that goes on elsewhere
-    /// with the same parameters, optimizer state and grids comes to the same bits). Else empty.
+    /// With `Reproducible`: the exponent of each parameter's grid, part of the run's state (a
+    /// training that continues elsewhere with the same parameters, optimizer state and grids
+    /// reaches the same bits). Else empty.
     [[nodiscard]] std::span<const std::int32_t> grid_exponents() const {
         if constexpr (Policies::Summation::reproducible) return session_.exchange().grids().exponents();
         else return {};
     }
-    /// The same on all ranks. \throws error bad_input: another number of parameters, exponents out of range
+    /// The same on all ranks. \throws error bad_input: another number of parameters, exponents out
+    /// of range
     void restore_grid_exponents(std::span<const std::int32_t> exponents)
         requires(Policies::Summation::reproducible)
     {
         session_.exchange().grids().restore(exponents);
     }
-    /// With `LossScaling`: its scale, part of the run's state as the optimizer's is.
+    /// With `LossScaling`: its scale, part of the run's state like the optimizer's.
     [[nodiscard]] const LossScale& loss_scale() const { return session_.exchange().loss_scale().state(); }
     /// The same on all ranks. \throws error bad_input: a scale that is not above 0 and finite
     void restore_loss_scale(const LossScale& saved)
@@ -312,10 +330,12 @@ public:
     {
         session_.exchange().loss_scale().restore(saved);
     }
-    /// The update's run (update/update.hpp): of ranks that go their own ways and meet it has what they have in common beside parameters.
+    /// The update's run (update/update.hpp). For ranks that update on their own, it has the common
+    /// state beside the parameters.
     [[nodiscard]] auto& update_run() { return session_.run(); }
-    /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of parameters; where those are
-    /// sharded, for what this rank holds of it; where they are on a device, for a copy that lives during the call.
+    /// Calls visit(flat, std::span<const Element>) for the memory of a slice of the flat order of
+    /// parameters: of sharded parameters, for what this rank holds; on a device, for a copy that
+    /// lives during the call.
     template <class Visit>
     void visit_parameters(const Slice& slice, Visit&& visit) const {
         session_.exchange().flat().visit(slice, [&](const detail::Stretch<Element>& one) {
@@ -325,21 +345,22 @@ public:
             else visit(one.flat, std::span<const Element>(one.parameters, one.count));
         });
     }
-    /// With `Trace`: what this rank recorded. trainer/trace.hpp brings the ranks' together.
+    /// With `Trace`: what this rank recorded. trainer/trace.hpp combines the ranks' records.
     [[nodiscard]] const TraceLog& trace() const
         requires(Policies::Tracing::traces)
     {
         return session_.trace();
     }
-    /// Calls visit(flat, std::span<Element>), or DeviceSpan, for what this rank holds of a model in units, to be written: all ranks alike. Collective
-    /// where ranks also hold an image of it in 16 bits.
+    /// Calls visit(flat, std::span<Element>), or with a DeviceSpan, for what this rank holds of a
+    /// model in units, to be written, the same on all ranks. Collective where ranks also hold a
+    /// 16-bit copy.
     template <class Visit>
     void rewrite_parameters(Visit&& visit)
         requires unit_model<Model>
     {
         session_.exchange().rewrite_parameters(visit);
     }
-    /// Of a model on a device: read(at, n, visit) and write(at, values), for its memory.
+    /// For a model on a device: read(at, n, visit) and write(at, values) access its memory.
     [[nodiscard]] const auto& place() const
         requires(trained_on_device<Model>)
     {
@@ -349,7 +370,8 @@ public:
     [[nodiscard]] std::span<const Slice> owned() const { return session_.exchange().owned(); }
 
 private:
-    /// A call by the user: what it throws is told to all, and whatever comes of it, a model that computes with an image has that of now.
+    /// Runs a call of the user: tells all ranks what it throws. Afterwards, also after an
+    /// exception, a model that computes with a copy of its parameters has the current one.
     template <class Body>
     auto calling(std::string_view name, Body&& body) -> decltype(body()) {
         return detail::telling_all(world(), name, [&] {

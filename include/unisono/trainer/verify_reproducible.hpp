@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Whether a model gives the same bits for the same micro-batch, whatever came before and on whichever thread: what all
-/// promises of the same weights on any cluster begin with. Not in the umbrella: include it where it is used.
+/// Tests whether a model gives the same bits for the same micro-batch, whatever ran before and on
+/// any thread: the basis of the same weights on any cluster. Not in the umbrella: include it where
+/// it is used.
 
 #include "unisono/core/list.hpp"
 #include "unisono/model/model.hpp"
@@ -18,10 +19,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What `verify_reproducible` found.
+/// The result of `verify_reproducible`.
 struct ReproducibleModel {
     bool reproducible = true;
-    std::string what = {}; ///< the first difference, for people; empty where there is none
+    std::string what = {}; ///< the first difference as text; empty if there is none
     explicit operator bool() const { return reproducible; }
 };
 
@@ -46,7 +47,7 @@ void restore_spans(Spans&& spans, const std::vector<std::byte>& bytes) {
     });
 }
 
-/// What one micro-batch gave.
+/// The result of one micro-batch.
 struct PassResult {
     std::uint64_t loss = 0;
     std::vector<std::byte> gradients = {};
@@ -69,10 +70,11 @@ PassResult run_pass(M& model, const Batch& batch, const PassFacts& facts, const 
 
 } // namespace detail
 
-/// Runs `batch` and `another` in both orders, twice, and `batch` on a thread of its own, always from the same buffers, and
-/// compares losses, gradients and buffers bit by bit. `facts` say what the pass tells the model (random streams!). Afterwards
-/// gradients are zero, parameters and buffers as before. Local; alone it proves nothing about other machines, builds or
-/// instruction sets. What the model throws goes on to the caller. Memory: five copies of the gradients.
+/// Runs `batch` and `another` in both orders, twice, and `batch` on a thread of its own, always
+/// from the same buffers, and compares losses, gradients and buffers bit by bit. `facts` are what
+/// the pass tells the model (random streams). Afterwards gradients are zero, and parameters and
+/// buffers as before. Local; it proves nothing about other machines, builds or instruction sets.
+/// Exceptions of the model go on to the caller. Memory: five copies of the gradients.
 template <model M, class Batch>
     requires trainable_on<M, Batch>
 ReproducibleModel verify_reproducible(M& model, const Batch& batch, const Batch& another, const PassFacts& facts = {}) {

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// An optimizer's update somewhere else than on the host: gradients unscaled, clipped and, where they are narrower, widened, the
-/// optimizer's formula, and the model's 16-bit image of the parameters, in one pass through memory.
+/// An optimizer's update outside the host, in one pass through memory: unscales, clips and, if they
+/// are narrower, widens the gradients, applies the optimizer's formula, and writes the model's
+/// 16-bit copy of the parameters.
 
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/guard/clip_by_value.hpp"
@@ -23,7 +24,7 @@ struct UnclippedElement {
     UNISONO_INLINE void operator()(T&) const {}
 };
 
-/// The optimizer's functor behind the clipping, and before the rounding of what it made.
+/// The optimizer's functor, after the clipping and before the rounding of its result.
 template <class Functor, class Clip, class Low>
 struct FusedElement {
     Functor functor;
@@ -53,7 +54,7 @@ struct FusedElement<Functor, Clip, void> {
 
 UNISONO_NO_CONTRACTION_END
 
-/// What an optimizer's `update` is given as the place to run: it puts clipping and casts around the functor.
+/// The `Where` of an optimizer's `update`: puts clipping and casts around the functor.
 template <class Arithmetic, class G, class Clip, class Low>
 struct FusedPlace {
     const Arithmetic& on;
@@ -67,7 +68,7 @@ struct FusedPlace {
         else on.apply(FusedElement<Functor, Clip, Low>{functor, clip}, low, parameters, narrow, arrays...);
     }
 };
-/// Without an image.
+/// Without a 16-bit copy.
 template <class Arithmetic, class G, class Clip>
 struct FusedPlace<Arithmetic, G, Clip, void> {
     const Arithmetic& on;
@@ -80,13 +81,13 @@ struct FusedPlace<Arithmetic, G, Clip, void> {
     }
 };
 
-/// `place_for(clip)`: what the optimizer is given as the place to run, with that functor in front of it.
+/// `place_for(clip)` returns the optimizer's `Where`, with that functor in front of it.
 template <class Optimizer, class T, class Clipping, class PlaceFor>
 void fused_update(const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,
                   std::size_t gradients, OptimizerStep step, const Clipping& clipping, const PlaceFor& place_for) {
     check_sizes("update_on", gradients, parameters.size());
     check_sizes("update_on", state.count, parameters.size());
-    // Only its size is looked at: the place knows the gradients.
+    // Only the size is used: the place knows the gradients.
     const std::span<const T> sized(parameters.data(), parameters.size());
     const auto run = [&](const auto& place) {
         static_assert(
@@ -110,10 +111,12 @@ void fused_update(const Optimizer& policy, const OptimizerSlice<T>& state, std::
 
 } // namespace detail
 
-/// One update of the slice, in one pass: g = gradients[i] in T, clipped by `clipping` (which takes over step.gradient_scale
-/// where it changes elements, as the Trainer does), then the optimizer's formula. A norm's factor is part of
-/// step.gradient_scale. Same bits as `clipping.clip` and `update` one after the other on the host. `on`: a ThrustArithmetic or the like.
-/// `policy.update` takes a place to run as its fifth argument, as all of ours do. \throws error bad_input: sizes that differ
+/// One update of the slice, in one pass: g = gradients[i] in T, clipped by `clipping` (which takes
+/// over step.gradient_scale where it changes elements, as the Trainer does), then the optimizer's
+/// formula. A norm's factor is part of step.gradient_scale. Same bits as `clipping.clip` followed
+/// by `update` on the host. `on`: a ThrustArithmetic or a similar type. `policy.update` takes a
+/// `Where` as its fifth argument, as those of the library do. \throws error bad_input: sizes that
+/// differ
 template <class Arithmetic, class Optimizer, optimizer_element T, class G, class Clipping = NoClipping>
     requires floating_element<std::remove_const_t<G>>
 void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,
@@ -124,7 +127,8 @@ void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSli
         return detail::FusedPlace<Arithmetic, Narrow, Clip, void>{on, gradients, clip};
     });
 }
-/// The same, and where `low` is not empty low[i] = parameters[i], rounded, as by `accumulate_first`.
+/// The same, and where `low` is not empty low[i] = parameters[i], rounded, as by
+/// `accumulate_first`.
 template <class Arithmetic, class Optimizer, optimizer_element T, class G, class Clipping, class Low>
     requires floating_element<std::remove_const_t<G>>
 void update_on(const Arithmetic& on, const Optimizer& policy, const OptimizerSlice<T>& state, std::span<T> parameters,

@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// Mixed precision on a device: a model there that computes in 16 bits, trained there in float.
+/// Mixed precision on a device: a model that computes in 16 bits there, trained in float there.
 ///
-///     Network network;                              // DeviceSpans of bfloat16 or float16, and stream()
-///     un::MasterWeights master(world, network);     // the group whose transport has the device
+///     Network network;                          // DeviceSpans of bfloat16 or float16, and stream()
+///     un::MasterWeights master(world, network); // the group whose transport has the device
 ///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}};
 
 #include "unisono/arithmetic/accumulate.hpp"
@@ -27,7 +27,7 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// What is added to a sum is zero from then on.
+/// Adds to a sum and sets the addend to zero.
 template <class Low>
 struct TakeElement {
     UNISONO_INLINE void operator()(float& sum, Low& one) const {
@@ -46,13 +46,17 @@ concept enqueues = requires(M& m) { m.stream(); };
 template <class World, class M>
 MasterWeights(World&, M&) -> MasterWeights<M>;
 
-/// A float model on a device around one of bfloat16 or float16 there: weights, their gradients and the optimizer's state are float, in memory
-/// of the device. The model's weights are their rounded image, and the trainer's to write, in the optimizer's own pass; its gradients are
-/// added to the float ones as they become ready, in one pass that zeroes them. What is written to either by others while a trainer lives
-/// is lost, or, in the float weights, seen by the model after `refresh()`. No byte crosses the bus.
+/// A float model on a device around one of bfloat16 or float16 there: weights, their gradients and
+/// the optimizer's state are float, in device memory. The model's weights are their rounded copy,
+/// which the trainer writes in the optimizer's pass. The model's gradients are added to the float
+/// ones as they become ready, in one pass that zeroes them. Other writes to the model's weights
+/// while a trainer lives are lost; after other writes to the float weights, the model sees them
+/// after `refresh()`. No byte crosses the bus.
 ///
-/// The bits of MasterWeights on the host. Memory of the device: 8 bytes an element beside the model's 4. The model and the group must live
-/// longer, and the model's memory stay where it is. \throws error bad_input: spans that do not match; refused: no memory
+/// The bits are those of MasterWeights on the host. Device memory: 8 bytes per element beside the
+/// model's 4. The model and the group must outlive this object, and the model's memory must not
+/// move.
+/// \throws error bad_input: spans that do not match; refused: no memory
 template <model_on_device M>
 class MasterWeights<M> : public detail::MasterWeightsBase<MasterWeights<M>, M> {
     static_assert(detail::enqueues<M>,
@@ -91,20 +95,21 @@ public:
                       "unisono::MasterWeights: found a model on a device, and no group. Required: "
                       "MasterWeights(world, model). Why: its transport gives memory of the device.");
     }
-    /// Waits for what it has enqueued.
+    /// Waits for the work that it has enqueued.
     ~MasterWeights() { settle_(endpoint_, this->wrapped().stream()); }
 
     [[nodiscard]] std::span<const DeviceSpan<float>> parameters() { return weight_spans_; }
     [[nodiscard]] std::span<const DeviceSpan<float>> gradients() { return gradient_spans_; }
     [[nodiscard]] auto stream() { return this->wrapped().stream(); }
 
-    /// The model's weights become those of now: needed only where the float weights were written by somebody else than a trainer.
+    /// Writes the model's weights. Needed only after code other than a trainer wrote the float
+    /// weights.
     void refresh() {
         image_.visit(weights_.data(), weights_.size(), [&](std::size_t first, std::size_t n, Low* low) {
             on_.accumulate_first(std::span<Low>(low, n), std::span<const float>(weights_.data() + first, n), 1.0);
         });
     }
-    /// They are those of now already: a trainer sees to it.
+    /// True if the model's weights are current: a trainer keeps them so.
     [[nodiscard]] bool fresh() const { return image_.kept(); }
     [[nodiscard]] Image& image() { return image_; } ///< the trainer's
 

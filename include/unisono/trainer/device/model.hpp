@@ -1,14 +1,14 @@
 #pragma once
 
 /// \file
-/// A model whose parameters and gradients lie in memory that the host's code must not touch, a GPU's say, trained through
-/// memory of the host.
+/// A model whose parameters and gradients lie in memory that host code must not touch, such as a
+/// GPU's, trained through host memory.
 ///
-///     Network network;                                  // parameters() and gradients() are addresses of the device
+///     Network network; // parameters() and gradients() are addresses of the device
 ///     un::DeviceModel model(network, un::ThrustCopies(thrust::device)); // thrust.hpp
-///     un::Trainer trainer{world, model, un::AdamW{}};   // any policy, any transport
+///     un::Trainer trainer{world, model, un::AdamW{}}; // any policy, any transport
 ///
-/// It is the way that works with everything, and the slow one: see docs/device.md.
+/// This works with every policy and transport, and is slow: see docs/device.md.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/core/error.hpp"
@@ -24,8 +24,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How elements come to the host and back. Each is done when the call returns, after whatever the model enqueued before it;
-/// what the model enqueues later sees it.
+/// How elements move to the host and back. Each call returns when its copy is done; it runs after
+/// whatever the model enqueued before it, and the model's later work sees its result.
 template <class C, class T>
 concept device_copies = requires(const C& copies, std::span<T> to, std::span<const T> from) {
     copies.to_host(to, from);   ///< `from` is the device's
@@ -33,15 +33,18 @@ concept device_copies = requires(const C& copies, std::span<T> to, std::span<con
     copies.zero(to);            ///< of the device
 };
 
-/// A model of the same type of elements around one in other memory. Its parameters and gradients are the host's, and so the
-/// trainer's; the device's parameters are written by each call (training, `evaluate`, `predict`, `refresh`) before the
-/// model runs, and what others write there is lost. Whenever a call of a trainer returns or throws, or calls `on_update`, the device's
-/// parameters are those of now. Parameters that others write are seen by the trainer's next call, and by the device after the next
-/// `parameters()` or `refresh()`. The model must live longer, and its memory stay where it is.
+/// A host model of the same element type around one in other memory. Its parameters and gradients
+/// are in host memory, and the trainer's. Each call (training, `evaluate`, `predict`, `refresh`)
+/// writes the device's parameters before the model runs, so that other writes to them are lost.
+/// Whenever a call of a trainer returns or throws, or calls `on_update`, the device's parameters
+/// are current. After other code writes the host's parameters, the trainer sees the change at its
+/// next call, and the device after the next `parameters()` or `refresh()`. The model must outlive
+/// this object, and its memory must not move.
 ///
-/// The same bits as the model's with its memory on the host, as far as the model's own are. Memory: of the host, parameters,
-/// gradients and the largest parameter once more. Cost of an update, and of a trainer's call: parameters go to the device once; of a
-/// micro-batch: gradients come back once and are zeroed there, each as soon as the model says that it is ready.
+/// The same bits as with the model's memory on the host, as far as the model's own are. Host
+/// memory: parameters, gradients and the largest parameter once more. Cost of an update, and of a
+/// trainer's call: parameters go to the device once. Cost of a micro-batch: gradients come back
+/// once and are zeroed there, each as soon as the model says that it is ready.
 /// \throws error bad_input: spans that do not match
 template <model M, class Copies>
     requires device_copies<Copies, parameter_element_t<M>>
@@ -94,7 +97,8 @@ public:
     }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return gradient_spans_; }
 
-    /// The device's parameters become those of now: where others than a trainer wrote the host's, before the model is used by itself.
+    /// Writes the device's parameters. Call it after code other than a trainer wrote the host's,
+    /// before the model is used by itself.
     void refresh() {
         for (std::size_t p = 0; p < device_.size(); ++p)
             if (!device_[p].empty()) copies_.to_device(device_[p], std::span<const T>(weight_spans_[p]));

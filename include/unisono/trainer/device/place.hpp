@@ -1,9 +1,11 @@
 #pragma once
 
 /// \file
-/// A trainer's place on the device of a rank: gradients, images and optimizer state never leave it. Kernels are enqueued on the model's
-/// stream; sums on the transport's, behind what the model's has been given so far, so that the next kernels do not wait for them.
-/// The host waits for the device where a number is asked for: once an update for what the guard found, once for a norm, and for each sum.
+/// A trainer's place on a rank's device: gradients, 16-bit copies and optimizer state never leave
+/// it. Kernels are enqueued on the model's stream. Sums are enqueued on the transport's stream,
+/// after the work enqueued so far on the model's, so that the next kernels do not wait for them.
+/// The host waits for the device where it needs a number: once per update for the guard's finding,
+/// once for a norm, and for each sum.
 
 #include "unisono/arithmetic/square_sum.hpp"
 #include "unisono/arithmetic/stream_arithmetic.hpp"
@@ -19,7 +21,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// As OptimizerState, in memory of a device. One piece of memory for each array.
+/// An OptimizerState in device memory, one allocation per array.
 template <optimizer_element T>
 class DeviceOptimizerState {
 public:
@@ -58,7 +60,7 @@ private:
 
 namespace detail {
 
-/// `Image`: what the model has of its parameters in 16 bits (weight_image.hpp). It is always theirs.
+/// `Image`: the model's 16-bit copy of its parameters (weight_image.hpp). It is always current.
 template <streaming_transport Transport, class Image>
 class DevicePlace<Group<Transport>, Image> {
 public:
@@ -120,7 +122,7 @@ public:
     void order() const { world_->endpoint().wait_for(stream_); }
     void settle() const { world_->endpoint().settle(stream_); }
 
-    /// In one pass, with the image.
+    /// In one pass, with the 16-bit copy.
     template <class Optimizer, class Clipping, class T>
     void update(const Optimizer& optimizer, const Clipping& clipping, const OptimizerSlice<T>& state, T* parameters,
                 T* gradients, const OptimizerStep& step) const {
@@ -155,7 +157,7 @@ public:
         if (count != 0) body(std::size_t{0}, count);
     }
 
-    /// What was added is read when all is there: the host waits once.
+    /// Reads all sums at the end: the host waits once.
     template <class T, class Squares>
     class Measure {
     public:
@@ -194,12 +196,12 @@ public:
     }
 
     void begin_inspection() const { on_.fill(std::span(offender_.data(), 1), nothing); }
-    /// Guards that look for what is not finite; `offender` tells.
+    /// For guards that look for values that are not finite; `offender` returns what they found.
     template <class Guard, class T, class Found>
     void inspect(const Guard&, const T* gradients, std::size_t count, std::size_t flat, Found&&) const {
         on_.note_non_finite(std::span<const T>(gradients, count), flat, offender_.data());
     }
-    /// The first in the flat order; waits.
+    /// The first offender in the flat order; waits.
     [[nodiscard]] std::size_t offender() const {
         std::uint64_t found = nothing;
         read(offender_.data(), 1, [&](std::span<const std::uint64_t> one) { found = one[0]; });
@@ -230,8 +232,8 @@ private:
     Stream stream_;
     StreamArithmetic<Stream> on_;
     Image* image_ = nullptr;
-    DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each stretch whose norm is measured
-    DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of what is not finite
+    DeviceMemory<std::uint64_t> squares_;  ///< NotedSquares of each piece whose norm is measured
+    DeviceMemory<std::uint64_t> offender_; ///< the least index in flat order of a value that is not finite
 };
 
 } // namespace detail

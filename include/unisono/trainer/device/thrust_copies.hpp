@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How a `DeviceModel` copies by Thrust.
+/// Copies of a `DeviceModel` by Thrust.
 
 #include "unisono/arithmetic/thrust.hpp"
 #include "unisono/trainer/device/model.hpp"
@@ -14,8 +14,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Between the host and the device system that the program was compiled for: with nvcc a GPU, by the default stream. What the
-/// model enqueues on a stream that does not wait for that one must be done when its call returns, and when it says `ready`.
+/// Copies between the host and the device system for which the program was compiled: with nvcc a
+/// GPU, on the default stream. If the model uses a stream that does not synchronise with the
+/// default one, its work must be finished when its call returns, and when it calls `ready`.
 struct ThrustCopies {
     template <class T>
     void to_host(std::span<T> to, std::span<const T> from) const {

@@ -1,10 +1,13 @@
 #pragma once
 
 /// \file
-/// An optimizer's update on a system of Thrust, in one pass through memory (fused_update.hpp), and its state there.
+/// An optimizer's update on a system of Thrust, in one pass through memory (fused_update.hpp), with
+/// its state there.
 ///
-///     auto state = un::ThrustOptimizerState<thrust::device_vector<float>>(policy.state(), parameters.size());
-///     un::update_on(on, policy, state.all(), parameters, gradients, {.learning_rate = 1e-3, .number = n});
+///     using Vector = thrust::device_vector<float>;
+///     auto state = un::ThrustOptimizerState<Vector>(policy.state(), parameters.size());
+///     un::update_on(on, policy, state.all(), parameters, gradients,
+///                   {.learning_rate = 1e-3, .number = n});
 
 #include "unisono/arithmetic/thrust.hpp"
 #include "unisono/optimizer/optimizer.hpp"
@@ -16,7 +19,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The arrays of an optimizer's state in vectors of Thrust's. As `OptimizerState`.
+/// The arrays of an optimizer's state in Thrust's vectors. As `OptimizerState`.
 template <class Vector>
 class ThrustOptimizerState {
 public:

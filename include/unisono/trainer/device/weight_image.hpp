@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The image in 16 bits that a model on a device computes with, of weights that are trained in float: where it lies, so that the
-/// optimizer's pass writes both.
+/// The 16-bit copy with which a model on a device computes, of weights that are trained in float:
+/// its addresses, so that the optimizer's pass writes both.
 
 #include "unisono/core/config.hpp"
 
@@ -14,12 +14,13 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Of models that compute with what is trained.
+/// For models that compute with the trained weights themselves.
 struct NoWeightImage {
     static constexpr bool present = false;
 };
 
-/// Addresses of a device. The weights are one piece; their image lies wherever the model has its parameters.
+/// Device addresses. The weights are one piece; their 16-bit copy lies wherever the model has its
+/// parameters.
 template <class Low>
 class WeightImage {
 public:
@@ -27,7 +28,7 @@ public:
 
     explicit WeightImage(const float* weights = nullptr) : weights_(weights) {}
 
-    /// The image of the next `count` weights.
+    /// The copy of the next `count` weights.
     void add(Low* low, std::size_t count) {
         if (count == 0) return;
         if (!pieces_.empty() && pieces_.back().low + pieces_.back().count == low) pieces_.back().count += count;
@@ -37,13 +38,14 @@ public:
     [[nodiscard]] std::size_t count() const { return end_; }
     [[nodiscard]] const float* weights() const { return weights_; }
 
-    /// `at` is one of the weights.
+    /// True if `at` is one of the weights.
     [[nodiscard]] bool has(const void* at) const {
         const auto begin = reinterpret_cast<std::uintptr_t>(weights_);
         const auto asked = reinterpret_cast<std::uintptr_t>(at);
         return asked >= begin && asked - begin < end_ * sizeof(float);
     }
-    /// Calls visit(first, n, low) for the stretches of the image of [at, at + count): weights at[first, first + n).
+    /// Calls visit(first, n, low) for the pieces of the copy of [at, at + count): weights at[first,
+    /// first + n).
     template <class Visit>
     void visit(const float* at, std::size_t count, Visit&& visit) const {
         const auto begin = static_cast<std::size_t>(at - weights_);
@@ -57,7 +59,7 @@ public:
         }
     }
 
-    // Whoever changes weights from now on changes the image, too: nobody else need make it.
+    // Code that changes weights from now on also changes the copy: no other code has to make it.
 
     void keep() { ++keepers_; }
     void let_go() { --keepers_; }

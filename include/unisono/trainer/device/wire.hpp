@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Forms in which gradients travel, where they are on a device. A compression that computes there is left to it. Any other runs on the host:
-/// each bucket is copied to pinned memory as it becomes ready, compressed and summed from there, and the sum is copied back. So the bus carries each
-/// gradient once in either direction, and the host waits for the model's stream once a bucket.
+/// Wire formats for gradients on a device. A compression that computes there handles them itself.
+/// Any other runs on the host: each bucket is copied to pinned memory as it becomes ready,
+/// compressed and summed from there, and the sum is copied back. So the bus carries each gradient
+/// once in either direction, and the host waits for the model's stream once per bucket.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/memory.hpp"
@@ -17,7 +18,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a compression is given that computes on the device: as WiresOnHost (compression/cast.hpp). `Place`: a trainer's.
+/// The argument of a compression that computes on the device, as WiresOnHost
+/// (compression/cast.hpp). `Place`: a trainer's.
 template <class Place>
 class WiresOnDevice {
 public:

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What an exchange has in common with the store of its model: the ranks, the policies, and the micro-batch that is under way.
+/// The base of an exchange and of its model's store: the ranks, the policies, and the micro-batch
+/// in progress.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -17,7 +18,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a weighing policy says, checked.
+/// The result of a weighing policy, checked.
 template <class Weighing>
 Share checked_share(const Weighing& policy, const MicroBatchFacts& micro) {
     const Share share = policy.share(micro);
@@ -29,8 +30,8 @@ Share checked_share(const Weighing& policy, const MicroBatchFacts& micro) {
     return share;
 }
 
-/// `ContextType` bundles the types World, Element, Place, Reducer, Compression, Sharding, Guard, Clipping, Scaling, Optimizer,
-/// Weighing, Summation (session.hpp).
+/// `ContextType` bundles the types World, Element, Place, Reducer, Compression, Sharding, Guard,
+/// Clipping, Scaling, Optimizer, Weighing, Summation (session.hpp).
 template <class ContextType>
 class ExchangeBase {
 public:
@@ -53,7 +54,8 @@ public:
 
 protected:
     static constexpr bool on_grid = Context::Summation::reproducible;
-    /// A grid finds NaN and infinity by itself; a guard that looks for more sees each micro-batch's gradient.
+    /// A grid finds NaN and infinity by itself; a guard that looks for more sees each micro-batch's
+    /// gradient.
     static constexpr bool inspects =
         Context::Guard::inspects && !(on_grid && requires { requires Context::Guard::only_finite; });
 
@@ -62,7 +64,7 @@ protected:
         : world_(&world), policies_(policies), place_(world, model), run_(policies_.reducer.start(world)) {}
     ~ExchangeBase() = default;
 
-    /// The share of the micro-batch under way, by the tokens that were counted so far.
+    /// The share of the micro-batch in progress, by the tokens counted so far.
     Share weigh() {
         micro_->tokens = pass_->tokens();
         return checked_share(policies_.weighing, *micro_);
@@ -73,7 +75,7 @@ protected:
     Context policies_;
     Place place_;
     ReducerRun run_;
-    bool alone_ = false; ///< the update is of this rank's own gradients, which nobody else hears of
+    bool alone_ = false; ///< the update uses this rank's own gradients, which no other rank sees
     Offence offence_;
     MicroBatchFacts* micro_ = nullptr;
     Pass* pass_ = nullptr; ///< of this rank's micro-batch, while the model works on it

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The sums of one bucket, or one unit, over the ranks: to all of them, or of each slice to its owner.
+/// The sums of one bucket, or one unit, over the ranks: on all of them, or of each slice on its
+/// owner.
 
 #include "unisono/group/operation.hpp"
 #include "unisono/reducer/reducer.hpp"
@@ -15,7 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `Owned`: slices have owners, maybe; `values`, a std::span or DeviceSpan, are those of bucket b, which begins at `first` in the flat order.
+/// `Owned`: slices may have owners. `values`, a std::span or DeviceSpan, are those of bucket b,
+/// which begins at `first` in the flat order.
 template <bool Owned, class Run, class World, class Values>
 void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size_t b, std::size_t first, Values values,
                        std::vector<Operation>& operations) {
@@ -42,14 +44,15 @@ void start_bucket_sums(Run& run, World& world, const Extents& extents, std::size
     }
 }
 
-/// What a compression takes for the reducer, for one bucket: its sums go where those of numbers would.
+/// The reducer that a compression gets for one bucket: its sums go where sums of plain numbers
+/// would go.
 template <bool Owned, class Run>
 struct BucketReduction {
     Run& run;
     const Extents& extents;
     std::size_t bucket;
     std::size_t first;                  ///< of the bucket
-    std::vector<Operation>& operations; ///< those of other slices than the last
+    std::vector<Operation>& operations; ///< those of all slices but the last
     template <class World, class Values>
     Operation sum(World& world, Values wire) {
         start_bucket_sums<Owned>(run, world, extents, bucket, first, wire, operations);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Who updates what: the parts into which owners cut the buckets.
+/// The parts into which owners cut the buckets, and the rank that updates each part.
 
 #include "unisono/core/list.hpp"
 #include "unisono/layout/owners.hpp"
@@ -53,24 +53,26 @@ public:
     [[nodiscard]] std::span<const OwnedExtent> of_bucket(std::size_t b) const {
         return {all_.data() + begin_[b], begin_[b + 1] - begin_[b]};
     }
-    /// A rank owns what others do not.
+    /// A rank owns elements that others do not own.
     [[nodiscard]] bool cut() const { return cut_; }
-    /// This rank updates it.
+    /// True if this rank updates the extent.
     [[nodiscard]] bool is_mine(const OwnedExtent& extent) const {
         return extent.owner == every_rank || extent.owner == rank_;
     }
-    /// Sums over ranks of what each owns count it on this one: each element once, where slices are cut.
+    /// True if this rank counts the extent in sums over ranks of what each owns: each element
+    /// counts once where slices are cut.
     [[nodiscard]] bool counts_here(const OwnedExtent& extent) const {
         return extent.owner == rank_ || (extent.owner == every_rank && (!cut_ || rank_ == 0));
     }
-    /// What this rank updates, in flat order: also the order of the optimizer's state.
+    /// The elements that this rank updates, in flat order: also the order of the optimizer's state.
     [[nodiscard]] std::span<const Slice> owned() const { return owned_; }
     [[nodiscard]] std::size_t owned_count() const {
         std::size_t count = 0;
         for (const Slice& slice : owned_) count += slice.count;
         return count;
     }
-    /// Where every rank owns a slice, in the order of ranks, their elements, so that one operation can sum a bucket. Else empty.
+    /// If every rank owns a slice, in rank order: the slices' elements, so that one operation can
+    /// sum a bucket. Else empty.
     [[nodiscard]] std::span<const std::size_t> slice_counts(std::size_t b) const {
         const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
         return {slice_counts_.data() + begin, slices_end_[b] - begin};
@@ -96,7 +98,7 @@ private:
     int rank_;
     int world_;
     List<OwnedExtent> all_;
-    List<std::size_t> begin_; ///< of each bucket, and the end
+    List<std::size_t> begin_; ///< index of each bucket's first extent, and the end
     bool cut_ = false;
     List<Slice> owned_;
     List<std::size_t> slice_counts_;

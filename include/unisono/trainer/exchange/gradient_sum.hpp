@@ -1,14 +1,19 @@
 #pragma once
 
 /// \file
-/// Where the gradient is, in the course of an update: the sum over this rank's micro-batches, and then over the ranks.
+/// The gradient in the course of an update: the sum over this rank's micro-batches, and then over
+/// the ranks.
 ///
-///  - One micro-batch on this rank: it stays in the model's own memory, and is summed over the ranks in place. On a grid so
-///    only where each rank hosts at most one, memory is mapped and the reducer combines all ranks' elements at once.
-///  - Several, or a model whose spans do not follow one another: each is added to one array in flat order, of what travels
-///    (sums.hpp), and the model's memory is zeroed behind it. So a replica's gradient is formed alone, whichever rank hosts
-///    it, and then added; the bits do not depend on who hosts it. So also where the ranks do not see the model's memory: the
-///    array is memory of the group, and to add to it costs less than to copy the gradients there and the sums back.
+/// - With one micro-batch on this rank, the gradient stays in the model's own memory and is summed
+///   over the ranks in place. On a grid this holds only where each rank hosts at most one
+///   micro-batch, memory is mapped and the reducer combines all ranks' elements at once.
+/// - With several, or if the model's spans do not follow one another, each gradient is added to one
+///   array in flat order, of the type that travels (sums.hpp), and the model's memory is zeroed. So
+///   a replica's gradient is computed separately, whichever rank hosts it, and then added: the bits
+///   do not depend on the host. The same holds if the ranks do not map the model's memory: the
+///   array is memory of the group, and adding to it costs less than copying gradients there and
+///   sums back.
+///
 /// After each update the model's gradients are zero.
 
 #include "unisono/core/error.hpp"
@@ -38,7 +43,7 @@ public:
     GradientSum(const GradientSum&) = delete;
     GradientSum& operator=(const GradientSum&) = delete;
 
-    /// A new update: nothing is there yet. `alone`: nothing will be summed over ranks.
+    /// Starts an update: no gradient is there yet. `alone`: nothing will be summed over ranks.
     void begin(bool alone) {
         alone_ = alone;
         in_model_ = false;
@@ -47,7 +52,8 @@ public:
         multiplier_ = 1;
         sums_.begin();
     }
-    /// On a grid: no rank hosts more than one micro-batch in this update, and all have this weight. Numbers travel.
+    /// On a grid: no rank hosts more than one micro-batch in this update, all of them have this
+    /// weight, and so plain numbers travel.
     void expect_one(double multiplier) {
         straight_ = true;
         multiplier_ = multiplier;
@@ -59,7 +65,7 @@ public:
         dirty_ = true;
     }
 
-    /// The model's memory holds a gradient of this update, which counts so much.
+    /// The model's memory holds a gradient of this update with weight `multiplier`.
     void hold(double multiplier) {
         if constexpr (on_grid)
             if (straight_ && multiplier != multiplier_)
@@ -71,14 +77,15 @@ public:
     }
     [[nodiscard]] bool held() const { return in_model_; }
 
-    /// Moves all that the model's memory holds to the array.
+    /// Moves the gradients in the model's memory to the array.
     void drain() {
         drain({0, flat_->count()});
         moved();
     }
 
-    /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array of numbers in flat order in which
-    /// it lies; null where they lie in the model's memory in pieces, or are on a grid in `array()`. `last`: of the update's buckets.
+    /// Makes one bucket's sum over this rank's micro-batches ready to travel. Returns the array of
+    /// numbers in flat order that contains it; null if it lies in the model's memory in pieces, or
+    /// on a grid in `array()`. `last`: of the update's buckets.
     T* settle(const Slice& bucket, bool last) {
         if constexpr (!on_grid) {
             if (!in_array_ && (alone_ || in_place_)) return settle_in_model(bucket);
@@ -93,24 +100,25 @@ public:
         else return sums;
     }
 
-    /// What travels, in flat order.
+    /// The array that travels, in flat order.
     Sum* array() {
         if (array_.empty()) array_ = place_->template allocate<Sum>(flat_->count());
         return array_.data();
     }
-    /// Begins to sum numbers that `settle` returned on the grid. `owner`: below 0, all ranks.
+    /// Starts to sum, on the grid, numbers that `settle` returned. `owner`: below 0, all ranks.
     Operation sum_straight(T* values, const Slice& slice, int owner) {
         const std::span<T> data(values + slice.first, slice.count);
         return sums_.sum_straight(*world_, data, slice.first, multiplier_, owner);
     }
 
-    /// The optimizer finds the gradient of this update in the model's memory; `left_over` is by how much it must still be multiplied.
+    /// True if the optimizer finds this update's gradient in the model's memory; `left_over` is the
+    /// factor that must still be applied.
     [[nodiscard]] bool in_place() const { return on_grid ? !straight_ || in_place_ : !in_array_; }
     [[nodiscard]] double left_over() const { return !on_grid && alone_ && in_place() && in_model_ ? multiplier_ : 1; }
     [[nodiscard]] T* at(const Stretch<T>& stretch) { return in_place() ? stretch.gradients : numbers() + stretch.flat; }
-    /// The array in the group's memory where the numbers of this update lie in one, else null.
+    /// The array in the group's memory, if this update's numbers are there; else null.
     [[nodiscard]] T* numbers_in_use() { return in_place() ? nullptr : numbers(); }
-    /// The sum of these elements becomes numbers, where the optimizer reads them.
+    /// Turns the sum of these elements into numbers where the optimizer reads them.
     void prepare([[maybe_unused]] std::size_t flat, [[maybe_unused]] T* to, [[maybe_unused]] std::size_t count) {
         if constexpr (on_grid) {
             if (straight_ && world_->size() > 1) return;
@@ -121,7 +129,7 @@ public:
         }
     }
 
-    /// The model's gradients are zero, or not known to be.
+    /// Marks the model's gradients as zero.
     void clean() { dirty_ = false; }
     void soil() { dirty_ = true; }
 
@@ -132,7 +140,7 @@ public:
     }
 
 private:
-    /// One rank has nobody who need see it: memory in pieces will do.
+    /// A world of one has no peers that must see the memory: memory in pieces is sufficient.
     [[nodiscard]] bool can_sum_in_model() const {
         if (world_->size() == 1) return true;
         if (!flat_->contiguous()) return false;
@@ -178,7 +186,7 @@ private:
         return world_->size() > 1 ? flat_->stretches().front().gradients : nullptr;
     }
 
-    /// Not inlined: an update of one micro-batch does without it, and is small.
+    /// Not inlined: an update of one micro-batch does not need it, and stays small.
     [[gnu::noinline]] void drain(const Slice& slice) {
         Sum* const to = array();
         const auto take = [&](std::size_t p, const Stretch<T>& one) {
@@ -193,15 +201,15 @@ private:
     const FlatModel<T>* flat_;
     const Place* place_;
     Sums sums_;
-    bool in_place_; ///< one micro-batch's gradient is summed where the model put it
+    bool in_place_; ///< one micro-batch's gradient is summed in the model's memory
     typename Place::template Array<Sum> array_;
-    typename Place::template Array<T> numbers_; ///< that travel, where `array_` has none
+    typename Place::template Array<T> numbers_; ///< numbers that travel, where `array_` has none
     bool alone_ = false;                        ///< nothing is summed over ranks in this update
     bool straight_ = false;                     ///< numbers are summed on the grid
     bool in_model_ = false;                     ///< the model's memory holds a gradient of this update
     bool in_array_ = false;                     ///< the array does
-    bool dirty_ = false;                        ///< the model's memory may be other than zero
-    double multiplier_ = 1;                     ///< of what is in the model's memory
+    bool dirty_ = false;                        ///< the model's memory may not be zero
+    double multiplier_ = 1;                     ///< weight of the gradient in the model's memory
 };
 
 } // namespace detail

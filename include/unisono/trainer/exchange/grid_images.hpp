@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Gradients become images on a grid and sums of images numbers, on the host and on devices.
+/// Converts gradients to images on a grid, and sums of images to numbers, on the host and on
+/// devices.
 
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/trainer/place.hpp"
@@ -15,14 +16,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `need(parameter, exponent)` is called with what each parameter needed: here at once, on devices by `tell`.
+/// `need(parameter, exponent)` is called with the exponent that each parameter needed: here at
+/// once, on devices by `tell`.
 template <class Place, class T, class I>
 class GridImageKernels {
 public:
     GridImageKernels(const Place&, std::size_t) {}
 
     void begin() {}
-    /// images[i] = weight * from[i] on the grid of that exponent, or is added to it; `from` becomes zero.
+    /// images[i] = weight * from[i] on the grid of that exponent, or is added to it; sets `from` to
+    /// zero.
     template <bool Add, class Need>
     void image(std::size_t parameter, I* images, T* from, std::size_t count, double weight, std::int32_t exponent,
                Need&& need) {
@@ -45,7 +48,8 @@ public:
     [[nodiscard]] static constexpr std::size_t bytes() { return 0; }
 };
 
-/// The greatest magnitude of each parameter stays on the device until it is asked for, or the weight changes.
+/// The greatest magnitude of each parameter stays on the device until it is asked for, or the
+/// weight changes.
 template <class Place, class T, class I>
     requires(Place::on_device)
 class GridImageKernels<Place, T, I> {

@@ -3,9 +3,10 @@
 /// \file
 /// The grids on which gradients are summed, and how they follow the gradients.
 ///
-/// Each parameter has a grid of its own: a parameter with small gradients loses nothing to one with large ones, and buckets
-/// play no part. The grid follows the range of the parameter's gradients by a rule on numbers that all ranks know alike: the
-/// greatest exponent that any micro-batch needed, which is the same whoever hosts them.
+/// Each parameter has a grid of its own: a parameter with small gradients loses nothing to one with
+/// large ones, and buckets play no part. The grid follows the range of the parameter's gradients by
+/// a rule on numbers that all ranks know alike: the greatest exponent that any micro-batch needed,
+/// which is the same whoever hosts them.
 
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -25,10 +26,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The grids of all parameters, and how they move.
+/// The grids of all parameters, and how they change.
 class GridRange {
 public:
-    static constexpr std::int32_t unknown = Grid::nothing; ///< no gradient but zero was ever seen
+    static constexpr std::int32_t unknown = Grid::nothing; ///< no gradient other than zero has been seen
 
     GridRange(const Layout& layout, std::int32_t headroom, std::int32_t least) : headroom_(headroom), least_(least) {
         for (std::size_t p = 0; p < layout.parameters(); ++p) {
@@ -51,8 +52,8 @@ public:
         return no_offender;
     }
 
-    /// All ranks' needs; the exponent must be above them by `more` for all addends to fit (GridImages). False where a
-    /// parameter's grid is too fine for them.
+    /// Combines all ranks' needs. The exponent must be above them by `more` for all addends to fit
+    /// (GridImages). False if a parameter's grid is too fine for them.
     template <class World>
     bool agree(World& world, std::int32_t more) {
         if (world.size() > 1) all_reduce(world, needed_, Max{});
@@ -67,8 +68,8 @@ public:
         return misfit_ == no_offender;
     }
 
-    /// After an update: `headroom` above what was needed, but at most one bit finer than before; where all gradients were
-    /// zero, as before.
+    /// After an update: `headroom` above what was needed, but at most one bit finer than before;
+    /// unchanged where all gradients were zero.
     void follow() {
         for (std::size_t p = 0; p < needed_.size(); ++p) {
             if (needed_[p] == Grid::nothing) continue;
@@ -76,7 +77,7 @@ public:
             set(p, exponents_[p] == unknown ? wanted : std::max(wanted, exponents_[p] - 1));
         }
     }
-    /// After a misfit: what did not fit gets its headroom; the others stay.
+    /// After a misfit: grids that were too fine get their headroom; the others stay.
     void widen() {
         if (misfit_ == no_offender) return;
         for (std::size_t p = 0; p < needed_.size(); ++p) {
@@ -85,7 +86,8 @@ public:
         }
     }
 
-    /// E such that every element of the sum of so many micro-batches is below 2^E; after `agree` the same on all ranks.
+    /// E such that every element of the sum of `micro_batches` micro-batches is below 2^E; after
+    /// `agree` the same on all ranks.
     [[nodiscard]] std::int32_t above_sums(std::int64_t micro_batches) const {
         std::int32_t most = Grid::nothing;
         for (const std::int32_t needed : needed_) most = std::max(most, needed);
@@ -94,10 +96,10 @@ public:
 
     [[nodiscard]] bool fits() const { return misfit_ == no_offender; }
     [[nodiscard]] std::size_t misfit() const { return misfit_; } ///< the first parameter whose grid was too fine
-    [[nodiscard]] bool only_new() const { return only_new_; }    ///< and no grid was known for any such
+    [[nodiscard]] bool only_new() const { return only_new_; }    ///< and no grid was known for any of these
 
     [[nodiscard]] std::span<const GridStretch> stretches() const { return stretches_; }
-    /// The run's state: one exponent a parameter, `unknown` at first.
+    /// The run's state: one exponent per parameter, `unknown` at first.
     [[nodiscard]] std::span<const std::int32_t> exponents() const { return exponents_; }
     void restore(std::span<const std::int32_t> saved) {
         if (saved.size() != exponents_.size())
@@ -128,8 +130,8 @@ private:
     bool only_new_ = false;
 };
 
-/// How far above the needed exponent a grid (in terms of 64-bit images, whose step is 2^(exponent - 51)) must be for so many
-/// addends to fit into images of type I.
+/// How far above the needed exponent a grid (in terms of 64-bit images, whose step is 2^(exponent -
+/// 51)) must be for `addends` addends to fit into images of type I.
 template <class I>
 struct GridImages;
 template <>

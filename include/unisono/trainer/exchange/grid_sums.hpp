@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Sums of gradients on a grid. A gradient becomes an *image* of integers, 8 bytes an element or 4; images are summed by any schedule, and
-/// become numbers where the optimizer needs them, piece by piece in the first cache. Where numbers are summed straight from mapped memory
-/// the sums are made on the same grid, for the same bits, so that all ranks may choose either.
+/// Sums of gradients on a grid. A gradient becomes an *image* of integers, 8 bytes per element or
+/// 4. Any schedule sums images, which become numbers where the optimizer needs them, piece by piece
+/// in the first-level cache. Where numbers are summed straight from mapped memory, the sums are
+/// made on the same grid, for the same bits, so that all ranks may choose either.
 
 #include "unisono/arithmetic/grid.hpp"
 #include "unisono/collective/reproducible_sum.hpp"
@@ -20,7 +21,7 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Wraps where the grid is too fine, as all ranks will find.
+/// Wraps around where the grid is too fine, which all ranks detect later.
 template <class I>
 struct AddImage {
     UNISONO_INLINE void operator()(I& sum, const I& one) const {
@@ -59,25 +60,26 @@ public:
     }
     void add(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().apply(AddImage<I>{}, sum, one); }
     void set(std::span<I> sum, std::span<const I> one) const { place_->arithmetic().copy(sum, one); }
-    /// Of one parameter.
+    /// The numbers of one parameter.
     const T* numbers(std::size_t parameter, const I* images, T* to, std::size_t count) const {
         kernels_.numbers(to, images, count, range_.stretches()[parameter].exponent);
         return to;
     }
-    /// Of `count` elements from `flat` on in the flat order, whichever parameters they belong to.
+    /// The numbers of `count` elements from `flat` on in the flat order, whichever parameters they
+    /// belong to.
     void numbers_from(std::size_t flat, const I* images, T* to, std::size_t count) const {
         map(flat, 1).visit(0, count, [&](std::size_t at, std::size_t n, std::int32_t exponent) {
             kernels_.numbers(to + at, images + at, n, exponent);
         });
     }
 
-    // --- numbers that are summed straight, on the host ----------------------------------------------------------------
+    // --- numbers that are summed straight, on the host ---
 
-    /// A gradient of this parameter will be.
+    /// Notes a gradient of this parameter that will be summed.
     void note(std::size_t parameter, std::span<const T> gradient, double weight) {
         range_.need(parameter, needed_exponent(gradient, weight));
     }
-    /// `owner`: below 0, all ranks. `data` begin at `flat` of the flat order.
+    /// `owner`: below 0, all ranks. `data` begin at `flat` in the flat order.
     template <class World>
     Operation sum_straight(World& world, std::span<T> data, std::size_t flat, double weight, int owner) const {
         return world.handle(owner < 0 ? start_sum_on_grid<Collective::all_reduce>(world, data, map(flat, weight))
@@ -90,7 +92,7 @@ public:
         });
     }
 
-    // --- the verdict ----------------------------------------------------------------------------------------------------
+    // --- the verdict ---
 
     /// Waits for the device.
     [[nodiscard]] std::size_t first_not_finite() {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The loss scale in the course of a training.
+/// The loss scale during a training.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -18,17 +18,18 @@ class LossScaleRun {
 public:
     explicit LossScaleRun(const Policy& policy) : policy_(policy), state_(policy.start()) {}
 
-    /// A new update.
+    /// Starts an update.
     void begin() { backed_off_ = false; }
     void grow() { policy_.grow(state_); }
     void back_off() { backed_off_ = policy_.back_off(state_); }
 
     [[nodiscard]] double scale() const { return state_.scale; }
     [[nodiscard]] const LossScale& state() const { return state_; }
-    /// This update was left out, and the scale lowered.
+    /// True if this update was left out and the scale lowered.
     [[nodiscard]] bool backed_off() const { return backed_off_; }
 
-    /// A model that does not ask would have its gradients divided by what it never multiplied them by.
+    /// Refuses a model that does not ask for the scale: its gradients would be divided by a factor
+    /// that it never applied.
     void check(const Pass& pass) const {
         if (!Policy::scales || pass.asked_for_scale()) return;
         refuse_input({Policy::name,

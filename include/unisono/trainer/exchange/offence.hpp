@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the guard found, and how all ranks come to know it.
+/// The finding of a guard, and how all ranks learn of it.
 
 #include "unisono/core/list.hpp"
 #include "unisono/trainer/agreement.hpp"
@@ -22,13 +22,14 @@ struct Offence {
     bool loss = false;      ///< the loss, not a parameter
     bool elsewhere = false; ///< in another part of the model, on ranks of another group
 
-    /// Of several on one rank the first parameter counts, before the loss.
+    /// Of several on one rank, the first parameter counts, before the loss.
     void note(const Offence& found) {
         if (rank < 0 || (!found.loss && (loss || found.parameter < parameter))) *this = found;
     }
 };
 
-/// All ranks' offences (rank below 0: none) become that of the lowest rank that has one. Collective.
+/// Combines all ranks' offences (rank below 0: none) to that of the lowest rank that has one.
+/// Collective.
 template <class World>
 void agree_on_offence(World& world, Offence& offence) {
     constexpr std::uint64_t loss_code = (std::uint64_t{1} << 32) - 1;

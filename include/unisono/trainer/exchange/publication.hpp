@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How the parameters that each owner has updated come to all ranks.
+/// How the parameters that each owner has updated reach all ranks.
 
 #include "unisono/group/operation.hpp"
 #include "unisono/trainer/exchange/extents.hpp"
@@ -15,9 +15,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Owners publish from the model's memory where it is in one piece and the peers see it. Else from an array in the group's
-/// memory, to which the parameters are copied chunk by chunk behind the optimizer, out of the first cache: the array of the
-/// gradient's sum serves, as nobody needs the gradient of a chunk any more. The others receive into the model where it is in one piece.
+/// Owners publish from the model's memory if it is in one piece and the peers map it. Otherwise
+/// they publish from an array in the group's memory, to which parameters are copied chunk by chunk
+/// after the optimizer, from the first-level cache. The array of the gradient's sum serves for
+/// that, as a chunk's gradient is not needed any more. Other ranks receive into the model if it is
+/// in one piece.
 template <class World, class T, class Place>
 class Publication {
 public:
@@ -26,7 +28,8 @@ public:
     Publication(const Publication&) = delete;
     Publication& operator=(const Publication&) = delete;
 
-    /// Before the optimizer runs. `gradient`: the array of the gradient, or null where it lies in the model's memory.
+    /// Before the optimizer runs. `gradient`: the array of the gradient, or null where it lies in
+    /// the model's memory.
     void begin(T* gradient) {
         if (from_model_) return;
         if (gradient == nullptr && own_.empty()) own_ = place_->template allocate<T>(flat_->count());

@@ -1,17 +1,18 @@
 #pragma once
 
 /// \file
-/// How gradients become sums. Models whose memory is whole (gradient_sum.hpp) and models in units (units/gradients.hpp) use the same:
+/// How gradients become sums. Models whose memory is whole (gradient_sum.hpp) and models in units
+/// (units/gradients.hpp) use the same sums:
+/// - `FloatSums`: the gradients travel and are kept as they are.
+/// - `CastSums`: narrower floats travel, and the gradients are kept as they are. For models in
+///   units; for other models the compression's run travels instead.
+/// - `GridSums`: integers on a grid travel and are kept (grid_sums.hpp).
 ///
-/// | sums        | what travels                          | what is kept of earlier micro-batches |
-/// |-------------|----------------------------------------|---------------------------------------|
-/// | `FloatSums` | the gradients as they are              | the same                              |
-/// | `CastSums`  | narrower floats (models in units; of others the compression's run travels instead) | the gradients as they are |
-/// | `GridSums`  | integers on a grid (grid_sums.hpp)     | the same                              |
-///
-/// Sums have `Sum`, the type that travels, and `Kept`, the type that is kept. `take<Add>` adds a gradient to a sum and zeroes the gradient;
-/// `encode` makes a gradient ready to travel; `add` and `set` keep a sum that has arrived; `numbers` gives a sum as numbers. After the
-/// micro-batches `first_not_finite` and `agree` say whether the sums hold; then comes `follow` or, where they did not, `widen`.
+/// Sums have `Sum`, the type that travels, and `Kept`, the type in which earlier micro-batches are
+/// kept. `take<Add>` adds a gradient to a sum and zeroes the gradient; `encode` makes a gradient
+/// ready to travel; `add` and `set` keep a sum that has arrived; `numbers` converts a sum to
+/// numbers. After the micro-batches, `first_not_finite` and `agree` say whether the sums are valid;
+/// then comes `follow` or, where they are not, `widen`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/guard/guard.hpp"
@@ -25,7 +26,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `Place`: the trainer's, in whose memory all is.
+/// `Place`: the trainer's, whose memory holds everything.
 template <class T, class Place>
 class FloatSums {
 public:
@@ -38,7 +39,8 @@ public:
     FloatSums(const Place& place, const Layout&, const Policy&) : place_(&place) {}
 
     static constexpr void begin() {}
-    /// sum[i] = weight * from[i], or is added to it; `from` becomes zero. In chunks that stay in the first cache.
+    /// sum[i] = weight * from[i], or is added to it; sets `from` to zero. In chunks that fit the
+    /// first-level cache.
     template <bool Add>
     void take(std::size_t, T* sum, T* from, std::size_t count, double weight) const {
         const auto& on = place_->arithmetic();
@@ -78,7 +80,7 @@ public:
     using Sum = typename Compression::Wire;
     static constexpr bool in_place = false;
 
-    /// \throws error bad_input: what encoding leaves over would be kept
+    /// \throws error bad_input: the policy would keep what encoding leaves over
     template <class Policy>
     CastSums(const Place& place, const Layout& layout, const Policy& policy, const Compression& compression, int ranks)
         : FloatSums<T, Place>(place, layout, policy), ranks_(ranks) {

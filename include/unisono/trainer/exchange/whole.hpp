@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// The store of a model whose memory is whole on every rank. Its gradient travels in buckets, which leave as soon as the backward pass has
-/// filled them; their sums come to all ranks or to owners of slices, who publish what they have updated.
+/// The store of a model whose memory is whole on every rank. Its gradient travels in buckets, each
+/// as soon as the backward pass has filled it. The sums go to all ranks, or to owners of slices,
+/// which publish the parameters that they have updated.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -30,7 +31,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Which buckets are complete, as the backward pass says that its parameters' gradients are ready.
+/// Which buckets are complete, as the backward pass reports that its parameters' gradients are
+/// ready.
 class Readiness {
 public:
     explicit Readiness(const Layout& layout) : layout_(&layout) {
@@ -38,12 +40,13 @@ public:
         ready_in_.resize(layout.parameters());
     }
 
-    /// A new pass: nothing is ready yet.
+    /// Starts a pass: nothing is ready yet.
     void expect() {
         ++pass_;
         for (std::size_t b = 0; b < waiting_.size(); ++b) waiting_[b] = layout_->buckets()[b].piece_count;
     }
-    /// Returns the parameter's bucket; Layout::none for one without elements. \throws error bad_input: no such parameter, or twice
+    /// Returns the parameter's bucket; Layout::none for one without elements. \throws error
+    /// bad_input: no such parameter, or twice
     std::size_t note(std::size_t parameter) {
         if (parameter >= layout_->parameters())
             refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(),
@@ -60,11 +63,11 @@ public:
 private:
     const Layout* layout_;
     List<std::size_t> waiting_;    ///< parameters of each bucket that are not ready yet
-    List<std::uint64_t> ready_in_; ///< the pass in which each parameter was last said to be ready
+    List<std::uint64_t> ready_in_; ///< the pass in which each parameter was last reported as ready
     std::uint64_t pass_ = 0;
 };
 
-/// `ContextType::owned`: slices have owners, maybe.
+/// `ContextType::owned`: slices may have owners.
 template <class ContextType>
 class WholeStore : public ExchangeBase<ContextType> {
     using Base = ExchangeBase<ContextType>;
@@ -78,7 +81,7 @@ public:
 
     [[nodiscard]] const FlatModel<T>& flat() const { return flat_; }
     [[nodiscard]] const Extents& extents() const { return extents_; }
-    /// Begins to sum elements in memory of `place().allocate` over all ranks.
+    /// Starts to sum elements in memory of `place().allocate` over all ranks.
     [[nodiscard]] Operation start_sum(T* values, std::size_t count) {
         place_.order();
         return run_.sum(*world_, place_.view(values, count));
@@ -90,19 +93,21 @@ public:
     /// Bytes beside the model's own and the optimizer's: arrays of gradients and parameters.
     [[nodiscard]] std::size_t image_bytes() const { return gradient_.bytes() + publication_.bytes() + wire_.bytes(); }
 
-    /// For sums on a grid: each rank hosts at most one micro-batch of this update, as all ranks know.
+    /// For sums on a grid: each rank hosts at most one micro-batch of this update, as all ranks
+    /// know.
     void expect_one() {
         if constexpr (straight)
             gradient_.expect_one(policies_.weighing.share({.samples = 1, .tokens = 0, .kind = kind_}).multiplier);
     }
 
-    // --- the verbs of an update that move numbers --------------------------------------------------------------------
+    // --- the part of an update that moves numbers ---
 
-    /// Begins to sum the buckets that the backward pass has not begun already, in bucket order; does not wait.
+    /// Starts to sum the buckets that the backward pass has not started already, in bucket order;
+    /// does not wait.
     void start() {
         for (; next_bucket_ < bucket_count(); ++next_bucket_) start_bucket(next_bucket_);
     }
-    /// Buckets of this update are on their way.
+    /// True if buckets of this update are in flight.
     [[nodiscard]] bool has_started() const { return next_bucket_ != 0; }
     /// Waits until the sums have arrived at their owners.
     void finish() {
@@ -137,7 +142,7 @@ protected:
         gradient_.begin(alone_);
     }
 
-    // --- one micro-batch ---------------------------------------------------------------------------------------------
+    // --- one micro-batch ---
 
     void before_pass(bool) { gradient_.before_pass(); }
     template <class>
@@ -147,7 +152,7 @@ protected:
         return Pass(facts, overlap ? &WholeStore::on_ready : nullptr, this);
     }
     static constexpr void after_pass() {}
-    /// The model's memory holds the gradient of a micro-batch, which counts so much.
+    /// The model's memory holds the gradient of a micro-batch with weight `multiplier`.
     void keep(double multiplier, bool last) {
         if (!gradient_.held()) gradient_.hold(multiplier);
         if (last) return;
@@ -155,11 +160,11 @@ protected:
         gradient_.drain();
     }
 
-    // --- the update --------------------------------------------------------------------------------------------------
+    // --- the update ---
 
     [[nodiscard]] double left_over() const { return gradient_.left_over(); }
-    /// visit(values, n): the sum of the gradients, each element on one rank if slices have owners, else on all. Sums on a grid become
-    /// numbers on the way, so that they are read once more and no oftener.
+    /// visit(values, n): the sum of the gradients, each element on one rank if slices have owners,
+    /// else on all. Sums on a grid become numbers here, so that they are read only once more.
     template <class Visit>
     void each_gradient(Visit&& visit) {
         for (const OwnedExtent& extent : extents_.all()) {
@@ -175,18 +180,19 @@ protected:
             });
         }
     }
-    /// A bound of the calls of `visit` on a device.
+    /// An upper bound of the calls of `visit` on a device.
     [[nodiscard]] std::size_t most_gradients() const { return flat_.layout().parameters() + extents_.all().size(); }
 
-    /// visit(state, n, parameters, gradients) for what this rank updates: `state` counts owned elements. In chunks that stay in the first
-    /// cache until they are published and their gradients have been zeroed.
+    /// visit(state, n, parameters, gradients) for what this rank updates: `state` counts owned
+    /// elements. In chunks that stay in the first-level cache until they are published and their
+    /// gradients have been zeroed.
     template <class Visit>
     void each_owned(Visit&& visit) {
         const bool in_place = gradient_.in_place();
         if constexpr (Context::owned) {
             if (extents_.cut()) publication_.begin(gradient_.numbers_in_use());
         }
-        const bool zero_all = in_place && extents_.cut(); // others' slices hold what nobody needs
+        const bool zero_all = in_place && extents_.cut(); // other ranks' slices hold unused values
         std::size_t state = 0;
         for (const Slice& slice : extents_.owned()) {
             flat_.visit(slice, [&](const Stretch<T>& stretch) {
@@ -220,13 +226,14 @@ protected:
     }
 
 private:
-    // Overlap with the backward pass: a bucket starts when all its parameters are ready and all earlier buckets have started.
+    // Overlap with the backward pass: a bucket starts when all its parameters are ready and all
+    // earlier buckets have started.
 
     static void on_ready(void* self, std::size_t parameter) { static_cast<WholeStore*>(self)->ready(parameter); }
 
     void ready(std::size_t parameter) {
         if (parameter != Pass::no_parameter) note_ready(parameter);
-        if (next_bucket_ != 0) world_->progress(); // what is under way needs this rank, too: to pass on, to add
+        if (next_bucket_ != 0) world_->progress(); // operations in flight need this rank, too: to pass on, to add
     }
 
     void note_ready(std::size_t parameter) {
@@ -236,7 +243,7 @@ private:
         while (next_bucket_ < bucket_count() && readiness_.complete(next_bucket_)) start_bucket(next_bucket_++);
     }
 
-    /// Makes a bucket's gradient ready to travel, looks at it, and begins to sum it.
+    /// Makes a bucket's gradient ready to travel, inspects it, and starts to sum it.
     void start_bucket(std::size_t b) {
         const Slice bucket = flat_.bucket(b);
         if constexpr (inspects_parts) {
@@ -284,7 +291,8 @@ private:
                                std::declval<World&>(), std::span<const Slice>(), std::span<const ParameterMatrix>()));
     [[nodiscard]] std::size_t bucket_count() const { return flat_.layout().buckets().size(); }
 
-    /// Sums on a grid may go straight from the ranks' numbers, where the reducer combines those of all ranks at once.
+    /// Sums on a grid may use the ranks' numbers directly, where the reducer combines those of all
+    /// ranks at once.
     static constexpr bool straight = Base::on_grid && World::transport_type::maps_peers && !Place::on_device &&
                                      !Context::Weighing::needs_samples && !Context::Weighing::needs_tokens &&
                                      requires { requires ReducerRun::combines_at_once; };

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// The gradients of a model in units in the course of an update: each unit's is summed over the ranks as soon as it is complete,
-/// and what this rank owns of the sum is added to what it has of earlier micro-batches.
+/// The gradients of a model in units during an update. Each unit's gradient is summed over the
+/// ranks as soon as it is complete, and this rank's part of the sum is added to that of earlier
+/// micro-batches.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
@@ -26,7 +27,7 @@ public:
     using Sum = typename Sums::Sum;
     using Kept = typename Sums::Kept;
 
-    /// `sums`: what makes them, behind the layout.
+    /// `sums`: the arguments of their constructor, after the layout.
     template <class... Made>
     UnitGradients(World& world, const Place& place, const UnitSlices& slices, const Made&... sums)
         : world_(&world), place_(&place), slices_(&slices), sums_(place, slices.layout(), sums...),
@@ -41,7 +42,7 @@ public:
     UnitGradients(const UnitGradients&) = delete;
     UnitGradients& operator=(const UnitGradients&) = delete;
 
-    /// A new update: nothing is there yet.
+    /// Starts an update: no gradient is there yet.
     void begin() {
         std::fill(has_.begin(), has_.end(), false);
         sums_.begin();
@@ -63,7 +64,8 @@ public:
         return {values, slices_->unit(u).count};
     }
 
-    /// It is complete: its sum over the ranks begins. `mine`: this rank has a micro-batch; else what was opened is zeros.
+    /// The gradient is complete: starts its sum over the ranks. `mine`: this rank has a
+    /// micro-batch; otherwise the opened memory is zero.
     template <class Run>
     void start(std::size_t u, Run& run, double multiplier, bool mine) {
         const std::span<T> values = opened(u);
@@ -82,13 +84,14 @@ public:
                                 place_->view(sums.data(), sums.size()), travel.operations);
     }
 
-    /// All sums have arrived.
+    /// Waits for all sums.
     void finish() {
         settle(travels_[next_]); // the older one
         settle(travels_[1 - next_]);
     }
 
-    /// The sum of the `count` elements that this rank owns of a unit from the `at`-th on, as numbers; in `to`, or where they are.
+    /// The sum of the `count` elements that this rank owns of a unit from the `at`-th on, as
+    /// numbers; in `to`, or in place.
     const T* numbers(std::size_t u, std::size_t at, T* to, std::size_t count) {
         return sums_.numbers(u, own_.data() + slices_->own_at(u) + at, to, count);
     }
@@ -136,9 +139,9 @@ private:
     const UnitSlices* slices_;
     Sums sums_;
     typename Place::template OwnArray<Kept> own_;   ///< what this rank owns of all units
-    List<bool> has_;                                ///< it has a sum of this update
-    typename Place::template OwnArray<T> gradient_; ///< where the model writes, if that is not what travels
-    std::array<Travel, 2> travels_;                 ///< by turns: one travels while the model fills the other
+    List<bool> has_;                                ///< this update has a sum of the unit
+    typename Place::template OwnArray<T> gradient_; ///< where the model writes, if not to the memory that travels
+    std::array<Travel, 2> travels_;                 ///< in turns: one travels while the model fills the other
     std::size_t next_ = 0;
 };
 

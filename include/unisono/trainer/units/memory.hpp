@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Where the parameters of a model in units are: whole on every rank, or in the owners' slices and gathered when they are used. Where
-/// the model computes in fewer bits (`Low`) than are trained, owners hold their slices in full, and what is gathered, or whole on every
-/// rank, is rounded.
+/// The parameters of a model in units: whole on every rank, or in the owners' slices and gathered
+/// when they are used. If the model computes in a narrower type (`Low`) than is trained, owners
+/// hold their slices in full precision, and gathered or whole units are rounded.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -28,7 +28,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Units in flat order, and what of each this rank owns. What it owns of all lies one after the other, in flat order.
+/// Units in flat order, and this rank's part of each. The parts that it owns follow one another in
+/// flat order.
 class UnitSlices {
 public:
     template <class T, class Model, class Sharding>
@@ -61,16 +62,16 @@ public:
     [[nodiscard]] std::size_t units() const { return own_.size(); }
     [[nodiscard]] std::size_t largest() const { return largest_; } ///< elements of the largest unit
     [[nodiscard]] Slice unit(std::size_t u) const { return {layout_.start_of(u), layout_.shapes()[u].count}; }
-    /// What this rank owns of a unit, in flat order.
+    /// This rank's part of a unit, in flat order.
     [[nodiscard]] const Slice& own(std::size_t u) const { return own_[u]; }
-    /// Where that lies in the unit.
+    /// The offset of that part in the unit.
     [[nodiscard]] std::size_t own_in_unit(std::size_t u) const {
         return own_[u].count == 0 ? 0 : own_[u].first - layout_.start_of(u);
     }
-    /// Where it lies among all that this rank owns.
+    /// The offset of that part in all that this rank owns.
     [[nodiscard]] std::size_t own_at(std::size_t u) const { return own_at_[u]; }
     [[nodiscard]] std::size_t own_count() const { return own_at_.back(); }
-    /// All ranks' elements of a unit.
+    /// The elements of a unit that each rank owns.
     [[nodiscard]] std::span<const std::size_t> counts(std::size_t u) const { return extents_.slice_counts(u); }
     [[nodiscard]] const Extents& extents() const { return extents_; }
 
@@ -82,7 +83,8 @@ private:
     List<std::size_t> own_at_; ///< and the end
 };
 
-/// `Sharded`: this rank holds its slices; the units in use lie in two rooms by turns, of which one is filled while the other is used.
+/// `Sharded`: this rank holds its slices; the units in use take turns in two rooms, of which one is
+/// filled while the other is used.
 template <class World, class T, class Low, class Place, bool Sharded>
 class UnitMemory {
 public:
@@ -101,7 +103,7 @@ public:
     UnitMemory(const UnitMemory&) = delete;
     UnitMemory& operator=(const UnitMemory&) = delete;
 
-    /// The model writes its first values; those of rank 0 become everyone's. Collective.
+    /// The model writes its initial values; those of rank 0 are broadcast. Collective.
     template <class Model>
     void initialise(Model& model) {
         const auto& on = place_->arithmetic();
@@ -121,7 +123,7 @@ public:
         }
     }
 
-    // --- as FlatModel ------------------------------------------------------------------------------------------------
+    // --- as FlatModel ---
 
     [[nodiscard]] const Layout& layout() const { return slices_->layout(); }
     [[nodiscard]] std::size_t count() const { return slices_->layout().count(); }
@@ -145,7 +147,7 @@ public:
         }
     }
 
-    /// What this rank owns of a unit.
+    /// This rank's part of a unit.
     [[nodiscard]] std::span<T> own(std::size_t u) {
         const std::size_t at = Sharded || mixed ? slices_->own_at(u) : slices_->own(u).first;
         T* held = nullptr;
@@ -154,9 +156,9 @@ public:
         return {held + (slices_->own(u).count == 0 ? 0 : at), slices_->own(u).count};
     }
 
-    // --- gathering before use ----------------------------------------------------------------------------------------
+    // --- gathering before use ---
 
-    /// Begins to gather a unit, the `turn`-th of a pass. Nothing to do for units that are whole.
+    /// Starts to gather a unit, the `turn`-th of a pass. Does nothing for units that are whole.
     void start(std::size_t turn, std::size_t u) {
         if constexpr (Sharded) gathering_ = gather(u, room(turn, u));
     }
@@ -165,7 +167,7 @@ public:
         return Sharded ? room(turn, u) : whole(u);
     }
 
-    /// Owners have updated their slices: where ranks hold whole units, they come to all.
+    /// Owners have updated their slices: if ranks hold whole units, sends the slices to all.
     void publish() {
         if constexpr (!Sharded) {
             if (!mixed && world_->size() == 1) return;
@@ -178,7 +180,7 @@ public:
         }
     }
 
-    /// Of what this rank holds for good.
+    /// Bytes that this rank holds permanently.
     [[nodiscard]] std::size_t bytes() const { return held_.size() * sizeof(Low) + masters_.size() * sizeof(T); }
     [[nodiscard]] std::size_t room_bytes() const { return (rooms_[0].size() + rooms_[1].size()) * sizeof(Low); }
 
@@ -192,7 +194,8 @@ private:
         return start_all_gather(*world_, place_->view(mine.data(), mine.size()), place_->view(all.data(), all.size()),
                                 slices_->counts(u));
     }
-    /// What this rank gives of a unit that is gathered to `all`: what it owns; rounded, in its place there.
+    /// This rank's contribution to a unit that is gathered to `all`: its part, rounded, at its
+    /// position there.
     std::span<const Low> given(std::size_t u, [[maybe_unused]] std::span<Low> all) {
         if constexpr (mixed) {
             const std::span<Low> place = all.subspan(slices_->own_in_unit(u), slices_->own(u).count);
@@ -210,8 +213,8 @@ private:
     World* world_;
     const Place* place_;
     const UnitSlices* slices_;
-    Held held_;                                    ///< what the model is given, or of that what this rank owns
-    typename Place::template OwnArray<T> masters_; ///< what this rank owns of what is trained, where that is wider
+    Held held_;                                    ///< the model's parameters, or this rank's part of them
+    typename Place::template OwnArray<T> masters_; ///< this rank's part of the trained parameters, if those are wider
     std::array<Held, 2> rooms_;
     Operation gathering_;
     std::vector<Operation> publications_;

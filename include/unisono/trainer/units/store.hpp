@@ -1,12 +1,15 @@
 #pragma once
 
 /// \file
-/// The store of a model in units, whose gradients (and parameters, maybe) are spread over the ranks.
+/// The store of a model in units, whose gradients, and possibly parameters, are sharded over the
+/// ranks.
 ///
-/// Sums are formed during the pass, so all ranks go through each pass together: a rank that has no micro-batch (a short last
-/// window, uneven replicas) goes through the units by itself and adds zeros. Before each pass the ranks say in one all_reduce of
-/// 4 bytes whether they have a micro-batch, and whether it is their last. Buckets play no part: a unit travels by itself.
-/// Where the model computes in fewer bits (`Low`) than are trained, its gradient of a unit is added to floats as soon as it is complete.
+/// Sums are computed during the pass, so all ranks go through each pass together: a rank without a
+/// micro-batch (a short last window, uneven replicas) goes through the units by itself and adds
+/// zeros. Before each pass one all_reduce of 4 bytes tells the ranks which of them have a
+/// micro-batch, and whether it is their last. There are no buckets: each unit travels by itself. If
+/// the model computes in a narrower type (`Low`) than is trained, its gradient of a unit is added
+/// to floats as soon as it is complete.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/core/error.hpp"
@@ -40,16 +43,18 @@ public:
     using typename Base::World;
     static constexpr bool shards_parameters = requires { requires Context::Sharding::shards_parameters; };
 
-    /// Once, and collective: the first values are those of rank 0.
+    /// Called once, collective: the initial values are those of rank 0.
     template <class Model>
     void initialise(Model& model) {
         memory_.initialise(model);
     }
 
-    /// All ranks have had as many passes; before they talk of anything else.
+    /// All ranks have made the same number of passes; called before they communicate about anything
+    /// else.
     void end_round() { close_rounds(); }
 
-    /// Forward alone: visit(pass). Any number a rank, and then `end_forward` on every rank.
+    /// A forward pass alone: visit(pass). Any number per rank, and then `end_forward` on every
+    /// rank.
     template <class GivenPass, class Visit>
     void forward(Visit&& visit) {
         closed_ = false;
@@ -72,12 +77,13 @@ public:
     [[nodiscard]] const auto& sums_of_gradients() const { return gradients_.sums(); }
     static constexpr void expect_one() {}
 
-    // --- the verbs of an update that move numbers --------------------------------------------------------------------
+    // --- the part of an update that moves numbers ---
 
     void start() { close_rounds(); }
     void finish() { gradients_.finish(); }
 
-    /// Calls visit(flat, std::span<T>), or DeviceSpan, for the parameters that this rank holds, to be written.
+    /// Calls visit(flat, std::span<T>), or DeviceSpan, for the parameters that this rank holds, to
+    /// be written.
     template <class Visit>
     void rewrite_parameters(Visit&& visit) {
         memory_.visit({0, memory_.count()},
@@ -87,7 +93,7 @@ public:
     }
     [[nodiscard]] std::size_t parameter_bytes() const { return memory_.bytes(); }
     [[nodiscard]] std::size_t gradient_bytes() const { return gradients_.bytes(); }
-    /// Of the units in use.
+    /// Bytes of the units in use.
     [[nodiscard]] std::size_t image_bytes() const {
         return memory_.room_bytes() + gradients_.room_bytes() + low_gradient_.size() * sizeof(Low);
     }
@@ -113,7 +119,7 @@ protected:
         walk_.forget();
     }
 
-    // --- one micro-batch ---------------------------------------------------------------------------------------------
+    // --- one micro-batch ---
 
     void before_pass(bool last) { enter_round(last ? last_one : one_of_more); }
     template <class Model>
@@ -125,7 +131,7 @@ protected:
     void after_pass() { end_pass(); }
     void keep(double, bool) { pass_ = nullptr; }
 
-    // --- the update --------------------------------------------------------------------------------------------------
+    // --- the update ---
 
     static constexpr double left_over() { return 1; }
     template <class Visit>
@@ -168,7 +174,7 @@ private:
         else return {world, place_, slices_, policies_.summation};
     }
 
-    // --- as UnitKeeper: what the pass asks for -----------------------------------------------------------------------
+    // --- as UnitKeeper: what the pass asks for ---
 
     std::span<const Low> acquire(std::size_t unit) override {
         go_to(walk_.step_of_parameters(unit));
@@ -190,7 +196,8 @@ private:
         complete_this();
     }
 
-    /// Goes through the steps of the pass: a unit's parameters are there when its step begins, and the next one's on their way.
+    /// Goes through the steps of the pass: when a unit's step begins its parameters are there, and
+    /// the next unit's are on their way.
     void go_to(std::size_t step) {
         while (walk_.before(step)) {
             complete_this();
@@ -204,7 +211,7 @@ private:
         }
     }
 
-    /// The gradient of the unit in whose step we are; zeros where nobody asked for it.
+    /// Completes the gradient of the current step's unit; zeros if the model did not ask for it.
     void complete_this() {
         if (!walk_.complete_gradient()) return;
         const std::size_t unit = walk_.unit();
@@ -234,18 +241,18 @@ private:
         complete_this();
         walk_.end();
     }
-    /// What a rank without a micro-batch does meanwhile.
+    /// The pass of a rank without a micro-batch.
     void idle_pass(bool trains) {
         pass_ = nullptr;
         walk_.begin(trains);
         end_pass();
     }
 
-    // --- rounds: one pass on each rank -------------------------------------------------------------------------------
+    // --- rounds: one pass on each rank ---
 
     enum Here : std::int32_t { nothing_here, last_one, one_of_more };
 
-    /// What all ranks say, at most.
+    /// Combines what all ranks say, by the maximum.
     Here enter_round(Here mine) {
         if (world_->size() == 1) return mine;
         if (closed_ && mine != nothing_here)
@@ -262,7 +269,8 @@ private:
         }
     }
 
-    /// visit(first, count, gradient) for what this rank owns of a unit; on the host in pieces that stay in the first cache.
+    /// visit(first, count, gradient) for this rank's part of a unit; on the host in pieces that
+    /// stay in the first-level cache.
     template <class Visit>
     void each_chunk(std::size_t u, Visit&& visit) {
         const std::size_t count = slices_.own(u).count;
@@ -275,8 +283,8 @@ private:
     UnitMemory<World, T, Low, Place, shards_parameters> memory_;
     UnitGradients<World, T, Place, Sums> gradients_;
     UnitWalk walk_;
-    typename Place::template OwnArray<T> numbers_;        ///< of a chunk, where sums are none
-    typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if that is not what is trained
+    typename Place::template OwnArray<T> numbers_;        ///< memory of one chunk, if sums have none
+    typename Place::template OwnArray<Low> low_gradient_; ///< where the model writes, if not to the trained type
 
     bool closed_ = false; ///< no rank has another micro-batch of this update
     bool opened_ = false; ///< the model has asked for the gradient of the step's unit

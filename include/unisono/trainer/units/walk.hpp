@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The order in which a pass goes through the units of a model: the same on all ranks, whatever a model leaves out.
+/// The order in which a pass goes through the units of a model: the same on all ranks, even if a
+/// model leaves out units.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -13,9 +14,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Steps 0 to n - 1 are the units in order, forward; steps n to 2n - 1 the same backward. Each gathers its unit but step n, whose unit
-/// is there. The turn is the number of the gathering: as turns alternate between two rooms, the last turn of a pass that trains
-/// (unit 0) lies where the first of the next pass would, and is used again within an update.
+/// Steps 0 to n - 1 are the units in order, forward; steps n to 2n - 1 are the same backward. Each
+/// gathers its unit, except step n, whose unit is there already. The turn is the number of the
+/// gathering. As turns alternate between two rooms, the last turn of a training pass (unit 0) lies
+/// where the first of the next pass would, and is used again within an update.
 class UnitWalk {
 public:
     explicit UnitWalk(std::size_t units) : units_(units) {}
@@ -27,7 +29,7 @@ public:
         complete_ = true;
     }
     void end() { has_first_ = steps_ == 2 * units_ || units_ == 1; }
-    /// Parameters change: what was gathered is old.
+    /// Parameters change: gathered units are out of date.
     void forget() {
         has_first_ = false;
         held_ = 0;
@@ -35,7 +37,7 @@ public:
         at_ = none;
     }
 
-    /// \throws error bad_input: the pass has gone beyond it
+    /// \throws error bad_input: the pass has gone beyond this unit
     [[nodiscard]] std::size_t step_of_parameters(std::size_t unit) const {
         check(unit, "parameters");
         if (at_ == none || unit >= at_) return unit; // forward
@@ -72,7 +74,7 @@ public:
     [[nodiscard]] bool gathers() const { return at_ != units_; }
     [[nodiscard]] bool at_first() const { return at_ == 0; }
     [[nodiscard]] bool has_first() const { return has_first_; }
-    /// There is a next unit to gather in this pass.
+    /// True if this pass will gather another unit.
     [[nodiscard]] bool gathers_again() const { return turn() < turn_of(steps_ - 1); }
     [[nodiscard]] std::size_t next_unit() const { return unit_of(at_ + (at_ + 1 == units_ ? 2 : 1)); }
 
@@ -98,7 +100,7 @@ private:
     std::size_t units_;
     std::size_t steps_ = 0;
     std::size_t at_ = none;  ///< the step
-    int held_ = 0;           ///< how often the model holds this step's parameters
+    int held_ = 0;           ///< number of holders of this step's parameters in the model
     bool complete_ = true;   ///< this step's gradient, if it has one
     bool has_first_ = false; ///< unit 0 lies where the first turn will look for it
 };
