@@ -1,1 +1,1 @@
-unite_sources("cost drawing hierarchical mutants numbers proof")
+unite_sources("drawing hierarchical mutants numbers proof timing")

@@ -5,7 +5,9 @@
 #include "unisono/schedule/hierarchical.hpp"
 #include "unisono/schedule/timing.hpp"
 
+#include <cmath>
 #include <string>
+#include <type_traits>
 
 namespace {
 namespace un = unisono;
@@ -15,8 +17,10 @@ using namespace un::schedule;
 un::ClusterModel cluster(int per_host) {
     un::ClusterModel model;
     model.ranks_per_host = per_host;
-    model.between = {.overhead_ns = 100, .one_way = {{0, 1000}, {1000, 2000}}};
-    model.within = {.overhead_ns = 10, .one_way = {{0, 100}, {1000, 200}}};
+    model.between.one_way.points = {{0, 1000}, {1000, 2000}};
+    model.between.overhead.points = {{0, 100}};
+    model.within.one_way.points = {{0, 100}, {1000, 200}};
+    model.within.overhead.points = {{0, 10}};
     return model;
 }
 
@@ -49,18 +53,76 @@ BOOST_AUTO_TEST_CASE(by_hand) {
     const auto scatter = [](const Shape& shape) { return DirectScatter{{shape}}; };
     BOOST_TEST(predict(scatter, 3, 0, cluster(1)).seconds * 1e9 == 100 + 1000.0, near);
     model = cluster(1);
-    model.card_gap_ns = 500;
+    model.between.shared.points = {{0, 500}};
     BOOST_TEST(predict(scatter, 3, 0, model).seconds * 1e9 == 500 + 1000.0, near);
+    model = cluster(1);
+    model.between.gap.points = {{0, 300}};
+    BOOST_TEST(predict(scatter, 3, 0, model).seconds * 1e9 == 300 + 1000.0, near);
+    // The root is done after 200 ns; its messages arrive after 900 and 1,000, and cost their receivers 100.
+    BOOST_TEST(predict(scatter, 3, 0, cluster(1)).mean_seconds * 1e9 == (200 + 1000 + 1100) / 3.0, near);
     // On a tree of one host and another, the sum crosses over and back.
     const double within = 2 * 100;
     BOOST_TEST(all_reduce(un::TreeSchedule{}, 4, 0, cluster(2)).seconds * 1e9 == within + 2 * 1000.0, near);
+    // Elements are whole: five of 4 bytes on two ranks are three and two.
+    BOOST_TEST(predict([](const Shape& shape) { return RingAllReduce{{shape}}; }, 2, 20, cluster(1), 0, 4).seconds *
+                       1e9 ==
+                   1012 + 1012.0,
+               near);
+}
+
+/// A message that its sender cannot forget keeps it until the acknowledgement is there; one that its receiver must wait for sets off when it does.
+BOOST_AUTO_TEST_CASE(protocols) {
+    const auto near = boost::test_tools::tolerance(1e-12);
+    const auto ring = [](const un::ClusterModel& model, std::uint64_t bytes) {
+        return all_reduce(un::RingSchedule{}, 2, bytes, model).seconds * 1e9;
+    };
+    un::ClusterModel model = cluster(1);
+    model.between.buffered_bytes = 1000;
+    BOOST_TEST(ring(model, 2000) == 2 * 2000.0, near);
+    model.between.buffered_bytes = 999;
+    // 1,900 ns there, 900 back, without overheads: more than the 2,000 after which its own message has come.
+    BOOST_TEST(ring(model, 2000) == 2 * 2800.0, near);
+    // Rank 1 looks for the root's message after it has sent its own, which takes 100 ns: by then the request has waited for it.
+    const auto gather = [](const Shape& shape) { return DirectGather{{shape}}; };
+    model = cluster(1);
+    BOOST_TEST(predict(gather, 2, 2000, model).seconds * 1e9 == 2000.0, near);
+    model.between.eager_bytes = 999;
+    BOOST_TEST(predict(gather, 2, 2000, model).seconds * 1e9 == 2000.0, near);
+    model.within.eager_bytes = 10;
+    const un::detail::ClusterClock clock(model, 2);
+    BOOST_TEST(clock.met(0, 1, 1000, 1900, 0) == 1900.0);    // its request came after its receiver
+    BOOST_TEST(clock.met(0, 1, 1000, 1900, 5000) == 5900.0); // 900 of a message's 1,900 ns were the request's
+    BOOST_TEST(clock.met(0, 1, 999, 1900, 5000) == 1900.0);
+}
+
+BOOST_AUTO_TEST_CASE(saved_models_are_loaded_to_the_bit) {
+    un::ClusterModel model = cluster(3);
+    model.combine_ns_per_byte = 0.1;
+    model.between.eager_bytes = 8192;
+    model.between.shared.points = {{1, 1.0 / 3}, {1e6, 1e6 / 7}};
+    const std::string saved = model.save();
+    BOOST_TEST((un::ClusterModel::load(saved) == model));
+    const auto refused = [&](const std::string& from, const std::string& to, const std::string& words) {
+        std::string text = saved;
+        text.replace(text.find(from), from.size(), to);
+        BOOST_CHECK_EXCEPTION((void)un::ClusterModel::load(text), un::error, says(words));
+    };
+    refused("model 1", "model 2", "version '2'");
+    refused("ranks_per_host 3", "ranks_per_host 0", "line 2 is '0'");
+    refused("within.gap", "within.gaps", "found 'within.gaps'");
+    refused("1000:200", "1000:x", "is 'x'");
+    refused("0:100", "9000:100", "ascending order");
+    BOOST_CHECK_EXCEPTION((void)un::ClusterModel::load(""), un::error, says("line 1: found ''"));
 }
 
 BOOST_AUTO_TEST_CASE(one_host_stands_for_all) {
     for (const int per_host : {1, 2, 8}) {
         un::ClusterModel model = cluster(per_host);
-        model.card_gap_ns = 30;
-        model.card_ns_per_byte = 0.3;
+        model.between.shared.points = {{0, 30}, {1000, 330}};
+        model.between.gap.points = {{0, 120}, {1000, 600}};
+        model.within.shared.points = {{0, 5}, {1000, 50}};
+        model.between.buffered_bytes = 100;
+        model.between.eager_bytes = 2000;
         model.combine_ns_per_byte = 0.01;
         for (const int world : {2 * per_host, 16, 48}) {
             for (const std::uint64_t each : {1u, 1000u, 30'000u}) {
@@ -96,9 +158,11 @@ BOOST_AUTO_TEST_CASE(bad_clusters_are_refused) {
         BOOST_CHECK_EXCEPTION(all_reduce(un::RingSchedule{}, 2, 8, model), un::error, says(words));
     };
     refused([](un::ClusterModel& m) { m.ranks_per_host = 0; }, "ranks_per_host is 0");
-    refused([](un::ClusterModel& m) { m.card_gap_ns = -1; }, "card_gap_ns is -1");
-    refused([](un::ClusterModel& m) { m.within.one_way.clear(); }, "within.one_way is empty");
-    refused([](un::ClusterModel& m) { m.between.one_way = {{8, 1}, {8, 2}}; }, "8.000000 bytes after 8");
+    refused([](un::ClusterModel& m) { m.combine_ns_per_byte = -1; }, "combine_ns_per_byte is -1");
+    refused([](un::ClusterModel& m) { m.between.eager_bytes = std::nan(""); }, "eager_bytes is nan");
+    refused([](un::ClusterModel& m) { m.between.gap.points = {{1, -1}}; }, "between.gap has -1");
+    refused([](un::ClusterModel& m) { m.within.one_way.points.clear(); }, "within.one_way is empty");
+    refused([](un::ClusterModel& m) { m.between.one_way.points = {{8, 1}, {8, 2}}; }, "8.000000 bytes as its size 1");
     BOOST_CHECK_EXCEPTION(all_reduce(un::RingSchedule{}, 0, 8, cluster(1)), un::error, says("a world of 0"));
 }
 
@@ -110,6 +174,21 @@ BOOST_AUTO_TEST_CASE(ten_thousand_ranks) {
     const un::Prediction tree = all_reduce(un::TreeSchedule{}, 10'000, 10'000, model);
     BOOST_TEST(tree.messages == 2u * 9'999);
     BOOST_TEST(tree.seconds < ring.seconds);
+}
+
+BOOST_AUTO_TEST_CASE(families_as_values) {
+    static_assert(un::schedule_family<un::RingSchedule> && !un::schedule_family<un::ClusterModel>);
+    static_assert(offers<un::TreeSchedule, un::Collective::gather> &&
+                  !offers<un::RingSchedule, un::Collective::gather>);
+    static_assert(!offers<un::HalvingDoublingSchedule, un::Collective::broadcast>);
+    static_assert(!offers<un::RingSchedule, un::Collective::send_receive>);
+    static_assert(std::is_trivially_copyable_v<RingAllReduce> && std::is_trivially_copyable_v<TreeGather>);
+    static_assert(RingAllReduce{{4, 0, 0}} == RingAllReduce{{4, 0, 0}} &&
+                  !(RingAllReduce{{4, 0, 0}} == RingAllReduce{{4, 1, 0}}));
+    BOOST_TEST(chunk_bytes_of(un::RingSchedule{.chunk_bytes = 4096}) == 4096u);
+    BOOST_TEST(chunk_bytes_of(un::MappedSchedule{}) == 0u);
+    BOOST_TEST((un::RingSchedule{.chunk_bytes = 1} == un::RingSchedule{.chunk_bytes = 1}));
+    BOOST_TEST((un::RingSchedule{.chunk_bytes = 1} != un::RingSchedule{}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

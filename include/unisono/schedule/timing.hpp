@@ -1,88 +1,28 @@
 #pragma once
 
 /// \file
-/// When the ranks of a collective are done, by LogGP with hosts: the schedule's own rounds, played in virtual time without data. A message
-/// costs its sender and its receiver an overhead, takes a latency that depends on its size, and goes through the network cards of two
-/// hosts, which all ranks of a host share. (Culler et al. 1993; Alexandrov et al. 1995)
-///
-/// `estimate` (schedule/cost.hpp) is a formula in one rank's cost and chooses between schedules; transport/simulated runs programs with
-/// their data. This one is for figures of many ranks: 100,000 of them, where ranks that do the same may be folded into one.
+/// When the ranks of a collective are done, by the model of core/cluster_model.hpp: the schedule's own rounds, played in virtual time without
+/// data. transport/simulated runs programs with their data by the same model; this one is for figures of many ranks: 100,000 of them, where
+/// ranks that do the same may be folded into one.
 
+#include "unisono/core/cluster_model.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <queue>
-#include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a message between two ranks costs, in one kind of place: on one host, or between hosts.
-struct MessageTimes {
-    double overhead_ns = 0; ///< in which its sender can do nothing else, and its receiver
-    /// From the call of the send to the end of the receive, overheads included, of a message that meets no other: bytes and nanoseconds, in
-    /// the order of sizes; straight lines between them, and beyond the last one. As a ping-pong measures it.
-    std::vector<std::pair<double, double>> one_way = {};
-
-    friend bool operator==(const MessageTimes&, const MessageTimes&) = default;
-
-    [[nodiscard]] double time(double bytes) const {
-        if (one_way.size() == 1 || bytes <= one_way.front().first) return one_way.front().second;
-        std::size_t i = 1;
-        while (i + 1 < one_way.size() && one_way[i].first < bytes) ++i;
-        const auto& [from, before] = one_way[i - 1];
-        const auto& [to, after] = one_way[i];
-        return before + (after - before) * (bytes - from) / (to - from);
-    }
-};
-
-/// A cluster of hosts with the same number of ranks; rank r is on host r / ranks_per_host.
-struct ClusterModel {
-    int ranks_per_host = 1;
-    MessageTimes within;
-    MessageTimes between;
-    double card_gap_ns = 0;         ///< between two messages through a host's card, in each direction
-    double card_ns_per_byte = 0;    ///< of all that goes through it in a direction
-    double combine_ns_per_byte = 0; ///< of one operand combined with another
-
-    friend bool operator==(const ClusterModel&, const ClusterModel&) = default;
-
-    /// \throws error bad_input: a time that is negative or not finite, sizes out of order, hosts without ranks
-    void check() const {
-        if (ranks_per_host < 1)
-            refuse_input({"ClusterModel::ranks_per_host is ", ranks_per_host, ", expected at least 1"});
-        const auto time = [](const std::string& name, double value) {
-            if (!std::isfinite(value) || value < 0)
-                refuse_input({"ClusterModel::", name, " is ", value, ", expected a finite time of at least 0"});
-        };
-        time("card_gap_ns", card_gap_ns);
-        time("card_ns_per_byte", card_ns_per_byte);
-        time("combine_ns_per_byte", combine_ns_per_byte);
-        for (const MessageTimes* times : {&within, &between}) {
-            const std::string name = times == &within ? "within" : "between";
-            time(name + ".overhead_ns", times->overhead_ns);
-            if (times->one_way.empty())
-                refuse_input({"ClusterModel::", name, ".one_way is empty, expected at least one time"});
-            for (std::size_t i = 0; i < times->one_way.size(); ++i) {
-                time(name + ".one_way", times->one_way[i].second);
-                if (i != 0 && !(times->one_way[i].first > times->one_way[i - 1].first))
-                    refuse_input({"ClusterModel::", name, ".one_way has ", times->one_way[i].first, " bytes after ",
-                                  times->one_way[i - 1].first, ", expected sizes in ascending order"});
-            }
-        }
-    }
-};
-
 /// What `predict` found.
 struct Prediction {
     double seconds = 0;         ///< until the last rank is done
+    double mean_seconds = 0;    ///< until a rank is done, of all ranks: what osu_allreduce prints
     std::uint64_t messages = 0; ///< of all ranks
     std::uint64_t played = 0;   ///< rounds that were played: of folded ranks those of one
     friend bool operator==(const Prediction&, const Prediction&) = default;
@@ -95,9 +35,10 @@ namespace detail {
 template <class Make>
 class RoundPlayer {
 public:
-    RoundPlayer(const Make& make, int world, int ranks, std::uint64_t bytes, const ClusterModel& model)
-        : make_(make), world_(world), ranks_(ranks), bytes_(bytes), model_(model),
-          states_(static_cast<std::size_t>(ranks)), out_free_(hosts()), in_free_(hosts()) {}
+    RoundPlayer(const Make& make, int world, int ranks, std::uint64_t bytes, std::uint64_t element,
+                const ClusterModel& model)
+        : make_(make), world_(world), ranks_(ranks), element_(element), elements_(bytes / element), model_(model),
+          states_(static_cast<std::size_t>(ranks)), clock_(model, ranks) {}
 
     Prediction play() {
         for (int rank = 0; rank < ranks_; ++rank) begins_.push({0.0, rank});
@@ -112,6 +53,7 @@ public:
                 refuse_input({"predict: rank ", rank, " waits for ever for rank ", state.receives[state.next].peer,
                               " in round ", state.round - 1});
             found_.seconds = std::max(found_.seconds, state.time * 1e-9);
+            found_.mean_seconds += state.time * 1e-9 / ranks_;
         }
         found_.messages *= static_cast<std::uint64_t>(world_ / ranks_);
         return found_;
@@ -120,32 +62,62 @@ public:
 private:
     struct Receive {
         int peer = 0;
-        double combined = 0; ///< bytes
+        bool combines = false;
+        double bytes = 0;
     };
     struct State {
         std::uint32_t round = 0; ///< the next one
+        std::uint32_t next = 0;  ///< receive
+        bool waits = false;      ///< for its receives
         double time = 0;
+        double sent = 0;               ///< all sends of the round are done
         std::vector<Receive> receives; ///< of the round that is under way
-        std::size_t next = 0;
+        std::uint32_t first = none;    ///< message that has been sent to it, in `messages_`
+        std::uint32_t last = none;
+    };
+    struct Message {
+        double arrival = 0;
+        int from = 0; ///< the rank that is played
+        std::uint32_t next = none;
     };
     using Begin = std::pair<double, int>;
+    static constexpr std::uint32_t none = 0xffffffff;
 
-    [[nodiscard]] std::size_t hosts() const {
-        return static_cast<std::size_t>((ranks_ - 1) / model_.ranks_per_host + 1);
-    }
     State& at(int rank) { return states_[static_cast<std::size_t>(rank)]; }
-    [[nodiscard]] int host(int rank) const { return rank / model_.ranks_per_host; }
-    [[nodiscard]] std::size_t played_host(int rank) const { return static_cast<std::size_t>(host(rank % ranks_)); }
-    std::vector<double>& arrivals(int from, int to) {
-        return channels_[static_cast<std::uint64_t>(from % ranks_) << 32 | static_cast<std::uint32_t>(to % ranks_)];
+
+    void put(State& receiver, int from, double arrival) {
+        std::uint32_t index = free_;
+        if (index == none) {
+            index = static_cast<std::uint32_t>(messages_.size());
+            messages_.emplace_back();
+        } else free_ = messages_[index].next;
+        messages_[index] = {arrival, from, none};
+        (receiver.last == none ? receiver.first : messages_[receiver.last].next) = index;
+        receiver.last = index;
+    }
+
+    /// The first message of this peer that has been sent to the rank: when it arrives; -1: there is none.
+    double take(State& receiver, int from) {
+        std::uint32_t before = none;
+        for (std::uint32_t index = receiver.first; index != none; before = index, index = messages_[index].next) {
+            if (messages_[index].from != from) continue;
+            const Message found = messages_[index];
+            (before == none ? receiver.first : messages_[before].next) = found.next;
+            if (receiver.last == index) receiver.last = before;
+            messages_[index].next = free_;
+            free_ = index;
+            return found.arrival;
+        }
+        return -1;
     }
 
     template <class Schedule>
     [[nodiscard]] double bytes_of(const Schedule& schedule, const Blocks& blocks) const {
         const std::uint64_t all = schedule.blocks();
         if (all == 0) return 0;
-        const auto offset = [&](std::uint64_t i) { return i * (bytes_ / all) + std::min(i, bytes_ % all); };
-        return static_cast<double>(offset(std::uint64_t{blocks.first} + blocks.count) - offset(blocks.first));
+        const auto offset = [&](std::uint64_t i) { return i * (elements_ / all) + std::min(i, elements_ % all); };
+        return static_cast<double>((offset(std::uint64_t{blocks.first} + blocks.count) - offset(blocks.first)) *
+                                   element_);
     }
 
     /// A rank sends what a round has to send, and then receives; a round without messages costs its combinations.
@@ -156,59 +128,50 @@ private:
         if (state.round == schedule.rounds()) return;
         state.receives.clear();
         state.next = 0;
+        state.sent = 0;
         ++found_.played;
         double own = 0;
         schedule.round(state.round, [&](const Step& step) {
             if (step.kind == StepKind::send) send(rank, step.peer, bytes_of(schedule, step.source));
-            else if (step.kind == StepKind::receive) state.receives.push_back({step.peer, 0});
-            else if (step.kind == StepKind::receive_combine)
-                state.receives.push_back({step.peer, bytes_of(schedule, step.target)});
+            else if (step.kind == StepKind::receive || step.kind == StepKind::receive_combine)
+                state.receives.push_back(
+                    {step.peer, step.kind == StepKind::receive_combine, bytes_of(schedule, step.target)});
             else if (step.kind == StepKind::combine_ranks)
                 own += bytes_of(schedule, step.target) * static_cast<double>(world_ - 1);
         });
         if (ranks_ != world_) expect_alike(schedule, rank, state.round);
         ++state.round;
+        state.waits = true;
         state.time += own * model_.combine_ns_per_byte;
         receive(rank);
     }
 
     void send(int rank, int peer, double bytes) {
         State& state = at(rank);
-        const bool local = host(rank) == host(peer);
-        const MessageTimes& times = local ? model_.within : model_.between;
-        double arrival = state.time + times.time(bytes) - times.overhead_ns; // its receiver adds its own overhead
-        state.time += times.overhead_ns;
+        const unisono::detail::ClusterClock::Times times = clock_.send(rank, peer, bytes, state.time);
+        state.time = times.sender_free;
+        state.sent = std::max(state.sent, times.sent);
         ++found_.messages;
-        if (!local) {
-            const double occupied = std::max(model_.card_gap_ns, bytes * model_.card_ns_per_byte);
-            double& out = out_free_[played_host(rank)];
-            const double late = std::max(0.0, out - (state.time - times.overhead_ns));
-            out = std::max(out, state.time - times.overhead_ns) + occupied;
-            double& in = in_free_[played_host(peer)];
-            arrival = std::max(arrival + late, in + occupied);
-            in = arrival;
-        }
-        arrivals(rank, peer).push_back(arrival);
         const int receiver = peer % ranks_;
+        put(at(receiver), rank, times.arrival);
         if (receiver != rank) receive(receiver);
     }
 
     /// Goes on with the receives of the round that is under way, in their order, as far as messages have been sent.
     void receive(int rank) {
         State& state = at(rank);
-        if (state.round == 0) return;
-        const bool was_done = state.next == state.receives.size();
-        if (was_done && !state.receives.empty()) return;
+        if (!state.waits) return;
         while (state.next != state.receives.size()) {
             const Receive& awaited = state.receives[state.next];
-            std::vector<double>& sent = arrivals(awaited.peer, rank);
-            if (sent.empty()) return;
-            const MessageTimes& times = host(rank) == host(awaited.peer) ? model_.within : model_.between;
-            state.time =
-                std::max(state.time, sent.front()) + times.overhead_ns + awaited.combined * model_.combine_ns_per_byte;
-            sent.erase(sent.begin());
+            const double arrival = take(state, awaited.peer % ranks_);
+            if (arrival < 0) return;
+            const double there = clock_.met(awaited.peer, rank, awaited.bytes, arrival, state.time);
+            state.time = std::max(state.time, there) + model_.of(awaited.peer, rank).overhead(awaited.bytes) +
+                         (awaited.combines ? awaited.bytes * model_.combine_ns_per_byte : 0);
             ++state.next;
         }
+        state.waits = false;
+        state.time = std::max(state.time, state.sent);
         begins_.push({state.time, rank});
     }
 
@@ -236,12 +199,13 @@ private:
     const Make& make_;
     int world_;
     int ranks_;
-    std::uint64_t bytes_;
+    std::uint64_t element_;
+    std::uint64_t elements_;
     const ClusterModel& model_;
     std::vector<State> states_;
-    std::vector<double> out_free_;
-    std::vector<double> in_free_;
-    std::unordered_map<std::uint64_t, std::vector<double>> channels_; ///< arrivals, by sender and receiver
+    unisono::detail::ClusterClock clock_;
+    std::vector<Message> messages_;
+    std::uint32_t free_ = none;
     std::priority_queue<Begin, std::vector<Begin>, std::greater<>> begins_;
     std::vector<std::pair<int, double>> mine_;
     std::vector<std::pair<int, double>> other_;
@@ -257,7 +221,8 @@ private:
 /// Cost: time and memory as the messages of the ranks that are played. Depends on nothing but its arguments.
 /// \throws error bad_input: a bad model; a schedule of mapped memory; ranks that cannot stand for others
 template <class Make>
-Prediction predict(const Make& make, int world, std::uint64_t bytes, const ClusterModel& model, int stand_for_all = 0) {
+Prediction predict(const Make& make, int world, std::uint64_t bytes, const ClusterModel& model, int stand_for_all = 0,
+                   std::uint64_t element_bytes = 1) {
     model.check();
     if (world < 1) refuse_input({"predict: a world of ", world, " ranks, expected at least 1"});
     const auto first = make(Shape{world, 0, 0});
@@ -269,11 +234,11 @@ Prediction predict(const Make& make, int world, std::uint64_t bytes, const Clust
         if (!whole)
             refuse_input({"predict: ", ranks, " ranks are to stand for ", world, " on hosts of ", model.ranks_per_host,
                           "; expected whole hosts that divide the world"});
-        if (first.blocks() != 0 && bytes % first.blocks() != 0)
+        if (first.blocks() != 0 && bytes % (first.blocks() * element_bytes) != 0)
             refuse_input({"predict: ", bytes, " bytes in ", first.blocks(),
                           " blocks; expected equal blocks, where ranks stand for others"});
     }
-    return detail::RoundPlayer<Make>(make, world, ranks, bytes, model).play();
+    return detail::RoundPlayer<Make>(make, world, ranks, bytes, element_bytes, model).play();
 }
 
 } // namespace schedule
