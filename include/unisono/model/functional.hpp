@@ -4,7 +4,8 @@
 /// A model made of a function and memory, for code without a class of its own. Not in the umbrella.
 ///
 ///     using In = std::span<const float>;
-///     un::FunctionalModel model(std::vector<float>(2), [](In w, const Batch& b, std::span<float> g) {
+///     using Out = std::span<float>;
+///     un::FunctionalModel model(std::vector<float>(2), [](In w, const Batch& batch, Out g) {
 ///         ...          // writes the gradient of the batch's loss with respect to w to g
 ///         return loss;
 ///     });
@@ -15,7 +16,8 @@
 ///   the gradients, as a model's call does.
 ///
 /// For a gradient that is a sum over samples instead of their mean:
-/// `un::functional_model<un::GradientKind::sum>(...)`, `un::buffer_model<un::GradientKind::sum>(...)`.
+/// `un::functional_model<un::GradientKind::sum>(...)`,
+/// `un::buffer_model<un::GradientKind::sum>(...)`.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"

@@ -9,38 +9,39 @@
 /// - `model(batch, pass)`: adds the micro-batch's gradient to `gradients()` and returns its loss.
 ///
 /// Optional members:
-/// - `static constexpr GradientKind gradient_kind`: whether that gradient is a sum or a mean over the
-///   micro-batch's samples (default: mean);
+/// - `static constexpr GradientKind gradient_kind`: whether that gradient is a sum or a mean over
+///   the micro-batch's samples (default: mean);
 /// - `parameter_names()`: a range of strings, one for each span, for messages;
 /// - `parameter_shapes()`: a range of ranges of sizes, one for each span, for checkpoints;
 /// - `buffers()`: like `parameters()`, but without gradients: running statistics;
 /// - `buffer_names()`: as `parameter_names()`, for checkpoints;
 /// - `evaluate(batch, metrics...)`: updates metrics without touching gradients;
-/// - `predict(batch)`: the outputs of the batch's samples, in order, the same number for each sample;
+/// - `predict(batch)`: the outputs of the batch's samples, in order, the same number for each
+///   sample;
 /// - `stream()` (of models on a device): the stream on which the model enqueues its work.
 ///
 /// Laws
 /// - `parameters()` and `gradients()` return references, or views by value (a std::span, a range of
 ///   spans). A temporary that owns its elements, such as a std::vector by value, does not compile:
 ///   the trainer would keep dangling spans.
-/// - The spans stay where they are while a trainer refers to the model. Their number, sizes and type
-///   are the same on all ranks (the trainer compares them). Assigning another vector, or resizing
-///   one, moves the memory: the trainer's next call refuses that.
-/// - The call *adds*; the trainer zeroes. The call reads nothing but the parameters, the buffers, the
-///   batch and the pass, so that a micro-batch's gradient does not depend on the rank.
+/// - The spans stay where they are while a trainer refers to the model. Their number, sizes and
+///   type are the same on all ranks (the trainer compares them). Assigning another vector, or
+///   resizing one, moves the memory: the trainer's next call refuses that.
+/// - The call *adds*; the trainer zeroes. The call reads nothing but the parameters, the buffers,
+///   the batch and the pass, so that a micro-batch's gradient does not depend on the rank.
 ///
-/// If the spans are `DeviceSpan`s, the model is trained on its device (docs/device.md). The trainer's
-/// kernels and sums run after the work that the model has enqueued on `stream()` when it calls
-/// `ready`, and when its call returns.
+/// If the spans are `DeviceSpan`s, the model is trained on its device (docs/device.md). The
+/// trainer's kernels and sums run after the work that the model has enqueued on `stream()` when it
+/// calls `ready`, and when its call returns.
 ///
 /// A *model in units* (unit_pass.hpp) does not hold its memory: the trainer gives it that of one
-/// layer after another. Gradients and parameters that are sharded over the ranks require such a model.
+/// layer after another. Gradients and parameters that are sharded over the ranks require such a
+/// model.
 ///
 /// Adaptors make models from other types: `WithLoss` (forward and backward; with_loss.hpp),
-/// `FunctionalModel` and `BufferModel` (functions and arrays; functional.hpp), `WithStrides` (tensors
-/// with strides; strided.hpp), `MasterWeights` (16 bits; trainer/master_weights.hpp). docs/models.md
-/// compares them.
-/// Deliberately absent: a tensor, a layer, automatic differentiation.
+/// `FunctionalModel` and `BufferModel` (functions and arrays; functional.hpp), `WithStrides`
+/// (tensors with strides; strided.hpp), `MasterWeights` (16 bits; trainer/master_weights.hpp).
+/// docs/models.md compares them. Deliberately absent: a tensor, a layer, automatic differentiation.
 
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/element.hpp"

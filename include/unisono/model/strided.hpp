@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// Models whose parameters are tensors with strides: views, transposed or padded ones. Not in the
-/// umbrella.
+/// Models whose parameters are tensors with strides (un::StridedTensor): views, transposed or
+/// padded ones. Not in the umbrella.
 ///
-///     Network network;                     // parameter_tensors() and gradient_tensors(): ranges of un::StridedTensor
+///     Network network;                     // parameter_tensors(), gradient_tensors(): ranges
 ///     un::WithStrides model(network);
 ///     un::Trainer trainer{world, model, un::Sgd{.learning_rate = 0.1}};
 ///     trainer.fit(data, {.epochs = 10});   // writes the trained parameters to the network

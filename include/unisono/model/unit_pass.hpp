@@ -1,25 +1,26 @@
 #pragma once
 
 /// \file
-/// A model in units: it holds neither parameters nor gradients, but asks the trainer for those of one
-/// unit (such as a layer) after another. So a rank need not hold all of them at a time.
+/// A model in units: it holds neither parameters nor gradients, but asks the trainer for those of
+/// one unit (such as a layer) after another. So a rank need not hold all of them at a time.
 ///
 /// Members:
 /// - `using Element = float` (or double; 16 bits with MasterWeights): of parameters and gradients;
-/// - `units()`: a range of sizes, the elements of each unit in the order of the forward pass; none is
-///   empty;
-/// - `initialise(unit, std::span<Element>)`: writes a unit's first values. Called once for each unit,
-///   in order, on every rank; the values of rank 0 are used;
+/// - `units()`: a range of sizes, the elements of each unit in the order of the forward pass; none
+///   is empty;
+/// - `initialise(unit, std::span<Element>)`: writes a unit's first values. Called once for each
+///   unit, in order, on every rank; the values of rank 0 are used;
 /// - `model(batch, UnitPass<Element>&)`: one micro-batch, forward and backward; returns the loss;
 /// - `evaluate(batch, UnitPass<Element>&, metrics...)` (optional): a forward pass;
 /// - `predict(batch, UnitPass<Element>&)` (optional): a forward pass, as in model.hpp.
 ///
 /// On a device (docs/device.md) the model also has `stream()`, and gets `DeviceSpan`s:
-/// initialise(unit, DeviceSpan<Element>), and as its pass a DeviceUnitPass<Element>. Work that it has
-/// enqueued on its stream before it releases a unit's memory runs before that memory is overwritten.
+/// initialise(unit, DeviceSpan<Element>), and as its pass a DeviceUnitPass<Element>. Work that it
+/// has enqueued on its stream before it releases a unit's memory runs before that memory is
+/// overwritten.
 ///
-/// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are as
-/// in model.hpp, where a unit is one parameter.
+/// `gradient_kind`, `parameter_names()`, `parameter_shapes()`, `buffers()` and `buffer_names()` are
+/// as in model.hpp, where a unit is one parameter.
 ///
 /// A unit's memory belongs to the model from the call that asks for it to the end of the returned
 /// object:
@@ -38,9 +39,9 @@
 ///     }
 ///
 /// Laws (a violation is refused, with the unit)
-/// - The model asks for units in order, 0 to n - 1, and then, in a training call, from n - 1 to 0. It
-///   may leave out some, and may ask for one again before the next. So all ranks move the same units
-///   in the same order, including ranks without a micro-batch.
+/// - The model asks for units in order, 0 to n - 1, and then, in a training call, from n - 1 to 0.
+///   It may leave out some, and may ask for one again before the next. So all ranks move the same
+///   units in the same order, including ranks without a micro-batch.
 /// - The backward pass begins with the last unit, or where a gradient is asked for.
 /// - The model holds the parameters of one unit at a time. A gradient is complete when `ready` says
 ///   so, when the model asks for the next unit, or when the call ends.

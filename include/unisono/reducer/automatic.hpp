@@ -15,7 +15,7 @@ UNISONO_NAMESPACE_BEGIN
 /// All ranks choose by rank 0's costs, so that they choose alike. Sums to an owner, and the
 /// parameters that the owner publishes, use the native schedules.
 ///
-///     auto costs = un::measure_reducers(world);         // once, collective; costs.save() to keep them
+///     auto costs = un::measure_reducers(world); // once, collective; costs.save() to keep them
 ///     un::Trainer trainer{world, model, un::AutomaticReducer{.costs = costs}};
 ///
 /// For a model on a device, measure with `measure_reducers_on_device`.

@@ -5,8 +5,8 @@
 ///
 /// - `ReplicasOfRanks`: L = W x the sampler's replicas per rank; each rank hosts that many (one,
 ///   except with InterleavedSampler).
-/// - `Replicas{L}`: L is given and at least W; rank k of W hosts the replicas from floor(k L / W) to
-///   floor((k + 1) L / W) - 1. W need not divide L.
+/// - `Replicas{L}`: L is given and at least W; rank k of W hosts the replicas from floor(k L / W)
+///   to floor((k + 1) L / W) - 1. W need not divide L.
 ///
 /// Laws: the replicas of a rank are consecutive, and those of the next rank follow them. With
 /// `Replicas`, the contents of an update depend on L and not on W.

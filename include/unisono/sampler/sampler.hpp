@@ -4,8 +4,8 @@
 /// Which sample goes to which replica, when.
 ///
 /// A sampler is a plain value. For a shape (data size, batch size, which of L replicas) and an
-/// *epoch* it makes a stream of micro-batches. The epoch must be named, so a program cannot forget to
-/// reshuffle between epochs.
+/// *epoch* it makes a stream of micro-batches. The epoch must be named, so a program cannot forget
+/// to reshuffle between epochs.
 ///
 /// **Replicas are logical.** A *round* is one micro-batch of each of the L replicas. A rank hosts
 /// `hosted` of them, and its stream gives their micro-batches in replica order, round after round.
@@ -32,8 +32,8 @@
 /// - `DistributedSampler`: PyTorch's order, shuffled or not, padded or cut. To train as under
 ///   PyTorch.
 /// - `InterleavedSampler`: the same for n replicas per rank: fewer ranks, the same training.
-/// - `SequentialSampler`: as stored, each sample once; replica r gets r, r + L, ... To train without
-///   shuffling.
+/// - `SequentialSampler`: as stored, each sample once; replica r gets r, r + L, ... To train
+///   without shuffling.
 /// - `EvaluationSampler`: as stored, in blocks, each sample once. For metrics and predictions.
 /// - `ScatterSampler`: one order for all replicas, each sample once, each global batch cut into
 ///   contiguous parts. As torch.nn.DataParallel.

@@ -9,7 +9,7 @@
 ///         un::Trainer trainer{world, model};
 ///         un::Checkpoints checkpoints("run/checkpoints");
 ///         checkpoints.resume(trainer);     // continues where it was stopped
-///         const auto report = trainer.fit(data, {.epochs = 20, .batch_size = 32, .stop_on = &stop});
+///         const auto report = trainer.fit(data, {.epochs = 20, .stop_on = &stop});
 ///         if (report.stopped) checkpoints.save(trainer); // on all ranks after the same update
 ///     });
 ///     return stop.exit_status();           // 143: a scheduler starts the job again; or 0

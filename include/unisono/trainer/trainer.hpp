@@ -162,7 +162,7 @@ public:
     /// Feeds metrics with each sample of a data set exactly once over all ranks, and merges them.
     /// Every rank gets the same metrics, with the values that one rank would find (MeanMetric and
     /// the like are exact). Pass new ones:
-    ///     const auto [loss, accuracy] = trainer.evaluate(data, {}, MeanMetric{}, AccuracyMetric{});
+    ///     auto [loss, accuracy] = trainer.evaluate(data, {}, MeanMetric{}, AccuracyMetric{});
     /// The model has `evaluate(batch, metrics&...)`; or pass a callable before the metrics:
     /// feed(model, batch, metrics&...). A model in units also gets its pass: evaluate(batch, pass,
     /// metrics&...), feed(model, batch, pass, metrics&...). Collective. Buffers first become those

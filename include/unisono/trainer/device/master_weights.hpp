@@ -3,8 +3,8 @@
 /// \file
 /// Mixed precision on a device: a model that computes in 16 bits there, trained in float there.
 ///
-///     Network network;                          // DeviceSpans of bfloat16 or float16, and stream()
-///     un::MasterWeights master(world, network); // the group whose transport has the device
+///     Network network;                          // DeviceSpans of bfloat16 or float16; stream()
+///     un::MasterWeights master(world, network); // its transport has the device
 ///     un::Trainer trainer{world, master, un::LossScaling{}, un::AdamW{}};
 
 #include "unisono/arithmetic/accumulate.hpp"
