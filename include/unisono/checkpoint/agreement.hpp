@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What one rank could not do, all ranks hear of, and none goes on as if nothing had happened.
+/// If one rank fails in a step, all ranks learn of it, and none continues.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/error.hpp"
@@ -26,7 +26,7 @@ struct Failure {
     std::string text = {};
 };
 
-/// Runs what is local to this rank, and says how it failed.
+/// Runs work that is local to this rank; returns its failure, if any.
 template <class Body>
 std::optional<Failure> attempt(Body&& body) {
     try {
@@ -39,7 +39,7 @@ std::optional<Failure> attempt(Body&& body) {
     }
 }
 
-/// Rank 0's text becomes everyone's. Collective.
+/// Rank 0's text becomes that of all ranks. Collective.
 template <class World>
 void broadcast_text(World& world, std::string& text, int root) {
     if (world.size() == 1) return;
@@ -50,7 +50,7 @@ void broadcast_text(World& world, std::string& text, int root) {
         broadcast(world, std::span<unsigned char>(reinterpret_cast<unsigned char*>(text.data()), text.size()), root);
 }
 
-/// Where any rank failed, all throw the error of the lowest that did; the group can be used further. Collective.
+/// If any rank failed, all throw the error of the lowest one; the group remains usable. Collective.
 template <class World>
 void agree_on_success(World& world, std::string_view operation, const std::optional<Failure>& mine) {
     const std::array<std::uint64_t, 1> code = {mine ? static_cast<std::uint64_t>(mine->code) : 0};

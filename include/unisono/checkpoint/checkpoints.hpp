@@ -1,16 +1,17 @@
 #pragma once
 
 /// \file
-/// Saves a training and lets it go on.
+/// Saves and resumes a training.
 ///
 ///     un::Checkpoints checkpoints("run/checkpoints", {.keep = 3});
-///     checkpoints.resume(trainer); // where there is one
-///     const auto left = 20 - trainer.position().epoch.number(); // above 0, unless all was done
-///     trainer.fit(data, {.epochs = left, .batch_size = 32}, [&](const un::UpdateReport& report) {
+///     checkpoints.resume(trainer);                              // if there is a checkpoint
+///     const auto left = 20 - trainer.position().epoch.number(); // above 0, unless all is done
+///     const un::FitOptions options = {.epochs = left, .batch_size = 32};
+///     trainer.fit(data, options, [&](const un::UpdateReport& report) {
 ///         if (report.number % 100 == 0) checkpoints.save(trainer);
 ///     });
 ///
-/// What is kept, and the laws: checkpoint.hpp.
+/// checkpoint.hpp has the contents and the laws.
 
 #include "unisono/checkpoint/agreement.hpp"
 #include "unisono/checkpoint/checkpoint.hpp"
@@ -30,12 +31,13 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The checkpoints of one training, in a folder of their own that all ranks see. Each rank has such an object; its calls that
-/// take a trainer are collective, made between updates (also in the function given to `fit`), and fail on all ranks alike,
-/// naming the rank and the file: then the trainer is as before and the group can be used further.
+/// The checkpoints of one training, in a folder of their own that all ranks see. Each rank has such
+/// an object. Calls that take a trainer are collective, made between updates (also in the function
+/// given to `fit`), and fail on all ranks alike, naming the rank and the file: then the trainer is
+/// unchanged and the group remains usable.
 class Checkpoints {
 public:
-    /// Touches nothing. \throws error bad_input: no folder, or keep is 0
+    /// Does not access the folder. \throws error bad_input: no folder, or keep is 0
     explicit Checkpoints(const std::string& folder, const CheckpointOptions& options = {})
         : folder_(folder, options.refuse_foreign), options_(options) {
         if (folder.empty()) refuse_input("Checkpoints: the folder's name is empty");
@@ -44,20 +46,23 @@ public:
     }
     Checkpoints(const Checkpoints&) = delete;
     Checkpoints& operator=(const Checkpoints&) = delete;
-    /// Where a checkpoint is still being written in the background: waits for this rank's files, and a second for the others';
-    /// nobody hears how it went. `wait` tells.
+    /// If a checkpoint is still being written in the background: waits for this rank's files, and a
+    /// second for the others'. The result is lost; `wait` returns it.
     ~Checkpoints() = default;
 
-    /// Writes a checkpoint; durable when it returns, or in the background, after which the next call tells how it went.
-    /// Cost on each rank: about 1/p of the parameters' and the optimizer's bytes written; in the background as much memory.
-    /// All wait for the slowest: see RunOptions.timeout. \returns its name
-    /// \throws error refused: a file cannot be written, or another training writes there; bad_input: names that are no UTF-8
+    /// Writes a checkpoint: durable when it returns, or in the background, in which case the next
+    /// call reports the result. Cost on each rank: about 1/p of the parameters' and the optimizer's
+    /// bytes are written; in the background as much memory. All wait for the slowest: see
+    /// RunOptions.timeout. \returns its name
+    /// \throws error refused: a file cannot be written, or another training writes there;
+    /// bad_input: names that are not UTF-8
     template <class Trainer>
     std::string save(Trainer& trainer, const SaveOptions& options = {}) {
         return save(trainer, trainer.world(), options);
     }
-    /// The same of a model in parts (parallel/): by `everyone`, all ranks of the mesh. What is saved is the whole model, however it is split.
-    /// \throws error refused: `everyone` has not each number of it once
+    /// The same for a model in parts (parallel/), by `everyone`, all ranks of the mesh. The
+    /// checkpoint is of the whole model, however it is split.
+    /// \throws error refused: the ranks of `everyone` do not have each number exactly once
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::string save(Trainer& trainer, World& everyone, const SaveOptions& options = {}) {
@@ -105,7 +110,7 @@ public:
         });
     }
 
-    /// Until what was saved in the background is durable. \throws error as `save`
+    /// Waits until the checkpoint in the background is durable. \throws error as `save`
     template <class Trainer>
     void wait(Trainer& trainer) {
         wait(trainer, trainer.world());
@@ -115,16 +120,19 @@ public:
         detail::telling_all(everyone, "save", [&] { finish(everyone, "save"); });
     }
 
-    /// Makes the trainer what the newest checkpoint's was, or that of this name; empty, and nothing done, where there is none.
-    /// Cost: each file is read by one rank for its checksum, and by those that need it; memory for a second copy of what this
-    /// rank holds. The first `fit` after it must be given the same seed, and within an epoch as many samples.
-    /// \throws error bad_input: a file that is short, corrupt, foreign or newer, or of another model, optimizer or order of
-    /// samples; refused: a file that is missing or cannot be read. The message names it; nothing was changed.
+    /// Restores the trainer from the newest checkpoint, or from the one of this name; empty, and
+    /// nothing done, if there is none. Cost: each file is read by one rank for its checksum, and by
+    /// those that need it; memory for a second copy of what this rank holds. The first `fit` after
+    /// it must get the same seed, and within an epoch a data set of the same size.
+    /// \throws error bad_input: a file that is short, corrupt, foreign or newer, or of another
+    /// model, optimizer or order of samples; refused: a file that is missing or cannot be read. The
+    /// message names it; nothing was changed.
     template <class Trainer>
     std::optional<Resumed> resume(Trainer& trainer, std::string name = {}) {
         return resume(trainer, trainer.world(), std::move(name));
     }
-    /// The same of a model in parts, on all ranks of a mesh; which need not be split as those that saved it were.
+    /// The same for a model in parts, on all ranks of a mesh, which may be split differently from
+    /// the one that saved.
     template <class Trainer, class World>
         requires requires(World& group) { group.rank(); }
     std::optional<Resumed> resume(Trainer& trainer, World& everyone, std::string name = {}) {
@@ -177,7 +185,8 @@ public:
         });
     }
 
-    /// The names of those that are whole, from the oldest to the newest. Local: on each rank as it sees the folder.
+    /// The names of complete checkpoints, from the oldest to the newest. Local: each rank sees the
+    /// folder for itself.
     [[nodiscard]] std::vector<std::string> list() const {
         std::vector<std::string> whole;
         for (std::string& name : folder_.all())
@@ -201,7 +210,7 @@ private:
             "Why: what rounding has left over stays with each rank from meeting to meeting, and is not saved.");
     }
 
-    /// Each rank has all of the optimizer's state, of its part of the model.
+    /// Each rank has all of the optimizer's state of its part of the model.
     template <class Trainer, class World>
     bool shared_by_all(Trainer& trainer, World& world) {
         using Model = std::remove_reference_t<decltype(trainer.trained())>;
@@ -219,7 +228,8 @@ private:
         }
     }
 
-    /// The manifest's text, of the newest where there is no name; that may be none.
+    /// The manifest's text, of the newest checkpoint if there is no name; empty if there is no
+    /// checkpoint.
     std::string find(std::string& name) const {
         const std::vector<std::string> all = folder_.all();
         if (name.empty() && all.empty()) return {};
@@ -231,7 +241,7 @@ private:
                                  detail::most_manifest_bytes);
     }
 
-    /// Where a rank failed, what was begun is given up on all.
+    /// If a rank failed, all give up what was begun.
     template <class World>
     void agree(World& world, std::string_view operation, const std::optional<detail::Failure>& failed) {
         try {
@@ -243,7 +253,7 @@ private:
         }
     }
 
-    /// The last save in the background has ended well, or its error is thrown.
+    /// Returns after the last save in the background, or throws its error.
     template <class World>
     void finish(World& world, std::string_view operation) {
         if (!writing_) return;

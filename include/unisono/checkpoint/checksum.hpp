@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// XXH64, a fast checksum of 64 bits: finds what disks and people do to files, not what forgers do.
-/// Source: Yann Collet's specification of the xxHash algorithm, version 0.1.1 (XXH64 with the seed 0).
+/// XXH64, a fast 64-bit checksum: detects accidental damage, not forgery.
+/// Source: Yann Collet's specification of the xxHash algorithm, version 0.1.1 (XXH64 with the seed
+/// 0).
 
 #include "unisono/core/config.hpp"
 
@@ -19,7 +20,7 @@ namespace detail {
 
 static_assert(std::endian::native == std::endian::little, "files are written as they lie in memory");
 
-/// Fed piece by piece; where the pieces end does not matter.
+/// Takes its input piece by piece; the boundaries of the pieces do not matter.
 class Xxh64 {
 public:
     void add(const void* data, std::size_t count) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Files and folders by POSIX calls, so that what is written can be made durable; every error names the path and says why.
+/// Files and folders by POSIX calls, so that what is written can be made durable; every error names
+/// the path and says why.
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/core/error.hpp"
@@ -26,7 +27,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// \throws error refused: what was tried, and what the system said to it
+/// \throws error refused: what was tried, and the system's answer
 [[noreturn, gnu::cold]] inline void refuse_path(std::string_view tried, const std::string& path, int number) {
     throw error(ErrorCode::refused,
                 concat({"cannot ", tried, " '", path, "': ", std::generic_category().message(number)}));
@@ -55,7 +56,7 @@ public:
         while (::fsync(number_) != 0)
             if (errno != EINTR) refuse_path("make durable", path_, errno);
     }
-    void close() { // some file systems say only now that the disk is full
+    void close() { // some file systems report a full disk only here
         const int number = std::exchange(number_, -1);
         if (::close(number) != 0 && errno != EINTR) refuse_path("close", path_, errno);
     }
@@ -73,7 +74,8 @@ inline Descriptor open_path(const std::string& path, int flags, std::string_view
     }
 }
 
-/// An entry of an open folder, whatever its path leads to by now. A link is not followed: ELOOP, or ENOTDIR with O_DIRECTORY.
+/// An entry of an open folder, whatever its path leads to by now. Links are not followed: ELOOP, or
+/// ENOTDIR with O_DIRECTORY.
 inline Descriptor open_in(const Descriptor& folder, const std::string& name, int flags, std::string_view tried) {
     const std::string path = concat({folder.path(), "/", name});
     for (;;) {
@@ -85,7 +87,7 @@ inline Descriptor open_in(const Descriptor& folder, const std::string& name, int
 }
 inline Descriptor open_folder(const std::string& path) { return open_path(path, O_RDONLY | O_DIRECTORY, "open"); }
 
-/// What a folder holds becomes durable: names, not contents.
+/// Makes a folder's entries durable: names, not contents.
 inline void sync_folder(const std::string& path) { open_path(path, O_RDONLY | O_DIRECTORY, "open").sync(); }
 
 /// A new file, written from its beginning to its end; knows its length and checksum.
@@ -107,13 +109,13 @@ public:
         std::copy_n(from, count, buffer_.data() + used_);
         used_ += count;
     }
-    /// Durable when it returns, but for its name.
+    /// Makes the contents durable, but not the name.
     void finish() {
         flush();
         file_.sync();
         file_.close();
     }
-    /// Written, but not durable.
+    /// Closes the file without making it durable.
     void close() {
         flush();
         file_.close();
@@ -140,7 +142,7 @@ private:
     std::size_t used_ = 0;
 };
 
-/// A file that is there.
+/// An existing file.
 class OldFile {
 public:
     /// \throws error refused: it cannot be opened, or is no plain file
@@ -187,7 +189,7 @@ private:
     std::uint64_t bytes_ = 0;
 };
 
-/// A file of at most so many bytes.
+/// Reads a file of at most `most` bytes.
 inline std::string read_text(const OldFile& file, std::uint64_t most) {
     if (file.bytes() > most)
         refuse_input({"'", file.path(), "' has ", file.bytes(), " bytes; expected at most ", most});
@@ -205,7 +207,7 @@ inline bool exists_in(const Descriptor& folder, const std::string& name) {
     struct stat facts {};
     return ::fstatat(folder.number(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0;
 }
-/// The entry itself and never what it leads to. False: there is none.
+/// Removes the entry itself and never its target. False: there is none.
 inline bool remove_in(const Descriptor& folder, const std::string& name) {
     if (::unlinkat(folder.number(), name.c_str(), 0) == 0) return true;
     if (errno != ENOENT) refuse_path("remove", concat({folder.path(), "/", name}), errno);
@@ -216,7 +218,7 @@ inline void move_in(const Descriptor& folder, const std::string& from, const std
         refuse_path(concat({"rename to '", to, "'"}), concat({folder.path(), "/", from}), errno);
 }
 
-/// A folder and those above it, as far as they are missing; each durable.
+/// Makes a folder and its missing parents; each is durable.
 inline void make_durable_folders(const std::string& path) {
     if (path.empty() || exists(path)) return;
     const std::size_t slash = path.find_last_of('/');
@@ -226,7 +228,7 @@ inline void make_durable_folders(const std::string& path) {
     sync_folder(above);
 }
 
-/// Of a folder that is being listed, which is closed; in no order.
+/// The names in a folder that is being listed, which is then closed; in no order.
 inline std::vector<std::string> names_of(DIR* folder, const std::string& path) {
     std::vector<std::string> names;
     int problem = 0;

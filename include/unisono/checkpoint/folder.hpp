@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// The folder of a run's checkpoints: their names, which of them are whole, and the removal of old ones.
+/// The folder of a run's checkpoints: their names, which of them are whole, and the removal of old
+/// ones.
 ///
-///     checkpoint-000007-update-1200            whole: it was given this name when all of it was durable
-///     checkpoint-000008-update-1350.writing    being written, or what a crash has left of it
+///     checkpoint-000007-update-1200            complete: renamed when all of it was durable
+///     checkpoint-000008-update-1350.writing    being written, or the remains of a crash
 ///
-/// The first number counts what was saved here: the newest is the one with the greatest, also where a training went on from
-/// an older one. Only names like these are ever looked at, and removed only what such a folder holds of ours. A link or a file of such a name
-/// was not made by a training: it is never followed, written to or removed, and its name is not used.
+/// The first number counts what was saved here: the newest is the one with the greatest, also where
+/// a training went on from an older one. Only names like these are ever looked at, and removed only
+/// what such a folder holds of ours. A link or a file of such a name was not made by a training: it
+/// is never followed, written to or removed, and its name is not used.
 
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
@@ -39,7 +41,7 @@ inline std::string checkpoint_name(std::uint64_t number, std::uint64_t updates) 
     return text;
 }
 
-/// The first number of a checkpoint's name; 0 if it is no such name.
+/// The first number of a checkpoint's name; 0 if it is not such a name.
 inline std::uint64_t checkpoint_number(std::string_view name) {
     constexpr std::string_view begin = "checkpoint-", middle = "-update-";
     std::uint64_t number = 0, updates = 0;
@@ -54,7 +56,8 @@ inline std::uint64_t checkpoint_number(std::string_view name) {
 
 class CheckpointFolder {
 public:
-    /// `refuses`: what no training made is an error; else it is said once on standard error.
+    /// `refuses`: an entry that no training made is an error; otherwise it is reported once on
+    /// standard error.
     explicit CheckpointFolder(std::string path, bool refuses = false) : path_(std::move(path)), refuses_(refuses) {}
 
     [[nodiscard]] const std::string& path() const { return path_; }
@@ -75,8 +78,8 @@ public:
         return exists(concat({path_of(name), "/", manifest_name}));
     }
 
-    /// Makes the folder, and keeps others from writing here as long as this object lives.
-    /// \throws error refused: somebody else writes here
+    /// Makes the folder, and prevents others from writing here as long as this object lives.
+    /// \throws error refused: another process writes here
     void lock() {
         if (lock_.is_open()) return;
         make_durable_folders(path_);
@@ -87,7 +90,8 @@ public:
                                                     "folder for each"}));
         lock_ = std::move(folder);
     }
-    /// Removes what crashes and failures have left; `lock` before, and nothing is being written. \throws error refused: see `refuses`
+    /// Removes remains of crashes and failures; call `lock` before, and while nothing is being
+    /// written. \throws error refused: see `refuses`
     void clean() {
         for (const std::string& name : names_in(path_)) {
             if (!name.ends_with(writing_suffix)) continue;
@@ -97,7 +101,7 @@ public:
         for (const std::string& name : found)
             if (!is_whole(name) && name != found.back()) remove(name); // a removal was interrupted
     }
-    /// A new one's name, of which there is nothing yet; `lock` before.
+    /// An unused name for a new checkpoint; call `lock` before.
     [[nodiscard]] std::string next(std::uint64_t updates) const {
         const std::vector<std::string> found = all();
         for (std::uint64_t number = found.empty() ? 0 : checkpoint_number(found.back());;) {
@@ -107,7 +111,8 @@ public:
             if (!exists(path_of(name)) && !exists(concat({path_of(name), writing_suffix}))) return name;
         }
     }
-    /// A folder of its own, to write the checkpoint into; `lock` before. \throws error refused: somebody has taken the name since
+    /// Makes a folder for writing the checkpoint; call `lock` before. \throws error refused: the
+    /// name has been taken since
     void make_writing(const std::string& name) const {
         const std::string made = name + std::string(writing_suffix);
         if (::mkdirat(lock_.number(), made.c_str(), 0777) != 0) refuse_path("make the folder", path_of(made), errno);
@@ -117,13 +122,14 @@ public:
     [[nodiscard]] Descriptor open_writing(const std::string& name) const {
         return open_in(open_folder(path_), name + std::string(writing_suffix), O_RDONLY | O_DIRECTORY, "open");
     }
-    /// What was written gets its name, durably; `lock` before.
+    /// Gives the written folder its name, durably; call `lock` before.
     void finish_writing(const std::string& name) const {
         move_in(lock_, name + std::string(writing_suffix), name);
         lock_.sync();
     }
 
-    /// Removes all but the newest `keep` that are whole. Without its manifest, which goes first, none is taken for whole.
+    /// Removes all but the newest `keep` complete checkpoints. The manifest goes first, so that a
+    /// partly removed one does not count as complete.
     void prune(std::size_t keep) {
         std::vector<std::string> whole;
         for (const std::string& name : all())
@@ -131,7 +137,7 @@ public:
         for (std::size_t i = 0; i + keep < whole.size(); ++i) remove(whole[i]);
     }
 
-    /// Removes what is ours in it, and the folder itself unless somebody has put something else there.
+    /// Removes the training's files in it, and the folder unless it contains others.
     void remove(const std::string& name) {
         const Descriptor all = open_folder(path_);
         struct stat facts {};
@@ -150,7 +156,7 @@ public:
     }
 
 private:
-    /// Once for each name, or whenever it is met where it is to be an error.
+    /// Once for each name, or each time where it is an error.
     void note_foreign(const std::string& name, std::string_view what) {
         const std::string text = concat({"'", path_of(name), "' is ", what,
                                          " and was not made by a training; expected a folder; it is left alone"});
@@ -162,7 +168,7 @@ private:
 
     std::string path_;
     bool refuses_;
-    std::vector<std::string> noted_; ///< names of what is not ours
+    std::vector<std::string> noted_; ///< names of foreign entries
     Descriptor lock_;
 };
 

@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// JSON (RFC 8259), as much as manifests and headers of tensors need: read strictly, and written.
+/// JSON (RFC 8259), as far as manifests and headers of tensors need it: a strict reader, and a
+/// writer.
 ///
-/// Strict: one value and nothing behind it, valid UTF-8, no member twice, no number that is not written as the standard
-/// says, at most `most_depth` levels and `most_values` values, so that a hostile file costs little memory.
-/// Numbers keep their text: who wants an integer asks for one, and gets no rounded one.
+/// Strict: one value and nothing after it, valid UTF-8, no member twice, only numbers as the
+/// standard writes them, at most `most_depth` levels and `most_values` values, so that a hostile
+/// file costs little memory. Numbers keep their text, so that an integer is never rounded.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
@@ -39,7 +40,7 @@ public:
     /// \throws error bad_input: `where`, the byte, what was found there and what was expected
     static Json parse(std::string_view text, const std::string& where);
 
-    // What is asked of a value that is something else is refused by the name `where` of the value.
+    // A value of another type than the one asked for is refused by its name, `where`.
 
     [[nodiscard]] const Json& member(std::string_view name, const std::string& where) const {
         expect(Kind::object, where);
@@ -50,7 +51,7 @@ public:
     [[nodiscard]] bool has(std::string_view name) const {
         return std::find(names.begin(), names.end(), name) != names.end();
     }
-    /// An object of these members and no others, but for one that may be there.
+    /// An object with these members and no others, except one that is optional.
     void expect_members(std::initializer_list<std::string_view> expected, const std::string& where,
                         std::string_view optional = {}) const {
         for (const std::string_view one : expected) static_cast<void>(member(one, where));
@@ -248,7 +249,7 @@ private:
 
 inline Json Json::parse(std::string_view text, const std::string& where) { return JsonReader(text, where).document(); }
 
-/// [each of them], with what `write` says of one.
+/// [the elements], each written by `write`.
 template <class Range, class Write>
 std::string json_array(const Range& range, Write&& write, std::string_view between = ",") {
     std::string all = "[";

@@ -1,10 +1,12 @@
 #pragma once
 
 /// \file
-/// What a checkpoint says of itself: where the training stood, what was trained, and which file holds which of its numbers.
+/// The description of a checkpoint: the training's position, the model, and which file holds which
+/// of its numbers.
 ///
-/// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its members are exactly those
-/// of its version, but for "meetings", which updates have that do not declare `agrees`; a newer version has another number and is refused by that.
+/// manifest.json is one JSON object whose last member is the checksum of all bytes before it. Its
+/// members are exactly those of its version, except "meetings", which exists for updates that do
+/// not declare `agrees`. A newer version has another number and is refused because of it.
 
 #include "unisono/checkpoint/checksum.hpp"
 #include "unisono/checkpoint/json.hpp"
@@ -38,9 +40,10 @@ constexpr std::string_view name_of(StateKind kind) {
     return names[static_cast<std::size_t>(kind)];
 }
 
-/// Elements [first, first + count) of a parameter, a buffer, or one array of a parameter's optimizer state.
+/// Elements [first, first + count) of a parameter, a buffer, or one array of a parameter's
+/// optimizer state.
 struct SavedPart {
-    std::string tensor = {}; ///< by which name its file has them
+    std::string tensor = {}; ///< its name in the file
     StateKind kind = StateKind::parameter;
     std::size_t array = 0; ///< of the optimizer's state
     std::size_t index = 0; ///< of the parameter or buffer
@@ -57,10 +60,11 @@ struct SavedFile {
     friend bool operator==(const SavedFile&, const SavedFile&) = default;
 };
 
-/// Of epochs and samples, so that a training can count on from what a file says: 2^53, beyond which readers of JSON round.
+/// Limit of epochs and samples, so that a training can count on from the numbers in a file: 2^53,
+/// beyond which readers of JSON round.
 inline constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
-/// Which order the samples of an epoch have.
+/// The order of an epoch's samples.
 struct SavedOrder {
     std::string sampler = {};
     std::uint64_t seed = 0;
@@ -73,9 +77,9 @@ struct Manifest {
     std::string library = {};
     int world = 1;
     std::uint64_t updates = 0;
-    std::int64_t epoch = 0;      ///< where the next `fit` goes on
+    std::int64_t epoch = 0;      ///< where the next `fit` continues
     std::int64_t samples = 0;    ///< of that epoch, all replicas together
-    std::int64_t step_epoch = 0; ///< as loops of the user's own have set it
+    std::int64_t step_epoch = 0; ///< as set by a loop of the user's own
     std::uint64_t seed = 0;      ///< of the models' random streams
     std::int64_t data_size = 0;  ///< of the last `fit`; 0: there was none
     SavedOrder order = {};
@@ -83,7 +87,7 @@ struct Manifest {
     double loss_scale = 1;
     std::int64_t good_updates = 0;
     std::vector<std::int32_t> grid_exponents = {};
-    std::optional<std::uint64_t> meetings = {}; ///< of ranks that make updates of their own: so many until now
+    std::optional<std::uint64_t> meetings = {}; ///< synchronisations so far of ranks that make updates of their own
     std::string policies = {};
     std::string note = {};
     std::vector<Tensor> parameters = {}; ///< names, types and shapes
@@ -94,7 +98,7 @@ struct Manifest {
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-/// Shortest text that gives the same number again.
+/// The shortest text that gives the same number again.
 inline std::string number_text(double value) {
     std::array<char, 64> text;
     const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
@@ -117,7 +121,7 @@ inline SavedFile file_of(const Json& json, const std::string& where) {
     json.expect_members({"name", "bytes", "xxh64", "tensors"}, where);
     SavedFile file;
     file.name = json.member("name", where).string(where);
-    // Nothing outside of the checkpoint's folder is ever opened.
+    // No file outside of the checkpoint's folder is ever opened.
     constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     if (file.name.empty() || file.name.front() == '.' || file.name.find_first_not_of(letters) != std::string::npos ||
         file.name == manifest_name)
@@ -156,7 +160,7 @@ inline std::string sealed(std::string body) {
     return body += "\"}\n";
 }
 
-/// Refuses what is not as `sealed` wrote it.
+/// Refuses text that `sealed` did not write.
 inline void check_seal(std::string_view text, const std::string& where) {
     const std::size_t tail = before_checksum.size() + 16 + 3;
     if (text.size() < tail || text.substr(text.size() - tail, before_checksum.size()) != before_checksum ||
@@ -246,7 +250,7 @@ inline std::vector<Tensor> shapes_of(const Json& list, const std::string& where)
     return all;
 }
 
-/// \throws error bad_input: `where`, and what is not as `manifest_text` writes it
+/// \throws error bad_input: `where`, and the difference from what `manifest_text` writes
 inline Manifest manifest_of(std::string_view text, const std::string& where) {
     check_seal(text, where);
     const Json json = Json::parse(text, where);

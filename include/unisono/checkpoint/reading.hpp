@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A checkpoint that is read: everything is looked at before anything is used.
+/// Reading a checkpoint: everything is checked before anything is used.
 
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/manifest.hpp"
@@ -35,7 +35,7 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
         const auto text = [](const Tensor& one) {
             return concat({one.type, " ", json_array(one.shape, [](std::uint64_t n) { return std::to_string(n); })});
         };
-        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // a model may have learnt to tell its shapes
+        const bool flat = a.shape.size() == 1 || b.shape.size() == 1; // a model may have got shapes since
         if (a.name != b.name)
             refuse_input(
                 {where, ": found ", what, " ", i, " with the name \"", a.name, "\"; expected \"", b.name, "\""});
@@ -45,7 +45,7 @@ inline void check_tensors(const std::vector<Tensor>& saved, const std::vector<Te
     }
 }
 
-/// What was saved is what this trainer trains, and can go on from there.
+/// Checks that the saved training is this trainer's, and can continue.
 inline void check_fits(const Manifest& saved, const Manifest& here, const std::string& where) {
     check_tensors(saved.parameters, here.parameters, "parameter", where);
     check_tensors(saved.buffers, here.buffers, "buffer", where);
@@ -70,7 +70,7 @@ inline void check_fits(const Manifest& saved, const Manifest& here, const std::s
                       here.order.sampler, " (", text(here.order), ")"});
 }
 
-/// The files have each number of the state once.
+/// Checks that the files have each number of the state exactly once.
 inline void check_coverage(const Manifest& m, const std::string& where) {
     using Key = std::tuple<StateKind, std::size_t, std::size_t>;
     std::vector<std::pair<Key, std::pair<std::uint64_t, std::uint64_t>>> parts;
@@ -112,7 +112,8 @@ inline void check_coverage(const Manifest& m, const std::string& where) {
         refuse_input({where, ": one of its files is named twice"});
 }
 
-/// A file is as long as the manifest says, has that checksum, and holds those tensors and no others.
+/// Checks that a file has the manifest's length and checksum, and contains these tensors and no
+/// others.
 inline void check_file(const Manifest& m, const SavedFile& saved, const std::string& folder) {
     const std::string path = concat({folder, "/", saved.name});
     {
@@ -200,11 +201,12 @@ private:
     static constexpr bool by_slices = Trainer::shards_parameters; ///< this rank holds those that it updates
     static constexpr bool has_buffers = requires(Model& model) { model.buffers(); };
 
-    /// Where a part's elements begin in this rank's flat order.
+    /// The position of a part's elements in this rank's flat order.
     [[nodiscard]] std::size_t start_of(const SavedPart& part) const {
         return layout_->start_of(here_[part.index]) + static_cast<std::size_t>(part.first);
     }
-    /// visit(flat, count, at): elements of a part that this rank has in slices, and where in its arrays.
+    /// visit(flat, count, at): elements of a part that this rank has in slices, and their position
+    /// in its arrays.
     template <class Visit>
     void each_overlap(const SavedPart& part, Visit&& visit) const {
         if (here_[part.index] == Layout::none) return; // of another part of the model

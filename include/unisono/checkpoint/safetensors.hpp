@@ -1,14 +1,17 @@
 #pragma once
 
 /// \file
-/// Tensors in files as huggingface's safetensors has them, so that Python and others read what is written here, and we what
-/// they write: 8 bytes that say how long the header is, the header in JSON, the tensors' numbers without gaps.
+/// Tensors in files of Hugging Face's safetensors format, so that Python and other programs can
+/// read these files, and the library theirs: 8 bytes with the header's length, the header in JSON,
+/// the tensors' numbers without gaps.
 ///
-///     for (const un::TensorFile file("model.safetensors"); const un::Tensor& one : file.tensors()) ...
+///     const un::TensorFile file("model.safetensors");
+///     for (const un::Tensor& one : file.tensors()) ...
 ///
-/// The reader is as strict as the format asks: header of at most 100 MB, an object of known members alone, none twice; known
-/// element types; each tensor's bytes are those of its shape; the tensors, in the order of their places, cover the rest of
-/// the file without gap or overlap. Source: the format's description, github.com/huggingface/safetensors.
+/// The reader is as strict as the format demands: a header of at most 100 MB; an object of known
+/// members alone, none twice; known element types; each tensor's bytes match its shape; the
+/// tensors, in the order of their positions, cover the rest of the file without gap or overlap.
+/// Source: the format's description, github.com/huggingface/safetensors.
 
 #include "unisono/checkpoint/file.hpp"
 #include "unisono/checkpoint/json.hpp"
@@ -26,8 +29,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A tensor's name, element type as the format writes it ("F32", "BF16", ...) and shape, the last dimension being the
-/// one whose elements lie side by side.
+/// A tensor's name, element type in the format's spelling ("F32", "BF16", ...) and shape; the
+/// elements of the last dimension are adjacent.
 struct Tensor {
     std::string name = {};
     std::string type = {};
@@ -39,7 +42,7 @@ struct Tensor {
     friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
-/// How the format writes one of our element types.
+/// The format's name of an element type.
 constexpr std::string_view tensor_type(ElementType type) {
     switch (type) {
     case ElementType::float32: return "F32";
@@ -58,7 +61,7 @@ namespace detail {
 
 inline constexpr std::uint64_t most_header_bytes = 100'000'000;
 
-/// Bytes of an element of this type of the format; 0: none such.
+/// Bytes per element of this type of the format; 0: unknown type.
 constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
     constexpr std::pair<std::string_view, std::uint64_t> known[] = {
         {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
@@ -68,7 +71,7 @@ constexpr std::uint64_t tensor_element_bytes(std::string_view type) {
     return 0;
 }
 
-/// False where it does not fit 64 bits.
+/// False if it does not fit in 64 bits.
 inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
     bytes = tensor_element_bytes(tensor.type);
     for (const std::uint64_t dimension : tensor.shape)
@@ -76,8 +79,8 @@ inline bool tensor_bytes(const Tensor& tensor, std::uint64_t& bytes) {
     return true;
 }
 
-/// What stands before the tensors' numbers. They follow one another in the order given.
-/// \throws error bad_input: names that are no UTF-8, are reserved or come twice
+/// The bytes before the tensors' numbers, which follow in the given order.
+/// \throws error bad_input: names that are not UTF-8, are reserved or occur twice
 inline std::string tensor_header(std::span<const Tensor> tensors) {
     std::vector<std::string_view> names;
     std::string text = "{\"__metadata__\":{\"format\":\"pt\"}"; // as Python's writers say; others ignore it
@@ -126,11 +129,11 @@ inline Tensor tensor_of(const std::string& name, const Json& facts, const std::s
 
 } // namespace detail
 
-/// A safetensors file that is read.
+/// A safetensors file for reading.
 class TensorFile {
 public:
-    /// Reads and checks the header; the numbers are read when they are asked for.
-    /// \throws error bad_input: what of the file is not as the format asks; refused: it cannot be read
+    /// Reads and checks the header; numbers are read on demand.
+    /// \throws error bad_input: the violation of the format; refused: the file cannot be read
     explicit TensorFile(const std::string& path) : file_(path) {
         const std::string where = concat({"'", path, "'"});
         std::uint64_t length = 0;
@@ -149,18 +152,19 @@ public:
         read_header(detail::Json::parse(text, where), where);
     }
 
-    /// In the order of their places.
+    /// The tensors in the order of their positions.
     [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
-    /// The texts that came with them.
+    /// The texts in the header.
     [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }
-    /// Null: none of that name.
+    /// Null: there is no tensor of that name.
     [[nodiscard]] const Tensor* find(std::string_view name) const {
         const auto at =
             std::lower_bound(by_name_.begin(), by_name_.end(), name,
                              [&](std::size_t i, std::string_view other) { return tensors_[i].name < other; });
         return at != by_name_.end() && tensors_[*at].name == name ? &tensors_[*at] : nullptr;
     }
-    /// The numbers of one of `tensors()`, from its `first`-th on, as many as `out` has; of its own element type.
+    /// Reads numbers of one of `tensors()` into `out`, from its `first`-th on, in its own element
+    /// type.
     /// \throws error bad_input: another type, or more than it has; refused: the file cannot be read
     template <element T>
     void read(const Tensor& tensor, std::span<T> out, std::uint64_t first = 0) const {
@@ -222,8 +226,8 @@ struct TensorData {
 
 namespace detail {
 
-/// Writes a new file, durable but for its name. \returns its length and checksum; the tensors get their places.
-/// `open` makes the NewFile.
+/// Writes a new file; its contents are durable, its name is not. \returns its length and checksum;
+/// the tensors get their positions. `open` makes the NewFile.
 template <class Open>
 std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> all, const Open& open) {
     std::stable_sort(all.begin(), all.end(), [](const TensorData& a, const TensorData& b) { // so that all are aligned
@@ -249,8 +253,8 @@ std::pair<std::uint64_t, std::uint64_t> write_tensor_file(std::span<TensorData> 
 
 } // namespace detail
 
-/// Writes a safetensors file. \throws error bad_input: names and types that the format does not have; refused: there is a file
-/// of that name, or it cannot be written
+/// Writes a safetensors file. \throws error bad_input: names and types that the format does not
+/// have; refused: a file of that name exists, or it cannot be written
 inline void write_tensors(const std::string& path, std::vector<TensorData> tensors) {
     static_cast<void>(detail::write_tensor_file(tensors, [&] { return detail::NewFile(path); }));
 }

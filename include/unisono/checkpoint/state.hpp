@@ -1,13 +1,16 @@
 #pragma once
 
 /// \file
-/// The state of a training as its checkpoint has it: names, types and shapes, and which of its numbers each rank writes.
+/// The state of a training as its checkpoint stores it: names, types and shapes, and which of its
+/// numbers each rank writes.
 ///
-/// Where all ranks hold a parameter each writes some, whole ones, of about as many bytes; where each holds its slices of the
-/// optimizer's state (or of the parameters) it writes those. So a checkpoint is written by all, and no number twice.
+/// If all ranks hold a parameter, each writes some whole parameters, of about the same number of
+/// bytes. If each rank holds its slices of the optimizer's state (or of the parameters), it writes
+/// those. So all ranks write, and no number is written twice.
 ///
-/// Where a rank has a part of the model (parallel/), its trainer's ranks are those with the same part. The checkpoint is of the whole
-/// model, so that it does not say how that was split: the model tells all parameters, and which of them are here.
+/// If a rank has a part of the model (parallel/), its trainer's ranks are those with the same part.
+/// The checkpoint is of the whole model and does not depend on how that was split: the model names
+/// all parameters, and which of them are on this rank.
 
 #include "unisono/checkpoint/manifest.hpp"
 #include "unisono/collective/all_reduce.hpp"
@@ -35,7 +38,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A part of the state and where it lies in memory.
+/// A part of the state and its memory.
 struct StatePart {
     SavedPart saved = {};
     TensorData data = {};
@@ -95,21 +98,22 @@ SavedOrder order_of(const Sampler& sampler) {
     return order;
 }
 
-/// A model of which this rank has a part, and knows which.
+/// A model of which this rank has a part, and that knows which.
 template <class M>
 concept part_of_whole = requires(M& model, std::size_t p) {
     model.whole_parameters();
     model.places()[p];
 };
 
-/// Which parameter of the whole model this rank's p-th is.
+/// The number in the whole model of this rank's p-th parameter.
 template <class Model>
 std::size_t place_of([[maybe_unused]] Model& model, std::size_t p) {
     if constexpr (part_of_whole<Model>) return model.places()[p];
     else return p;
 }
 
-/// Each rank has made updates of its own, with optimizer state of its own, and meets the others.
+/// Each rank has made updates of its own, with optimizer state of its own, and synchronises with
+/// the others.
 template <class Trainer>
 concept goes_alone = requires(Trainer& trainer) { trainer.update_run().own(); };
 
@@ -120,8 +124,8 @@ struct HeldArray {
     Values values = {};
     bool own = false; ///< no other rank has it
 };
-/// Of all that this rank has: those of the optimizer, and behind those of all ranks where each has its own those of what the ranks that meet
-/// have in common.
+/// All arrays of this rank: those of the optimizer, followed by the common arrays of ranks that
+/// synchronise.
 template <class Trainer>
 auto held_arrays(Trainer& trainer) {
     auto& state = trainer.optimizer_state();
@@ -139,7 +143,7 @@ auto held_arrays(Trainer& trainer) {
     }
     return held;
 }
-/// The names of all arrays that a checkpoint has.
+/// The names of all arrays in a checkpoint.
 template <class Trainer>
 std::vector<std::string> array_names(Trainer& trainer) {
     std::vector<std::string> names;
@@ -155,7 +159,8 @@ std::vector<std::string> array_names(Trainer& trainer) {
     }
     return names;
 }
-/// Ranks that go their own ways have met just now, after as many updates each. Collective.
+/// Checks that ranks which update on their own have just synchronised, after the same number of
+/// updates each. Collective.
 /// \throws error refused, on all ranks alike, that names the first which has not
 template <class Trainer>
 void check_met([[maybe_unused]] Trainer& trainer) {
@@ -182,7 +187,7 @@ void check_met([[maybe_unused]] Trainer& trainer) {
     }
 }
 
-/// All but the files, of a checkpoint by so many ranks. Local.
+/// Everything but the files, for a checkpoint by `ranks` ranks. Local.
 template <class Trainer>
 Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     auto& model = trainer.trained();
@@ -230,8 +235,9 @@ Manifest manifest_of_trainer(Trainer& trainer, int ranks) {
     return m;
 }
 
-/// Every rank updates, and so has the optimizer's state of, all parameters; else each element has one owner. Collective.
-/// \throws error refused, on all ranks alike: neither is so
+/// Checks that every rank updates all parameters, and so has all of the optimizer's state, or that
+/// each element has one owner. Collective.
+/// \throws error refused, on all ranks alike: neither holds
 template <class Trainer>
 bool all_own_all(Trainer& trainer) {
     auto& world = trainer.world();
@@ -253,7 +259,7 @@ bool all_own_all(Trainer& trainer) {
                                                 "; expected that each has one owner, or all ranks own all"})});
 }
 
-/// The rank that writes a parameter which all ranks hold: by the place of its middle.
+/// The rank that writes a parameter which all ranks hold: by the position of its middle.
 inline int writer_of(const Layout& layout, std::size_t parameter, int world) {
     const std::uint64_t middle = layout.start_of(parameter) + layout.shapes()[parameter].count / 2;
     const auto rank = static_cast<std::uint64_t>(static_cast<double>(middle) / static_cast<double>(layout.count()) *
@@ -268,7 +274,8 @@ inline Slice part_of_parameter(const Layout& layout, std::size_t parameter, cons
     return {begin, begin < end ? end - begin : 0};
 }
 
-/// Calls visit(parameter, elements, at) for the part of each parameter that this rank updates; `at`: where it lies among all of those.
+/// Calls visit(parameter, elements, at) for the part of each parameter that this rank updates;
+/// `at`: its position among all of those.
 template <class Trainer, class Visit>
 void visit_owned(Trainer& trainer, Visit&& visit) {
     const Layout& layout = trainer.layout();
@@ -282,7 +289,7 @@ void visit_owned(Trainer& trainer, Visit&& visit) {
         at += slice.count;
     }
 }
-/// A part of a parameter's tensor has a name that says which.
+/// The name of a part of a parameter's tensor says which part it is.
 inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p, const Slice& part) {
     if (part.count == layout.shapes()[p].count) return tensor;
     const std::size_t first = part.first - layout.start_of(p);
@@ -291,8 +298,9 @@ inline Tensor part_of_tensor(Tensor tensor, const Layout& layout, std::size_t p,
     return tensor;
 }
 
-/// All ranks together write each number of a model in parts once. Collective over `everyone`.
-/// \throws error refused, on all ranks alike: a part is missing, or there twice
+/// Checks that all ranks together write each number of a model in parts once. Collective over
+/// `everyone`.
+/// \throws error refused, on all ranks alike: a part is missing, or exists twice
 template <class Trainer, class World>
 void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool replicated) {
     const Layout& layout = trainer.layout();
@@ -321,7 +329,8 @@ void check_parts(Trainer& trainer, World& everyone, const Manifest& whole, bool 
     }
 }
 
-/// What this rank writes: parameters and buffers, and (`optimizer`) the optimizer's state.
+/// The parts that this rank writes: parameters and buffers, and (`optimizer`) the optimizer's
+/// state.
 template <class Trainer>
 std::vector<StatePart> own_parts(Trainer& trainer, const Manifest& names, bool replicated, bool optimizer) {
     auto& world = trainer.world();

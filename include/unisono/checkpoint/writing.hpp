@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// One checkpoint while it is written: each rank writes files of its own, then rank 0 makes a checkpoint of them.
+/// Writing one checkpoint: each rank writes files of its own, then rank 0 makes a checkpoint of
+/// them.
 ///
-/// 1. rank 0 makes `<name>.writing`, and all learn its name;
-/// 2. each rank writes its files there and makes them durable, then says which they are in `rank-<r>.json`;
-/// 3. rank 0 finds those of all ranks, puts what they say into the manifest, makes it and the folder durable, and gives the
-///    folder its name: at this moment, and not before, there is a checkpoint;
-/// 4. it makes the name durable and removes the oldest checkpoints.
-/// So ranks in the background need no word between them, only a folder that all see.
+/// 1. Rank 0 makes `<name>.writing`, and all learn its name.
+/// 2. Each rank writes its files there, makes them durable, and lists them in `rank-<r>.json`.
+/// 3. Rank 0 finds the lists of all ranks, writes the manifest from them, makes it and the folder
+///    durable, and renames the folder: at this moment the checkpoint begins to exist.
+/// 4. Rank 0 makes the name durable and removes the oldest checkpoints.
+///
+/// So in the background ranks communicate only through the folder.
 
 #include "unisono/checkpoint/agreement.hpp"
 #include "unisono/checkpoint/folder.hpp"
@@ -44,14 +46,15 @@ inline std::string tensor_file_name(std::string_view what, int rank, int world) 
 
 class CheckpointWriting {
 public:
-    /// What this rank writes; of `head` rank 0 makes the manifest.
+    /// The parts that this rank writes; rank 0 makes the manifest from `head`.
     CheckpointWriting(CheckpointFolder& folder, Manifest head, int rank, std::vector<StatePart> model,
                       std::vector<StatePart> optimizer)
         : folder_(&folder), head_(std::move(head)), rank_(rank), model_(std::move(model)),
           optimizer_(std::move(optimizer)) {}
     CheckpointWriting(const CheckpointWriting&) = delete;
     CheckpointWriting& operator=(const CheckpointWriting&) = delete;
-    /// Where a thread still writes: the other ranks have a second more for theirs, and none while an exception is on its way.
+    /// If a thread still writes: the other ranks have one more second for their files, or none
+    /// while an exception is passing.
     ~CheckpointWriting() {
         if (!thread_.joinable()) return;
         static_cast<void>(await_own());
@@ -62,10 +65,10 @@ public:
         }
         abandon();
     }
-    /// As rank 0 has found it; before all else.
+    /// Sets the name that rank 0 has found; call it first.
     void set_name(std::string name) { name_ = std::move(name); }
 
-    /// Copies the numbers, which may then change.
+    /// Copies the numbers, which may change afterwards.
     void copy_numbers() {
         std::size_t bytes = 0;
         const auto each = [&](auto&& visit) {
@@ -92,11 +95,11 @@ public:
         const std::string part = concat({"rank-", rank_, ".part"});
         NewFile file(into, part);
         file.add(text.data(), text.size());
-        file.close(); // of use only as long as all ranks live
+        file.close(); // needed only while all ranks live
         move_in(into, part, told_by(rank_));
     }
 
-    /// Steps 3 and 4, on rank 0. Waits so long for other ranks' files.
+    /// Steps 3 and 4, on rank 0. Waits `patience` for other ranks' files.
     void commit(std::size_t keep, std::chrono::nanoseconds patience) {
         const Descriptor& into = open();
         const auto until = std::chrono::steady_clock::now() + patience;
@@ -127,7 +130,7 @@ public:
         folder_->prune(keep);
     }
 
-    /// Both, in a thread of its own.
+    /// All steps, in a thread of its own.
     void start(std::size_t keep, std::chrono::nanoseconds patience) {
         written_ = false;
         thread_ = std::thread([this, keep, patience] {
@@ -147,18 +150,18 @@ public:
             changed_.notify_all();
         });
     }
-    /// Until this rank's own files are written; how that failed.
+    /// Waits for this rank's own files; returns their failure.
     std::optional<Failure> await_own() {
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return written_; });
         return own_failure_;
     }
-    /// Until the thread has ended; on rank 0, how making a checkpoint failed.
+    /// Waits for the thread; on rank 0, returns the failure of making the checkpoint.
     std::optional<Failure> await_commit() {
         thread_.join();
         return commit_failure_;
     }
-    /// The thread waits for nobody any more.
+    /// Makes the thread stop waiting for other ranks.
     void abandon() {
         abandoned_ = true;
         if (thread_.joinable()) thread_.join();
@@ -171,7 +174,7 @@ private:
         return static_cast<std::size_t>(bytes);
     }
     static std::string told_by(int rank) { return concat({"rank-", rank, ".json"}); }
-    /// Where all is written: opened once, so that nobody puts another folder in its place.
+    /// The folder in which all is written: opened once, so that no other folder can take its place.
     const Descriptor& open() {
         if (!into_.is_open()) into_ = folder_->open_writing(name_);
         return into_;
@@ -203,7 +206,7 @@ private:
     bool written_ = true;
     bool ended_ = false;
     std::optional<Failure> own_failure_;
-    std::optional<Failure> commit_failure_; ///< the thread's, until it has ended
+    std::optional<Failure> commit_failure_; ///< used by the thread until it has ended
 };
 
 } // namespace detail

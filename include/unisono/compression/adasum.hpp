@@ -80,15 +80,20 @@ UNISONO_NO_CONTRACTION_END
 
 } // namespace detail
 
-/// Two gradients become a (1 - a.b / 2 a.a) + b (1 - a.b / 2 b.b), each parameter by itself: their sum where they are orthogonal, their mean
-/// where they are the same. Ranks are combined pairwise, neighbours first, then pairs of pairs, any number of them; rank 0 sends the result to
-/// all. What the optimizer gets is p times that, which the trainer divides by p (or by the samples, or tokens): so one that
-/// all agree on is what it is without Adasum, and up to p times as much where they do not. So the learning rate that is right
-/// for one rank stays right for many. Gradients weigh as the weighing says; a rank that has none is left out of the combining but not of p.
-/// Bytes: each rank's gradient once up and once down; the last step's latency is 2 log2 p messages. Memory: the gradients' twice on ranks that
-/// combine. Cost: two passes a level. Determinism: the same bits on all ranks, and with the same number of ranks. NaN stays NaN.
-/// It is a compression, of 1 x, as it has all of their rules: an exchange of its own, which no reducer, owner or other wire could take a part of.
-/// Source: Maleki et al. 2021 (Adasum; there by vector halving, which asks for a power of two).
+/// Two gradients become a (1 - a.b / 2 a.a) + b (1 - a.b / 2 b.b), for each parameter separately:
+/// their sum if they are orthogonal, their mean if they are equal. Ranks are combined pairwise,
+/// neighbours first, then pairs of pairs, for any number of ranks; rank 0 sends the result to all.
+/// The optimizer gets p times that, which the trainer divides by p (or by the samples, or tokens).
+/// So a gradient on which all agree is unchanged, and one on which they do not is up to p times as
+/// large: a learning rate that is right for one rank stays right for many. Gradients have the
+/// weights of the weighing policy; a rank without a gradient is not combined but counts in p.
+///
+/// Bytes: each rank's gradient once up and once down; latency: 2 log2 p messages. Memory: twice the
+/// gradients on ranks that combine. Cost: two passes per level. Determinism: the same bits on all
+/// ranks, and with the same number of ranks. NaN stays NaN. It counts as a compression, by a factor
+/// of 1, since the same rules apply: it has an exchange of its own, in which no reducer, owner or
+/// other wire format can take part.
+/// Source: Maleki et al. 2021 (Adasum; there by vector halving, which needs a power of two).
 struct Adasum {
     static constexpr std::string_view name = "Adasum";
     static constexpr Family family = Family::compression;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// How blocks of few bytes are summed: everybody's to each slice's owner, and from there to everybody.
+/// Sums of compressed blocks: all ranks send to each slice's owner, and the owner sends the sum to
+/// all.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/compression/compression.hpp"
@@ -21,22 +22,25 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a policy's `.block` must be.
+/// Checks a policy's `.block`.
 inline void check_block(std::string_view name, std::size_t block) {
     if (block < 1 || block > (std::size_t{1} << 20))
         refuse_input({name, ".block is ", block, "; expected 1 to ", std::size_t{1} << 20, " elements"});
 }
 
-/// Blocks whose elements are all smaller than this are left over whole: what scales others is finite.
+/// Blocks whose elements are all smaller than this are left over whole, so that the reciprocal of
+/// the scale is finite.
 inline constexpr float smallest_scaled = 1e-30f;
 
-/// The run of a policy that sends blocks of `policy.block` elements in a form of its own, `policy.codec()`: each rank sums a slice of every
-/// bucket, in the elements' type, in rank order, and sends the sum out in the same form. The first `policy.warm_up` updates, where it
-/// has such, are summed by the reducer. A codec has
-///  - `bytes(count)`: of a block of so many elements on the wire;
-///  - `encode(values, left, count, wire)`: of values + left, and left = what is not said; null: nobody asks. NaN or infinity make
-///    the whole block NaN, and leave nothing;
-///  - `decode<Adds>(wire, count, values)`: values = what the block holds, or values += that.
+/// The run of a policy that sends blocks of `policy.block` elements in a form of its own,
+/// `policy.codec()`. Each rank sums a slice of every bucket, in the elements' type and in rank
+/// order, and sends the sum out in the same form. The first `policy.warm_up` updates, if the policy
+/// has a warm-up, are summed by the reducer. A codec has
+/// - `bytes(count)`: bytes of a block of `count` elements on the wire;
+/// - `encode(values, left, count, wire)`: encodes values + left, and sets left to the rest that the
+///   code does not contain; null: not wanted. NaN or infinity make the whole block NaN, and leave
+///   no rest;
+/// - `decode<Adds>(wire, count, values)`: sets values to the block's contents, or adds them.
 template <class World, class T, class Policy>
 class BlockRun {
 public:
@@ -159,7 +163,7 @@ private:
         }
     }
 
-    /// This rank's part, of all ranks, in rank order; encoded again.
+    /// Sums this rank's part over all ranks, in rank order, and encodes it again.
     std::span<std::byte> sum_up(const Bucket& bucket) {
         const auto me = static_cast<std::size_t>(world_->rank());
         const std::size_t count = bucket.cuts[me + 1] - bucket.cuts[me];

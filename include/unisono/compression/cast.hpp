@@ -25,8 +25,8 @@ namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Rounds to 16 bits, and keeps what that leaves over. What would not fit, or not fit a sum, is cut to `most`, and the rest is left over,
-/// too; infinity and NaN stay what they are, and leave nothing.
+/// Rounds to 16 bits and keeps the rest. Values that do not fit, or whose sum would not, are cut to
+/// `most`, and the excess is kept, too; infinity and NaN stay as they are, and leave no rest.
 template <class Half, class T>
 struct EncodeHalf {
     float most;
@@ -58,7 +58,8 @@ struct DecodeHalf {
 
 UNISONO_NO_CONTRACTION_END
 
-/// Where what travels lies, and who computes there: on the host. See compression.hpp.
+/// The memory of what travels, and the processor that computes there: on the host. See
+/// compression.hpp.
 template <class World>
 class WiresOnHost {
 public:
@@ -69,7 +70,7 @@ public:
     [[nodiscard]] Memory<T> allocate(std::size_t count) const {
         return world_->template allocate<T>(count);
     }
-    /// That nobody else sees; zero.
+    /// Zeros that no other rank sees.
     template <class T>
     [[nodiscard]] static std::vector<T> allocate_own(std::size_t count) {
         return std::vector<T>(count);
@@ -90,11 +91,14 @@ private:
 
 } // namespace detail
 
-/// Each gradient is rounded to `Half`, to nearest; the reducer sums in it: over mapped memory all ranks' numbers at once, in float,
-/// with one rounding; by other schedules each addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 bits;
-/// float16 has 11 bits, and numbers beyond 65,504 / ranks are cut and sent later. Memory: 2 bytes an element, and with error
-/// feedback as much as the gradients. What the sum itself is rounded by is not kept. Cost: one pass before and one after. Source: the formats of PyTorch's DDP communication
-/// hooks (fp16_compress, bf16_compress), which have no error feedback.
+/// Each gradient is rounded to `Half`, to nearest, and the reducer sums in it. Over mapped memory
+/// all ranks' numbers are added at once, in float, with one rounding; in other schedules each
+/// addition is rounded. Half of float's bytes. bfloat16 has float's range and 8 bits; float16 has
+/// 11 bits, and numbers beyond 65,504 / ranks are cut, the excess being sent later. Memory: 2 bytes
+/// per element, and with error feedback as much as the gradients. The rounding error of the sum
+/// itself is not kept. Cost: one pass before and one after.
+/// Source: the formats of PyTorch's DDP communication hooks (fp16_compress, bf16_compress), which
+/// have no error feedback.
 template <class Half>
     requires(sizeof(Half) == 2) && floating_element<Half>
 struct CastWire {
@@ -109,12 +113,12 @@ struct CastWire {
     friend bool operator==(const CastWire&, const CastWire&) = default;
     void check() const {}
 
-    /// Rounds, and forgets what that leaves over.
+    /// Rounds, and drops the rest.
     template <class T, class Arithmetic = OnHost>
     static void encode(std::span<Half> wire, std::span<const T> values, int ranks, const Arithmetic& on = {}) {
         on.apply(detail::EncodeHalfAndForget<Half, T>{most(ranks)}, wire, values);
     }
-    /// The largest of which so many ranks' sum fits.
+    /// The largest magnitude for which a sum over `ranks` ranks fits.
     static constexpr float most(int ranks) {
         constexpr float largest = std::same_as<Half, float16> ? 65504.0f : std::numeric_limits<float>::max() / 2;
         return largest / static_cast<float>(ranks);

@@ -1,44 +1,57 @@
 #pragma once
 
 /// \file
-/// In what form gradients travel: fewer bytes, and a gradient that is not quite the sum.
+/// The form in which gradients travel: fewer bytes, for a gradient that is not quite the sum.
 ///
-/// A policy's `start<T>(group, buckets)` makes its *run* for one model; `buckets` are slices of the flat order. Who wants to know of the
-/// parameters in them, too, offers `start<T>(group, buckets, parameters)` instead: a `ParameterMatrix` for each, in flat order. A run's verbs:
-///  - `begin(b, values, reduction)`: encodes this rank's gradient of bucket b, and starts to exchange it, without waiting. The values
-///    must stay where they are;
-///  - `finish()`: waits; the values of all buckets that were begun are the sum over all ranks of what each has encoded;
-///  - `forget()`: what encoding has left over so far is dropped: the update was left out on all ranks;
-///  - `bytes()`: memory beside the model's.
+/// A policy's `start<T>(group, buckets)` makes its *run* for one model; `buckets` are slices of the
+/// flat order. A policy that also needs the parameters in them has
+/// `start<T>(group, buckets, parameters)` instead, with a `ParameterMatrix` for each, in flat
+/// order. A run has
+/// - `begin(b, values, reduction)`: encodes this rank's gradient of bucket b, and starts to
+///   exchange it, without waiting. The values must not move;
+/// - `finish()`: waits; the values of all buckets in flight are then the sum over all ranks of what
+///   each has encoded;
+/// - `forget()`: drops what encoding has left over so far: all ranks have left the update out;
+/// - `bytes()`: memory beside the model's.
 ///
-/// Of a model on a device the trainer copies gradients to the host before `begin`, and the sums back after `finish` (trainer/device/wire.hpp).
-/// A policy that computes there itself has `start_on<T>(device, group, buckets)`, whose run is given addresses of the device, and may give its reduction a
-/// DeviceSpan; `device` has what CastWire's detail::WiresOnHost has.
+/// For a model on a device, the trainer copies gradients to the host before `begin`, and the sums
+/// back after `finish` (trainer/device/wire.hpp). A policy that computes there itself has
+/// `start_on<T>(device, group, buckets)`. Its run gets device addresses, and may pass a DeviceSpan
+/// to its reduction; `device` has the members of CastWire's detail::WiresOnHost.
 ///
 /// Laws
 /// - All ranks begin the same buckets in the same order, and have the same bits after `finish`.
-/// - With error feedback what an update's encoding leaves over is added to the next one's gradient, so that nothing is lost, only
-///   late (Seide et al. 2014; Karimireddy et al. 2019): the sum over updates of what was sent differs from that of the gradients
-///   by what is left over now (and, where sums are rounded on the way, by that: see CastWire).
+/// - With error feedback, the rest of an update's encoding is added to the next gradient, so that
+///   nothing is lost, only delayed (Seide et al. 2014; Karimireddy et al. 2019): the sum over
+///   updates of what was sent differs from that of the gradients by the current rest (and, where
+///   sums are rounded on the way, by that: see CastWire).
 /// - Encoding does not depend on the time or on other ranks.
 ///
-/// | policy      | an element takes               | sums                            | wins                                               |
-/// |-------------|--------------------------------|---------------------------------|----------------------------------------------------|
-/// | `NoCompression` | 4 or 8 bytes               | the reducer's                   | fast networks                                      |
-/// | `CastWire<bfloat16>`, `CastWire<float16>` | 2 bytes | the reducer's, in 16 bits    | safe: half of the bytes                            |
-/// | `Int8Wire`  | 1 byte, and 4 a block          | at each slice's owner, in float | a quarter of the bytes                             |
-/// | `Fp8Wire`   | 1 byte, and 4 a block          | at each slice's owner, in float | the same, where a block's magnitudes differ much   |
-/// | `OneBit`    | 1 bit, and 8 bytes a block     | at each slice's owner, in float | slow links, after a warm-up                        |
-/// | `TopK`      | 8 bytes for one in a hundred   | everybody's, by everybody       | very slow links, few ranks: bytes grow with ranks  |
-/// | `PowerSgd`  | 2 rank (n + m) elements for n m | the reducer's                  | very slow links, large matrices, any number of ranks |
-/// | `Adasum`    | 4 or 8 bytes                   | no sum: pairwise in a tree      | many ranks at a learning rate that was found for few |
+/// Menu:
+/// - `NoCompression`: 4 or 8 bytes per element, the reducer's sums. For fast networks.
+/// - `CastWire<bfloat16>`, `CastWire<float16>`: 2 bytes, the reducer's sums in 16 bits. Safe.
+/// - `Int8Wire`: 1 byte, and 4 per block; each slice's owner sums in float.
+/// - `Fp8Wire`: the same bytes and sums; for blocks whose magnitudes differ much.
+/// - `OneBit`: 1 bit, and 8 bytes per block; each slice's owner sums in float. For slow links,
+///   after a warm-up.
+/// - `TopK`: 8 bytes for one element in a hundred; all ranks sum the entries of all. For very slow
+///   links and few ranks, since bytes grow with the ranks.
+/// - `PowerSgd`: 2 rank (n + m) elements for n m, the reducer's sums. For very slow links, large
+///   matrices and any number of ranks.
+/// - `Adasum`: 4 or 8 bytes, no sum: pairwise in a tree. For many ranks at a learning rate that was
+///   found for few.
 ///
-/// Declared properties: `compresses` (false: nothing of all this happens), `own_exchange` (it does not use the reducer, so none may be
-/// given beside it), `sums_to_owners` (its run asks the reduction for nothing but one `sum` of as many elements as the bucket has, and
-/// after `finish` each element depends on that of the sum alone: then owners of slices may be given, who get the sums of theirs only. For gradients
-/// that are sharded it has `Wire`, the type of such an element, which converts to float, and `encode(wire, values, ranks)`).
-/// Deliberately absent: formats without error feedback by default, except where it was switched off; 1-bit Adam (Tang et al. 2021), which
-/// sends momentum: here the optimizer has that, and sees the sum of gradients (OneBit says what comes near it).
+/// Declared properties:
+/// - `compresses` (false: none of this is used);
+/// - `own_exchange`: the policy does not use the reducer, so none may be given beside it;
+/// - `sums_to_owners`: its run calls nothing of the reduction but one `sum` of as many elements as
+///   the bucket has, and after `finish` each element depends on that of the sum alone. Then slices
+///   may have owners, which get only the sums of their slices. For sharded gradients it has `Wire`,
+///   the type of such an element, which converts to float, and `encode(wire, values, ranks)`.
+///
+/// Deliberately absent: formats without error feedback by default; 1-bit Adam (Tang et al. 2021),
+/// which sends momentum: here the optimizer has that, and sees the sum of gradients (OneBit names
+/// the alternative).
 
 #include "unisono/core/policy.hpp"
 #include "unisono/layout/owners.hpp"
@@ -58,8 +71,9 @@ concept compression_policy = policy_of<C, Family::compression> && requires(const
     policy.check();
 };
 
-/// A parameter: where it lies in the flat order, and how many columns it has as a matrix, row after row (the first dimension of its
-/// `parameter_shapes()` are the rows, and all others the columns; a vector is one row). 0: the model does not say.
+/// A parameter as a matrix: its position in the flat order, and its number of columns, row after
+/// row (the first dimension of its `parameter_shapes()` is the number of rows, the product of the
+/// others that of columns; a vector is one row). 0: the model does not say.
 struct ParameterMatrix {
     Slice slice;
     std::size_t columns = 0;
@@ -73,7 +87,7 @@ concept compresses_parameters =
     requires(const C& policy, World& world, std::span<const Slice> buckets,
              std::span<const ParameterMatrix> parameters) { policy.template start<T>(world, buckets, parameters); };
 
-/// A policy's run, however it is started.
+/// A policy's run, by either form of `start`.
 template <class T, class C, class World>
 [[nodiscard]] auto start_compression(const C& policy, World& world, std::span<const Slice> buckets,
                                      std::span<const ParameterMatrix> parameters) {
@@ -90,7 +104,7 @@ inline std::size_t end_of(std::span<const Slice> buckets) {
 
 } // namespace detail
 
-/// Gradients travel as they are.
+/// Gradients travel unchanged.
 struct NoCompression {
     static constexpr std::string_view name = "none";
     static constexpr Family family = Family::compression;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Gradients travel as floating numbers of 8 bits, with a scale for each block.
+/// Gradients travel as floating-point numbers of 8 bits, with a scale for each block.
 
 #include "unisono/arithmetic/scan.hpp"
 #include "unisono/compression/block_wire.hpp"
@@ -28,9 +28,10 @@ enum class Fp8Format : std::uint8_t {
 
 namespace detail {
 
-/// A block on the wire: its scale, a float, and a byte for each element: a sign and the number, which times the scale is the element; the
-/// block's largest magnitude becomes the format's. Rounded to nearest, ties away from zero. The formats are those of Micikevicius et
-/// al. 2022; there is no NaN among the bytes: the scale is NaN instead.
+/// A block on the wire: its scale, a float, and one byte per element with a sign and a number,
+/// which times the scale is the element. The block's largest magnitude becomes the format's.
+/// Rounded to nearest, ties away from zero. The formats are those of Micikevicius et al. 2022; no
+/// byte means NaN: the scale is NaN instead.
 struct Fp8Codec {
     int mantissa; ///< bits
     int bias;
@@ -99,10 +100,12 @@ private:
 
 } // namespace detail
 
-/// As Int8Wire, in floating numbers: small elements of a block keep their significant bits, large ones have fewer (an element is off by
-/// at most 1/16 of itself in e4m3, 1/8 in e5m2, where Int8Wire's is off by 1/254 of the block's largest). Bytes, messages, memory and
-/// who sums: as Int8Wire. Cost: some four times Int8Wire's passes. Source: as Int8Wire, with the formats of Micikevicius et al. 2022 (FP8
-/// formats for deep learning) and a scale a block, as in FP8-LM (Peng et al. 2023), which has one a tensor.
+/// As Int8Wire, with floating-point numbers: small elements of a block keep their significant bits,
+/// large ones have fewer (the error of an element is at most 1/16 of itself in e4m3, 1/8 in e5m2,
+/// where Int8Wire's is 1/254 of the block's largest). Bytes, messages, memory and the order of
+/// sums: as Int8Wire. Cost: some four times Int8Wire's passes.
+/// Source: as Int8Wire, with the formats of Micikevicius et al. 2022 (FP8 formats for deep
+/// learning) and a scale per block, as in FP8-LM (Peng et al. 2023), which has one per tensor.
 struct Fp8Wire {
     Fp8Format format = Fp8Format::e4m3;
     std::size_t block = 256;

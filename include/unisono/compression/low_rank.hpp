@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Thin matrices: what PowerSgd computes with. Each sum has one order, whatever the machine.
+/// Thin matrices, for PowerSgd. Each sum has one order on every machine.
 
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/compression/compression.hpp"
@@ -13,7 +13,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Row after row; the last one may be short. No rows: not to be seen as a matrix.
+/// Row after row; the last one may be short. No rows: not a matrix.
 struct MatrixShape {
     std::size_t rows = 0, columns = 0, count = 0;
     [[nodiscard]] UNISONO_INLINE std::size_t in_row(std::size_t i) const {
@@ -22,7 +22,8 @@ struct MatrixShape {
     }
 };
 
-/// The matrix of a parameter: the model's, or near-square where that says nothing; none where `rank` would not halve it at least.
+/// The matrix of a parameter: the model's, or near-square if the model has no shapes; none if
+/// `rank` would not at least halve it.
 inline MatrixShape fold(const ParameterMatrix& parameter, std::size_t rank) {
     const std::size_t count = parameter.slice.count;
     std::size_t columns = parameter.columns;
@@ -126,8 +127,8 @@ struct MultiplyThin {
     }
 };
 
-/// Makes the columns orthonormal (Gram and Schmidt, modified, twice, which is enough). One that the others span becomes zero; what is not
-/// finite stays so.
+/// Makes the columns orthonormal (modified Gram-Schmidt, twice, which is enough). A column that the
+/// others span becomes zero; values that are not finite stay so.
 template <class T>
 void orthonormalise(T* p, std::size_t rows, std::size_t rank) {
     const auto dot = [&](std::size_t a, std::size_t b) {

@@ -23,15 +23,22 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Each parameter's gradient M, n rows by m columns, travels as P (n by `rank`) and Q (m by `rank`), which the reducer sums: P = M Q with the
-/// last update's Q, its columns made orthonormal, then Q = M^T P; everybody has P Q^T, and keeps of its own M what that lacks for the next
-/// update. Where that is not at least 2 x less, 2 rank (n + m) >= n m, as for vectors, the gradient travels as it is. The first `warm_up`
-/// updates do, too. n and m are those of the model's `parameter_shapes()` (the first dimension, and all others together); of a
-/// parameter without a shape near-square rows are folded, the last one short: correct, but a gradient has a low rank as its layer's matrix and seldom so.
-/// Bytes: rank (n + m) elements of n m, by the reducer; messages: twice the reducer's. Of 2048 x 2048 floats with rank 4 that is 1/256.
-/// Memory: the gradients' once, for what is left over. Cost: 8 rank floating operations an element, on every rank. Determinism: as the reducer's
-/// sums; the rest is the same computation everywhere. NaN and infinity make their parameter's gradient NaN, and the run begins anew with it.
-/// Source: Vogels et al. 2019 (PowerSGD, algorithms 1 and 2, with warm start); each rank keeps M - P (M^T P)^T of its own M, not of the mean's.
+/// Each parameter's gradient M, n rows by m columns, travels as P (n by `rank`) and Q (m by
+/// `rank`), which the reducer sums: P = M Q with the last update's Q, its columns made orthonormal,
+/// then Q = M^T P. All ranks compute P Q^T, and keep what their own M has beyond it for the next
+/// update. Where this saves less than half of the bytes, 2 rank (n + m) >= n m, as for vectors, the
+/// gradient travels unchanged. So it does in the first `warm_up` updates. n and m are those of the
+/// model's `parameter_shapes()` (the first dimension, and the product of all others). Parameters
+/// without a shape are folded into near-square rows, the last one short: this is correct, but
+/// gradients have a low rank as their layer's matrix and seldom as another.
+///
+/// Bytes: rank (n + m) elements of n m, by the reducer; messages: twice the reducer's. For 2048 x
+/// 2048 floats with rank 4 that is 1/256. Memory: once the gradients, for error feedback. Cost: 8
+/// rank floating-point operations per element, on every rank. Determinism: as the reducer's sums;
+/// the rest is the same computation on every rank. NaN and infinity make their parameter's gradient
+/// NaN, and its state starts anew.
+/// Source: Vogels et al. 2019 (PowerSGD, algorithms 1 and 2, with warm start); each rank keeps M -
+/// P (M^T P)^T of its own M, not of the mean's.
 struct PowerSgd {
     std::size_t rank = 4;
     std::size_t warm_up = 0; ///< updates
@@ -160,7 +167,7 @@ private:
         for (const Part& part : parts_)
             for (std::size_t k = 0; part.shape.rows != 0 && k < rank_; ++k) draw(part, k);
     }
-    /// A column of Q by chance, the same on all ranks.
+    /// Draws a column of Q at random, the same on all ranks.
     void draw(const Part& part, std::size_t k) {
         T* const column = second_.data() + part.second_at + k * part.shape.columns;
         const std::uint64_t seed = detail::scrambled(++drawn_);
@@ -168,7 +175,7 @@ private:
             column[j] = static_cast<T>(static_cast<float>(detail::scrambled(seed + j) >> 40) * 0x1p-23f - 1);
     }
 
-    /// Q = M^T P of this rank's M, and on its way to the sum of all.
+    /// Computes Q = M^T P of this rank's M, and starts its sum over all ranks.
     Operation multiply_back(const Bucket& bucket) {
         for (const Part& part : parts_of(bucket)) {
             if (part.shape.rows == 0) continue;
@@ -181,7 +188,7 @@ private:
         return sum_(*world_, reduction_, std::span<T>(second_.data() + bucket.second.first, bucket.second.count));
     }
 
-    /// `flat`: where the flat order's values would begin.
+    /// `flat`: the address at which the flat order's values would begin.
     void decode(const Part& part, T* flat) {
         const T* const p = first_.data() + part.first_at;
         T* const to = flat + part.slice.first;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Only the largest of the gradients travel.
+/// Only the largest elements of the gradients travel.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/compression/compression.hpp"
@@ -22,11 +22,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Of each bucket the `fraction` with the largest magnitudes, at least one, as index and float; the rest waits for the next update.
-/// Everybody gets everybody's and adds them in rank order. Bytes a rank: 8 (p - 1) fraction an element, so they grow with the
-/// ranks, where sums do not: with a hundredth, 50 x less than a ring's on two ranks, 12 x on five. NaN counts as the largest of
-/// all. Memory: twice the gradients, and what travels. Cost: a selection, linear in the bucket, some ten times a pass over it.
-/// Source: Aji & Heafield 2017 (sparse communication), with its error feedback; Lin et al. 2018 (DGC) without momentum correction.
+/// Of each bucket the `fraction` of elements with the largest magnitudes travel, at least one, as
+/// index and float; the rest waits for the next update. All ranks get all entries and add them in
+/// rank order. Bytes per rank: 8 (p - 1) fraction per element, so they grow with the ranks, unlike
+/// those of sums: with a hundredth, 50 times fewer than a ring's on two ranks, 12 times on five.
+/// NaN counts as the largest of all. Memory: twice the gradients, and the entries. Cost: a
+/// selection, linear in the bucket, some ten times a pass over it.
+/// Source: Aji & Heafield 2017 (sparse communication), with its error feedback; Lin et al. 2018
+/// (DGC) without momentum correction.
 struct TopK {
     double fraction = 0.01;
 

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What a rank keeps of one group: who is in it, how many operations it has started, its plans and shared boards.
+/// A rank's state of one group: the members, the number of operations started, its plans and shared
+/// boards.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
@@ -17,7 +18,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a rank has moved, counted where the executor hands bytes to the transport or touches peers' memory.
+/// The traffic of a rank, counted where the executor passes bytes to the transport or accesses
+/// peers' memory.
 struct Traffic {
     std::uint64_t messages_sent = 0;
     std::uint64_t bytes_sent = 0;     ///< to other ranks: in messages, or written to their memory
@@ -28,10 +30,10 @@ namespace detail {
 
 struct OperationState;
 
-/// Memory of this rank's that ranks of other processes may still write into: it must not be used for anything else.
+/// Memory of this rank that ranks of other processes may still write into: it must not be reused.
 struct KeptMemory {
     std::shared_ptr<void> owner;
-    std::int64_t* users = nullptr; ///< so many of them, to be read as an atomic
+    std::int64_t* users = nullptr; ///< this many words, to be read as atomics
 };
 
 struct GroupContext {
@@ -40,8 +42,8 @@ struct GroupContext {
     std::uint64_t id = 0; ///< equal on the group's ranks, different from that of other groups
     int rank = 0;
     int ranks = 0;
-    List<int> members;           ///< world ranks, by rank in the group; none: the world itself
-    HostMap hosts;               ///< where the transport knows them; else of no ranks
+    List<int> members;           ///< world ranks, by rank in the group; empty: the world itself
+    HostMap hosts;               ///< where the transport knows hosts; otherwise empty
     List<std::ptrdiff_t> shifts; ///< what makes each rank's addresses ours, where memory is mapped
     std::uint64_t sequence = 0;
     std::uint64_t done = 0;         ///< all operations up to this are done on this rank
@@ -61,22 +63,22 @@ struct GroupContext {
     Traffic traffic;
     PlanCache plans;
     std::vector<KeptMemory> kept;
-    OperationState* recent[most_recent] =
-        {}; ///< states that may still be cut for what was asked last: see Engine::repeat
+    OperationState* recent[most_recent] = {}; ///< states that may still be cut for the last request: see Engine::repeat
 
     [[nodiscard]] int size() const { return ranks; }
     [[nodiscard]] int world_rank(int peer) const {
         return members.empty() ? peer : members[static_cast<std::size_t>(peer)];
     }
 
-    /// An operation is done; up to which one all are.
+    /// Marks an operation as done. Returns the number up to which all are done.
     std::uint64_t done_up_to(std::uint64_t operation) {
         if (operation == done + 1 && done_ahead.empty()) [[likely]]
             return ++done;
         return done_out_of_order(operation);
     }
 
-    /// Messages between two ranks with equal tags are numbered, so that they keep their order on any transport.
+    /// Numbers messages between two ranks with equal tags, so that they keep their order on any
+    /// transport.
     std::uint32_t number_of(int peer, std::uint32_t tag, bool sends) {
         return tags[(static_cast<std::uint64_t>(peer) << 33) | (std::uint64_t{tag} << 1) | (sends ? 1u : 0u)]++;
     }

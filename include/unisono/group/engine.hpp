@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// The executor of one rank: it drives every operation of every group that shares the rank's transport. Waiting for one
-/// operation moves all, so that ranks may wait in different orders.
+/// The executor of one rank: it drives every operation of every group that shares the rank's
+/// transport. Waiting for one operation moves all, so that ranks may wait in different orders.
 ///
-/// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It runs the steps of plans, no algorithm.
+/// It is untyped: data are bytes cut by a Partition, arithmetic is a CombineKernel. It runs the
+/// steps of plans, no algorithm.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/engine_base.hpp"
@@ -36,14 +37,16 @@ public:
     Transport& endpoint() { return transport_; }
     const Transport& endpoint() const { return transport_; }
 
-    /// Starts an operation; it may be done at once. The index is good until `release`.
+    /// Starts an operation; it may be done at once. The index is valid until `release`.
     std::uint32_t start(GroupContext& group, OperationRequest& request);
 
-    /// Runs a collective to its end, waiting if need be, if it is one that was run not long ago and touches its own memory
-    /// only; else returns false and has done nothing. All that `start` and `finish` would do again is skipped.
+    /// Runs a collective to its end, waiting if necessary, if the same one was run recently and
+    /// uses its own memory only. Otherwise returns false and has done nothing. Skips all work of
+    /// `start` and `finish` that would be repeated.
     bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output);
 
-    /// Starts a send (`kind` send) or a receive (receive) with the user's tag. `output` is written by a receive only.
+    /// Starts a send (`kind` send) or a receive (receive) with the user's tag. Only a receive
+    /// writes `output`.
     std::uint32_t start_point_to_point(GroupContext& group, schedule::StepKind kind, int peer, std::uint32_t tag,
                                        const OperationRequest& request);
 
@@ -54,7 +57,8 @@ public:
 
     void release(std::uint32_t index);
 
-    /// Moves everything that can move; true if anything did. After a fault nothing: what was posted may be gone.
+    /// Advances every operation that can advance; true if any did. After a fault it does nothing:
+    /// posted memory may be gone.
     bool progress();
 
     bool poll(std::uint32_t index) override;
@@ -65,7 +69,8 @@ public:
 
     void follow(std::uint32_t index, void* stream, nanoseconds timeout) override;
 
-    /// An unfinished operation was dropped: its memory may be gone, so the world must not touch it any more.
+    /// An unfinished operation was dropped: its memory may be gone, so the world must not use it
+    /// any more.
     void drop(std::uint32_t index) noexcept override;
 
     void throw_if_faulty();
@@ -74,18 +79,19 @@ private:
     static constexpr bool stages = requires { requires Transport::stages; }; ///< peers do not see all memory
     static constexpr bool virtual_time = requires { requires Transport::virtual_time; };
     static constexpr std::uint32_t looks_at_once =
-        16;                                     ///< at a rank's word in one attempt, by a rank that keeps its core
+        16;                                     ///< looks at a rank's word per attempt, by a rank that keeps its core
     static constexpr std::uint32_t spins = 512; ///< attempts of a wait in which nothing else is looked at
 
     struct Sink {
         Engine& engine;
         void sent(Token token) { engine.complete(token); }
         void received(Token token, const Envelope& sent, const std::byte* data) { engine.receive(token, sent, data); }
-        /// By its envelope it is a mismatch, so that nothing asks for its bytes.
+        /// Its envelope makes it a mismatch, so that its bytes are not needed.
         void too_long(Token token, const Envelope& envelope) { engine.receive(token, envelope, nullptr); }
     };
 
-    /// Runs what it can of a straight operation; true when nothing is left. `attempts`: see `awaited_small`.
+    /// Runs as much as possible of a straight operation; true when nothing is left. `attempts`: see
+    /// `awaited_small`.
     bool run_straight(OperationState& operation, std::uint32_t attempts = 0) try {
         if constexpr (Transport::maps_peers) {
             LaneState& lane = operation.slots[0];
@@ -106,8 +112,8 @@ private:
         return spread(thrown_.note(transport_.rank(), operation));
     }
 
-    /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else meanwhile; true when nothing
-    /// of it is left. Nothing is delivered after a fault.
+    /// Waits a moment for a straight operation, the only one in flight, and looks at nothing else
+    /// meanwhile; true when nothing of it is left. Delivers nothing after a fault.
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
         Look patience(100'000);
         std::uint32_t attempts = 0;
@@ -140,7 +146,7 @@ private:
         if (operation.lanes_done == operation.lanes && own_.done(transport_, operation)) finish(index, operation);
     }
 
-    /// Runs the steps that are left of a round; false where it has to wait for a flag.
+    /// Runs the remaining steps of a round; false where it must wait for a flag.
     bool issue_round(std::uint32_t index, OperationState& operation, std::uint32_t slot, LaneState& lane) {
         for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
             if (!issue(index, operation, slot, lane)) return false;
@@ -148,7 +154,8 @@ private:
         return true;
     }
 
-    /// Drives everything until one of these is done, a fault comes or the time is over. Its place, looked for from `first` on, in a circle.
+    /// Drives everything until one of these is done, a fault arrives or the time is over. Returns
+    /// the index of the one that is done, searched cyclically from `first` on.
     [[gnu::noinline]] std::size_t wait_long(std::span<const std::uint32_t> indices, std::size_t first,
                                             nanoseconds timeout, std::uint32_t attempt = 0);
 
@@ -169,7 +176,7 @@ private:
         return index;
     }
 
-    /// Nothing is left to do: results go where they belong, and others may use the flags again.
+    /// All steps are done: moves results to their destination, and releases the flags.
     void conclude(std::uint32_t index, OperationState& operation) {
         operation.done = true;
         moved_ = true;
@@ -189,7 +196,8 @@ private:
         }
     }
 
-    /// A mapped step could not be run: `met` is the rank whose signature differs, or there is somebody to wait for.
+    /// A mapped step could not be run: `differs` is the rank whose signature differs, or there are
+    /// ranks to wait for.
     [[gnu::noinline, gnu::cold]] bool blame(OperationState& operation, int differs) {
         return differs < 0 ? false : spread(mismatch_in_flags(operation, differs));
     }
@@ -226,7 +234,8 @@ private:
     }
 
     void receive(Token token, const Envelope& envelope, const std::byte* data) {
-        // Not aborted here: that waits for ranks that touch foreign memory, and this one may be doing so now.
+        // Not aborted here: that waits for ranks that touch foreign memory, and this one may be
+        // doing so now.
         if (blamed_.code != ErrorCode::none) return;
         OperationState& operation = operations_[operation_of(token)];
         try {
@@ -236,7 +245,8 @@ private:
         }
     }
 
-    /// After a while without progress: does a peer do something else, has one left, has the deadline passed?
+    /// After a while without progress: checks whether a peer runs something else, has left, or the
+    /// deadline has passed.
     void suspect(std::uint32_t index, nanoseconds until, nanoseconds timeout);
 
     Transport transport_;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The executor's entries, behind its class: no `inline`, so that a program in compiled mode takes them from the library (core/config.hpp).
+/// The executor's entry points, after its class: without `inline`, so that a program in compiled
+/// mode takes them from the library (core/config.hpp).
 
 #include "unisono/group/engine.hpp"
 
@@ -27,12 +28,12 @@ std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& re
         operation.slots[0].cursor = 0;
         if (run_straight(operation)) {
             conclude(index, operation);
-            return index; // all ranks came to its last flag, so nobody will ask what this one does
+            return index; // all ranks have seen its last flag, so that none asks for this rank's progress
         }
         active_.push_back(index);
     } else {
         active_.push_back(index);
-        advance(index); // first: what it sends is on its way meanwhile
+        advance(index); // first, so that its sends travel meanwhile
     }
     if (group.announcements) group.announcements.announce(group.rank, group.sequence, operations_[index].signature);
     wake_driver();
@@ -166,7 +167,7 @@ void Engine<Transport>::throw_if_faulty() {
     const Entry entry = enter();
     const Fault* fault = transport_.first_fault();
     if (fault == nullptr) return;
-    transport_.abort(*fault); // nobody touches this rank's memory after this
+    transport_.abort(*fault); // no rank accesses this rank's memory after this
     thrown_.rethrow(*fault);
     throw error(located(transport_, *fault));
 }

@@ -3,9 +3,10 @@
 /// \file
 /// A group: ranks that act together over one transport.
 ///
-/// Laws: all ranks of a group start its collectives in the same order with the same arguments (what must agree is compared,
-/// a mismatch is an error on every rank that names both sides). Several operations may be in flight, on one group or on
-/// several that share a rank. One thread drives a rank. After a fault every call on every group of the world throws it.
+/// Laws: all ranks of a group start its collectives in the same order with the same arguments (what
+/// must agree is compared, a mismatch is an error on every rank that names both sides). Several
+/// operations may be in flight, on one group or on several that share a rank. One thread drives a
+/// rank. After a fault every call on every group of the world throws it.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/memory.hpp"
@@ -28,7 +29,8 @@ UNISONO_NAMESPACE_BEGIN
 /// Passed to `Group::split` by a rank that joins none of the new groups.
 inline constexpr int no_colour = -1;
 
-/// Ranks that act together. Move-only; the world is one, and `split` makes others. One thread drives a rank.
+/// Ranks that act together. Move-only; the world is one, and `split` makes others. One thread
+/// drives a rank.
 template <transport Transport>
 class Group {
 public:
@@ -42,42 +44,48 @@ public:
     Group(Group&&) noexcept = default;
     Group& operator=(Group&&) noexcept = default;
 
-    /// This rank's number, 0 to size() - 1; -1 in the empty group.
+    /// This rank's number, 0 to size() - 1; -1 in an empty group.
     [[nodiscard]] int rank() const { return context_->rank; }
     /// Ranks in the group; 0 for the group that `split` gives to a rank with `no_colour`.
     [[nodiscard]] int size() const { return context_->size(); }
-    /// Whether it is no part of another: all ranks of the transport.
+    /// True if the group contains all ranks of the transport.
     [[nodiscard]] bool is_world() const { return context_->id == world_id; }
     /// A rank's number in the world, for messages.
     [[nodiscard]] int world_rank(int rank) const { return context_->world_rank(rank); }
 
-    /// Which ranks of the group share a host; nullptr where the transport does not know. It lives as long as the group.
+    /// The ranks of the group that share a host; nullptr if the transport does not know. Lives as
+    /// long as the group.
     [[nodiscard]] const HostMap* hosts() const { return context_->hosts.ranks() != 0 ? &context_->hosts : nullptr; }
 
-    /// How long a call may wait before it fails with `timeout` (10 minutes at first). Must be positive.
+    /// Sets how long a call may wait before it fails with `timeout` (initially 10 minutes). Must be
+    /// positive.
     void set_timeout(std::chrono::nanoseconds timeout) {
         if (timeout.count() <= 0) refuse_input({"a timeout must be positive, found ", timeout.count(), " ns"});
         context_->timeout = timeout.count();
     }
     [[nodiscard]] std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(context_->timeout); }
 
-    /// New groups, one for each colour, their ranks ordered by (key, rank in this group). Collective. A colour is at least 0,
-    /// or `no_colour`. Cost: one all_gather of 12 bytes a rank. Errors: refused, on the ranks of a new group, where the
-    /// transport has room for no more groups; it has again when others have ended on all of their ranks. (MPI 4.0, section
+    /// Makes new groups, one per colour, with ranks ordered by (key, rank in this group).
+    /// Collective. A colour is at least 0, or `no_colour`. Cost: one all_gather of 12 bytes per
+    /// rank. Errors: refused, on the ranks of a new group, if the transport has no room for more
+    /// groups; there is room again when others have ended on all of their ranks. (MPI 4.0, section
     /// 7.4.2)
     [[nodiscard]] Group split(int colour, int key);
 
-    /// Ends all communication of the world: every rank's pending and later calls throw this fault (or an earlier one).
+    /// Ends all communication of the world: every rank's pending and later calls throw this fault
+    /// (or an earlier one).
     void abort(const Fault& fault);
 
-    /// Throws the world's first fault if there is one, also one that only the job's control plane knows of yet. Cheap.
+    /// Throws the world's first fault, if there is one, including one that so far only the job's
+    /// control plane knows. Cheap.
     void check();
 
-    /// Moves what can move, for programs that compute between starting and waiting.
+    /// Advances operations in flight, for programs that compute between start and wait.
     void progress();
 
-    /// `count` zeros, in memory that the transport moves without copying it first: use it for what is communicated often. It
-    /// outlives the group if need be. Errors: bad_input (too many bytes), refused (no memory).
+    /// `count` zeros, in memory that the transport moves without copying it first: use it for data
+    /// that are communicated often. It may outlive the group. Errors: bad_input (too many bytes),
+    /// refused (no memory).
     template <element T>
     [[nodiscard]] Memory<T> allocate(std::size_t count) {
         std::size_t bytes = 0;
@@ -92,7 +100,8 @@ public:
         }
     }
 
-    /// Whether the transport moves these elements without copying them first: always, where it has no memory of its own.
+    /// True if the transport moves these elements without copying them first: always true for
+    /// transports without memory of their own.
     template <element T>
     [[nodiscard]] bool is_shared([[maybe_unused]] std::span<const T> elements) const {
         if constexpr (requires { engine_->endpoint().reaches(elements.data(), elements.size_bytes()); }) {
@@ -102,13 +111,13 @@ public:
         }
     }
 
-    /// What this rank has moved in this group since it was made.
+    /// The traffic of this rank in this group so far.
     [[nodiscard]] const Traffic& traffic() const { return context_->traffic; }
 
     [[nodiscard]] Transport& endpoint() { return engine_->endpoint(); }
     [[nodiscard]] const Transport& endpoint() const { return engine_->endpoint(); }
 
-    // --- for collective/: untyped operations ----------------------------------------------------------------------
+    // --- for collective/: untyped operations ---
 
     template <collective_schedule Schedule>
     [[nodiscard]] const detail::Plan& plan(const Schedule& schedule) {
@@ -118,14 +127,14 @@ public:
     [[nodiscard]] detail::Engine<Transport>& engine() { return *engine_; }
     [[nodiscard]] detail::GroupContext& context() { return *context_; }
 
-    /// Until something that all ranks do on their devices is done: asks `is_done()`.
+    /// Waits for work of all ranks on their devices: calls `is_done()` repeatedly.
     template <class IsDone>
     void wait_for_devices(const char* operation, const char* what, IsDone is_done) {
         const auto entry = engine_->enter();
         Transport& endpoint = engine_->endpoint();
         const nanoseconds until = deadline_after(endpoint.now(), timeout());
         for (std::uint32_t attempt = 0; !is_done(); ++attempt) {
-            engine_->progress(); // others may wait for what this rank has started
+            engine_->progress(); // others may wait for operations that this rank has started
             engine_->throw_if_faulty();
             if (endpoint.now() >= until) {
                 endpoint.abort({.code = ErrorCode::timeout,
@@ -150,7 +159,7 @@ private:
 
     void set_context(std::uint64_t id, int rank, int ranks, detail::List<int> members);
 
-    /// The new group's part of the device's library; all ranks of this group take part.
+    /// Opens the new group's part of the device's library; all ranks of this group take part.
     void open_on_device([[maybe_unused]] std::uint64_t id, [[maybe_unused]] int colour, [[maybe_unused]] int key) {
         if constexpr (enqueuing_transport<Transport>) {
             const auto entry = engine_->enter();
@@ -178,7 +187,7 @@ private:
         }
         return id;
     }
-    /// Where boards are given, it gives this rank's part of one back in the end.
+    /// If boards are given, the context returns this rank's part of one at its end.
     [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id) {
         std::shared_ptr<detail::GroupContext> made;
         if constexpr (enqueuing_transport<Transport>) {
@@ -199,7 +208,7 @@ private:
         return made;
     }
 
-    /// A plain all_gather of `bytes` a rank, for `split`.
+    /// A plain all_gather of `bytes` bytes per rank, for `split`.
     void gather_words(const void* mine, void* all, std::size_t bytes);
 
     static std::uint64_t mix(std::uint64_t seed, std::uint64_t value) { // splitmix64's finaliser

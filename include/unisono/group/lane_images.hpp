@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// The images of a few lanes, in pinned memory, through which data of a device travel (staged_lanes.hpp): how large they are, and which bytes of
-/// them and of the device's memory belong to a lane.
+/// The copies of a few lanes in pinned memory, through which a device's data travel
+/// (staged_lanes.hpp): their sizes, and which bytes of them and of the device's memory belong to a
+/// lane.
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -18,7 +19,7 @@ inline std::size_t slot_of_lane(const OperationState& operation, const LaneState
     return static_cast<std::size_t>(&lane - operation.slots.data());
 }
 
-/// How large the images of a lane are, in elements.
+/// The sizes of a lane's copies, in elements.
 inline OperationState::Images images_of(const OperationState& operation, const GroupContext& group) {
     const auto ranks = static_cast<std::uint32_t>(group.size());
     OperationState::Images made;
@@ -57,7 +58,7 @@ void for_each_piece(const OperationState& operation, const LaneState& lane, sche
         give(block * operation.images.stride, cut.extent(lane.lane, lane.split, block, 1));
 }
 
-/// Of weighted means, which are of vectors.
+/// For weighted means, which are of vectors.
 inline void weigh(const OperationState& operation, const LaneState& lane,
                   void (*change)(std::byte*, std::size_t, double), double by) {
     if (change == nullptr) return;

@@ -26,7 +26,8 @@ inline void cut_into_lanes(OperationState& operation) {
     operation.output_partition = partition_for(request.partition, request.output_counts, operation.output_offsets);
     const Plan& plan = *request.plan;
     std::size_t lanes = 1;
-    // The number of lanes must be the same on all ranks, which by counts of their own send different amounts.
+    // All ranks must have the same number of lanes; by counts of their own they would send
+    // different amounts.
     const bool amounts_differ = plan.collective() == Collective::all_to_all && !request.input_counts.empty();
     if (request.chunk_bytes != 0 && plan.can_be_cut() && !amounts_differ) {
         lanes = request.total_bytes / request.chunk_bytes + (request.total_bytes % request.chunk_bytes != 0 ? 1 : 0);
@@ -54,7 +55,7 @@ inline void load_round(OperationState& operation, LaneState& lane) {
     lane.extents = lane.extent_room.data();
 }
 
-/// What a lane keeps of its cut while the same request is repeated.
+/// Keeps a lane's cut while the same request is repeated.
 inline void cut_lane(OperationState& operation, LaneState& lane) {
     const Plan& plan = *operation.request.plan;
     lane.cut_for = lane.lane;
@@ -100,7 +101,7 @@ inline void begin_lanes(OperationState& operation) {
     for (std::uint32_t slot = 0; slot < operation.slots_used; ++slot) begin_lane(operation, operation.slots[slot]);
 }
 
-/// A straight operation has one lane and its steps all at hand.
+/// A straight operation has one lane, and all of its steps are available.
 inline void cut_straight(OperationState& operation) {
     if (operation.slots.empty()) operation.slots.resize(1);
     LaneState& lane = operation.slots[0];
@@ -114,7 +115,7 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     return ((call >> 48) + count) % GroupContext::most_recent;
 }
 
-/// Makes a free state one for this request, with all that stays the same while it is asked for again.
+/// Prepares a free state for this request, with everything that stays the same when it is repeated.
 [[gnu::noinline]] inline void cut(GroupContext& group, OperationState& operation, const OperationRequest& request,
                                   bool maps_peers) {
     const Plan& plan = *request.plan;
@@ -135,13 +136,13 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
         group.recent[recent_place(request.call, request.count)] = &operation;
 }
 
-/// Gives an operation its numbers among those by the mapped board.
+/// Gives an operation its numbers on the mapped board.
 inline void number_mapped(GroupContext& group, OperationState& operation) {
     operation.mapped_index = group.mapped_started++;
     if (operation.messages) operation.small_number = ++group.small_started;
 }
 
-/// The operation that was run not long ago by this call; nullptr if there is none.
+/// The recent operation of this call; nullptr if there is none.
 [[gnu::always_inline]] inline OperationState* find_recent(const GroupContext& group, std::uint64_t call,
                                                           std::uint64_t count) {
     OperationState* const last = group.recent[recent_place(call, count)];
@@ -150,7 +151,7 @@ inline void number_mapped(GroupContext& group, OperationState& operation) {
     return same ? last : nullptr;
 }
 
-/// Makes it the group's next one, with other memory.
+/// Makes it the group's next operation, with other memory.
 [[gnu::always_inline]] inline void begin_again(GroupContext& group, OperationState& operation, const void* input,
                                                void* output) {
     operation.request.input = static_cast<const std::byte*>(input);

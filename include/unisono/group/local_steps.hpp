@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The steps that touch this rank's memory only: copies and combinations.
+/// The steps that use this rank's memory only: copies and combinations.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -11,7 +11,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Room for the addresses of a combination, kept so that none is allocated in a step.
+/// Memory for the addresses of a combination, kept so that no step allocates.
 struct AddressRoom {
     struct alignas(16) Chunk {
         std::byte bytes[64];
@@ -35,7 +35,8 @@ struct AddressRoom {
     static std::size_t chunks(std::size_t bytes) { return (bytes + sizeof(Chunk) - 1) / sizeof(Chunk); }
 };
 
-/// The round's `index`-th step: target = what lies at `from`; nothing where both are the same place.
+/// The round's `index`-th step: target = the source at `from`; does nothing if both are the same
+/// memory.
 inline void copy(OperationState& operation, LaneState& lane, std::uint32_t index, const std::byte* from) {
     const std::size_t bytes = lane.extents[index].target_count * operation.request.element_bytes;
     if (bytes == 0) return;
@@ -43,7 +44,7 @@ inline void copy(OperationState& operation, LaneState& lane, std::uint32_t index
     if (to != from) std::memmove(to, from, bytes);
 }
 
-/// target = source combined with what lies at `other`.
+/// target = source combined with the block at `other`.
 inline void combine(OperationState& operation, LaneState& lane, std::uint32_t index, const std::byte* other) {
     const std::size_t count = lane.extents[index].target_count;
     if (count == 0) return;
@@ -53,7 +54,8 @@ inline void combine(OperationState& operation, LaneState& lane, std::uint32_t in
     reduction.combine(reduction.state, sources, 2, &to, 1, count);
 }
 
-/// target = the ranks' blocks combined in rank order: the own one from `source`, the others from scratch.
+/// target = the ranks' blocks combined in rank order: this rank's from `source`, the others from
+/// scratch.
 inline void combine_ranks(OperationState& operation, LaneState& lane, std::uint32_t index, AddressRoom& room) {
     const std::size_t count = lane.extents[index].target_count;
     if (count == 0) return;

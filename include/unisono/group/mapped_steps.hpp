@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The steps over mapped memory: flags, and combinations and copies straight from and to the peers' buffers.
+/// The steps over mapped memory: flags, and combinations and copies straight from and to the peers'
+/// buffers.
 
 #include "unisono/group/local_steps.hpp"
 
@@ -20,8 +21,9 @@ inline std::uint64_t first_word(const OperationState& operation) {
     return operation.small_number << 32 | operation.short_signature;
 }
 
-/// The pieces of a small message, whose size the compiler knows. A line that is written while another core polls it should be
-/// written in one burst, else that core takes it away in between: so no calls.
+/// The pieces of a small message whose size the compiler knows. A line that another core polls
+/// should be written in one burst; otherwise that core takes it away in between. So there are no
+/// calls.
 template <std::size_t Bytes>
 [[gnu::always_inline]] inline void write_pieces(const OperationState& operation, const FlaggedMessage& to,
                                                 const std::byte* from, std::size_t bytes) {
@@ -39,7 +41,7 @@ template <std::size_t Bytes>
 /// Writes this rank's small message.
 inline bool post_small(OperationState& operation, const LaneState& lane, std::uint32_t step) {
     GroupContext& group = *operation.group;
-    if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the place
+    if (group.mapped_completed != operation.mapped_index) return false; // the others may still read the line
     const std::size_t bytes = lane.extents[step].source_count * operation.request.element_bytes;
     const std::byte* from = nullptr;
     if (bytes != 0) {
@@ -55,8 +57,9 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
         write_pieces<8>(operation, to, from, bytes);
     } else {
         write_pieces<56>(operation, to, from, bytes);
-        // The next message is likely to be as long. Stores go out one after another: without this each line would be a trip. For a few
-        // lines it costs more than it saves, where they are taken from a reader that still waits.
+        // The next message is likely to be as long, so the lines are prefetched: otherwise each
+        // line would be one trip between cores. For a few lines prefetching costs more than it
+        // saves, as it takes them from a reader that still waits.
         if (bytes > std::size_t{3} * to.piece_bytes) {
             const FlaggedMessage next = operation.messages.of(group.rank, operation.small_number + 1);
             for (std::size_t at = 0; at * to.piece_bytes < bytes; ++at) prefetch_to_write(next.payload(at));
@@ -65,7 +68,8 @@ inline bool post_small(OperationState& operation, const LaneState& lane, std::ui
     return true;
 }
 
-/// Raises this rank's flag in a line of its own; false while somebody still needs the older operation that used the same line.
+/// Raises this rank's flag in a line of its own; false while some rank still needs the older
+/// operation that used the same line.
 inline bool post(OperationState& operation) {
     GroupContext& group = *operation.group;
     const std::uint64_t index = operation.mapped_index;
@@ -92,8 +96,9 @@ inline bool post(OperationState& operation) {
 inline constexpr int nobody = -1;
 inline constexpr int not_yet = -2;
 
-/// `not_yet` or `nobody`. Where a hash differs it waits, until somebody asks what the others do and finds out. It looks so many more times at
-/// each rank's word before it gives up: who looks at nothing else meanwhile sees it sooner.
+/// `not_yet` or `nobody`. Where a hash differs it waits, until a rank asks the others what they do
+/// and finds the difference. It looks `attempts` more times at each rank's word before it gives up:
+/// a rank that looks at nothing else meanwhile sees it sooner.
 inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
     GroupContext& group = *operation.group;
     const std::uint64_t wanted = first_word(operation);
@@ -109,7 +114,8 @@ inline int awaited_small(const OperationState& operation, std::uint32_t attempts
     return nobody;
 }
 
-/// `not_yet`, or the rank whose signature differs, or `nobody`: all have come. Then it is also known how far they were.
+/// `not_yet`, or the rank whose signature differs, or `nobody`: all have arrived. Their progress is
+/// then known, too.
 inline int awaited(const OperationState& operation) {
     GroupContext& group = *operation.group;
     const std::uint64_t wanted = turn_of(operation);
@@ -125,7 +131,7 @@ inline int awaited(const OperationState& operation) {
     return nobody;
 }
 
-/// All ranks' elements into the targets.
+/// Combines all ranks' elements into the targets.
 inline void combine_all(const OperationState& operation, const StepExtent& extent, const AddressRoom& room,
                         std::byte* const* targets, std::size_t target_count) {
     const Reduction& reduction = operation.request.reduction;
@@ -137,7 +143,7 @@ inline void combine_all(const OperationState& operation, const StepExtent& exten
                          extent.source / operation.request.element_bytes);
 }
 
-/// Copies `bytes` of a small message from the `begin`-th on, which have come.
+/// Copies `bytes` of a small message from the `begin`-th on, which have arrived.
 inline void read_pieces(const FlaggedMessage& from, std::size_t begin, std::size_t bytes, std::byte* to) {
     constexpr std::size_t each = FlaggedPiece<56>::bytes;
     std::size_t piece = begin / each;
@@ -151,13 +157,13 @@ inline void read_pieces(const FlaggedMessage& from, std::size_t begin, std::size
     }
 }
 
-/// Asks for the lines of a small message, all at once.
+/// Prefetches the lines of a small message, all at once.
 [[gnu::always_inline]] inline void fetch_pieces(const FlaggedMessage& message, std::size_t begin, std::size_t bytes) {
     for (std::size_t at = begin / message.piece_bytes; at * message.piece_bytes < begin + bytes; ++at)
         __builtin_prefetch(message.payload(at));
 }
 
-/// Whether all pieces of a range of a peer's small message have come.
+/// True if all pieces of a range of a peer's small message have arrived.
 inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::size_t begin, std::size_t bytes) {
     const std::size_t first = std::max<std::size_t>(begin / from.piece_bytes, 1); // whose word was awaited
     for (std::size_t piece = first; piece * from.piece_bytes < begin + bytes; ++piece)
@@ -165,8 +171,9 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
     return true;
 }
 
-/// Elements from `begin` on, which lie in one piece, of all ranks combined. The own ones come from where they were posted from: a wide load of
-/// what was stored in parts waits until the stores are through, which takes a trip between the cores.
+/// Combines elements from `begin` on, which lie in one piece, of all ranks. This rank's come from
+/// the memory from which they were posted: a wide load of bytes stored in parts waits until the
+/// stores are complete, which takes one trip between cores.
 [[gnu::always_inline]] inline void combine_piece(OperationState& operation, AddressRoom& room, const StepExtent& extent,
                                                  std::byte* target) {
     const GroupContext& group = *operation.group;
@@ -179,7 +186,8 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
     combine_all(operation, extent, room, &target, 1);
 }
 
-/// All ranks' posted blocks combined in rank order into the own output; false where a piece has not come yet.
+/// Combines all ranks' posted blocks in rank order into this rank's output; false where a piece has
+/// not arrived yet.
 [[gnu::always_inline]] inline bool combine_posted(OperationState& operation, LaneState& lane, std::uint32_t index,
                                                   AddressRoom& room) {
     constexpr std::size_t few = 3; // pieces that are combined where they lie
@@ -227,7 +235,7 @@ inline bool have_come(const FlaggedMessage& from, std::uint64_t number, std::siz
     return true;
 }
 
-/// All ranks' source blocks combined in rank order into one rank's output, or into everybody's.
+/// Combines all ranks' source blocks in rank order into one rank's output, or into all ranks'.
 inline void combine_peers(OperationState& operation, const LaneState& lane, std::uint32_t index, AddressRoom& room) {
     GroupContext& group = *operation.group;
     const schedule::Step& step = lane.steps[index];
@@ -259,7 +267,7 @@ inline void copy_from_peer(OperationState& operation, LaneState& lane, std::uint
     copy(operation, lane, index, base + extent.source);
 }
 
-/// A peer's posted block into the own output; false where a piece has not come yet.
+/// Copies a peer's posted block into this rank's output; false where a piece has not arrived yet.
 inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_t index) {
     const schedule::Step& step = lane.steps[index];
     const StepExtent& extent = lane.extents[index];
@@ -289,7 +297,8 @@ template <class Transport>
     }
 }
 
-/// `run_mapped_step` for an operation by small messages: nothing but the world's memory and this rank's own is touched.
+/// `run_mapped_step` for an operation by small messages: uses the world's memory and this rank's
+/// own only.
 template <class Transport>
 [[gnu::always_inline]] inline int run_small_step(Transport& transport, OperationState& operation, LaneState& lane,
                                                  AddressRoom& room, std::uint32_t attempts) {
@@ -307,7 +316,8 @@ template <class Transport>
     }
 }
 
-/// Runs the steps that are left of a straight operation by small messages: as `run_mapped_step`, for the first that is not done.
+/// Runs the remaining steps of a straight operation by small messages: as `run_mapped_step`, for
+/// the first that is not done.
 template <class Transport>
 int run_small(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room,
               std::uint32_t attempts) {
@@ -319,8 +329,8 @@ int run_small(Transport& transport, OperationState& operation, LaneState& lane, 
     return met;
 }
 
-/// Runs the lane's next step: `nobody` if it is done, `not_yet` if there is somebody to wait for or the world has ended, or
-/// the rank whose signature differs.
+/// Runs the lane's next step. Returns `nobody` if it is done, `not_yet` if it must wait or the
+/// world has ended, or the rank whose signature differs.
 template <class Transport>
 int run_mapped_step(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room) {
     using schedule::StepKind;
@@ -345,7 +355,7 @@ int run_mapped_step(Transport& transport, OperationState& operation, LaneState& 
     return nobody;
 }
 
-/// Tells the others how far this rank is, so that they may use the lines again.
+/// Tells the others how far this rank is, so that they may reuse the lines.
 inline void complete_mapped(const OperationState& operation) {
     GroupContext& group = *operation.group;
     group.mapped_ahead |= std::uint64_t{1} << (operation.mapped_index - group.mapped_completed);
@@ -362,7 +372,7 @@ void tell_finished(Transport& transport, const OperationState& operation) {
     GroupContext& group = *operation.group;
     if (operation.request.plan->mapped()) {
         complete_mapped(operation);
-        wake_group(transport, group); // one may wait for the line
+        wake_group(transport, group); // another rank may wait for the line
     }
     if (group.announcements) group.announcements.finish(group.rank, group.done_up_to(operation.sequence));
 }

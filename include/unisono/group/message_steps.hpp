@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The steps over messages: what is posted, under which tag and token, and what becomes of what arrives.
+/// The steps over messages: what is posted, under which tag and token, and how arrivals are
+/// processed.
 
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/suspicion.hpp"
@@ -63,7 +64,8 @@ template <class Transport>
     transport.post_receive(peer, tag_of(operation, lane, step), token);
 }
 
-/// A message for the token's step; false, and why in `blamed`, where it is not what is expected.
+/// A message for the token's step has arrived. False, with the reason in `blamed`, if it is not the
+/// expected one.
 template <class Transport, class Own>
 [[gnu::always_inline]] inline bool take_message(Transport& transport, Own& own, OperationState& operation, Token token,
                                                 const Envelope& envelope, const std::byte* data, Fault& blamed) {

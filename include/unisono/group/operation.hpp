@@ -15,10 +15,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A collective, send or receive that was started and not yet waited for. Move-only. Its group and its memory must
-/// outlive it; dropping an unfinished one aborts the world (error_code aborted on every rank), since its memory may be gone.
+/// A collective, send or receive that was started and not yet waited for. Move-only. Its group and
+/// its memory must outlive it. Dropping an unfinished one aborts the world (error code aborted on
+/// every rank), since its memory may be gone.
 ///
-/// Waiting for one operation drives all operations of the rank, in every group, so ranks may wait in different orders.
+/// Waiting for one operation advances all operations of the rank, in every group, so that ranks may
+/// wait in different orders.
 class Operation {
 public:
     Operation() = default;
@@ -35,17 +37,19 @@ public:
     }
     ~Operation() { drop(); }
 
-    /// Moves everything that can move and says whether this operation is done. Never blocks. Throws the world's first fault.
+    /// Advances operations in flight, and says whether this one is done. Never blocks. Throws the
+    /// world's first fault.
     bool poll() { return engine_ == nullptr || engine_->poll(index_); }
 
-    /// What is enqueued on `stream`, a cudaStream_t, from now on begins after this operation has ended on the device; the host does not
-    /// wait for that. The handle is waited for later as ever. For memory of devices. Errors: bad_input where the data are the host's;
-    /// as `wait`.
+    /// Work enqueued from now on on `stream`, a cudaStream_t, begins after this operation has ended
+    /// on the device; the host does not wait for that. The handle still has to be waited for later.
+    /// For device memory. Errors: bad_input if the data are the host's; as `wait`.
     void then(void* stream) {
         if (engine_ != nullptr) engine_->follow(index_, stream, timeout_);
     }
 
-    /// Blocks until done. Throws `error`: timeout after the group's timeout, mismatch, peer_lost, aborted.
+    /// Blocks until done. Throws `error`: timeout after the group's timeout, mismatch, peer_lost,
+    /// aborted.
     void wait() { wait(std::chrono::nanoseconds(timeout_)); }
     void wait(std::chrono::nanoseconds timeout) {
         if (engine_ == nullptr) return;
@@ -53,8 +57,9 @@ public:
         drop();
     }
 
-    /// Blocks until one of several is done that one rank has in flight, and returns its place; where several are, the next from
-    /// `first` on, in a circle. Those that were waited for already, or never started, do not count; one at least must. Throws as `wait`.
+    /// Blocks until one of several operations in flight on this rank is done, and returns its
+    /// index; if several are, the next one cyclically from `first` on. Operations that were waited
+    /// for already, or never started, do not count; at least one must. Throws as `wait`.
     static std::size_t wait_any(std::span<Operation> operations, std::size_t first, std::chrono::nanoseconds timeout) {
         detail::List<std::uint32_t> indices;
         detail::List<std::size_t> places;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The operations of one rank: their states, which are kept for the next time.
+/// The operations of one rank: their states, which are kept for reuse.
 
 #include "unisono/core/list.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -20,7 +20,7 @@ public:
     const OperationState& operator[](std::size_t index) const { return *states_[index]; }
     [[nodiscard]] std::size_t size() const { return states_.size(); }
 
-    /// A free state: one that last ran the same request, since it is cut for it, if there is one.
+    /// A free state; preferably one that last ran the same request, since it is cut for it.
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
         if (free_.empty() || !ran(free_.back(), group, request)) bring_forward(group, request);
         const std::uint32_t index = free_.back();

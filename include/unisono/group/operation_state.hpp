@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// One collective in flight on one rank: what the executor keeps of it.
+/// The executor's state of one collective in flight on one rank.
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/arithmetic/stream_kernel.hpp"
@@ -22,7 +22,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// How a transport's own collective runs on a device's stream, for transports that have one.
+/// The part of a request by which a transport's own collective runs on a device's stream, for
+/// transports that have one.
 struct StreamRequest {
     bool weighted = false;                 ///< each rank's elements are multiplied by its weight first
     MemorySpace space = MemorySpace::host; ///< of input and output
@@ -30,14 +31,15 @@ struct StreamRequest {
     StreamKernelFunction kernel = nullptr; ///< that such a schedule combines by
     double weight = 1.0;
     const void* graph = nullptr; ///< to be launched, in place of all that
-    /// In place of all that: by the host's schedules, lane by lane through images of the host's (group/staged_lanes.hpp).
+    /// Instead of all that: by the host's schedules, lane by lane through copies in host memory
+    /// (group/staged_lanes.hpp).
     bool through_host = false;
     double divisor = 1.0; ///< of a weighted mean: the sum of all weights
     void (*weigh)(std::byte* image, std::size_t count, double by) = nullptr;  ///< what has arrived,
     void (*divide)(std::byte* image, std::size_t count, double by) = nullptr; ///< and what leaves
 };
 
-/// What a collective asks of the executor. Made for each call, so it is small.
+/// A collective's request to the executor. Made for each call, so it is small.
 struct OperationRequest {
     const Plan* plan = nullptr;
     const std::byte* input = nullptr;
@@ -57,15 +59,16 @@ struct OperationRequest {
     StreamRequest stream;
 };
 
-/// A collective as a caller knows it, by the transport's native schedule and with equal counts: with the count it tells how
-/// everything is cut.
+/// A collective as a caller names it, by the transport's native schedule and with equal counts:
+/// together with the count it determines the cut.
 constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionKind reduction, int root) {
     return std::uint64_t{1} << 56 | std::uint64_t{static_cast<std::uint8_t>(what)} << 48 |
            std::uint64_t{static_cast<std::uint8_t>(element)} << 40 |
            std::uint64_t{static_cast<std::uint8_t>(reduction)} << 32 | static_cast<std::uint32_t>(root);
 }
 
-/// The most bytes that a rank puts beside its flag if the collective goes by a staged schedule; alike on all ranks.
+/// The largest number of bytes that a rank puts beside its flag if the collective uses a staged
+/// schedule; the same on all ranks.
 constexpr std::size_t posted_bytes(Collective what, const OperationRequest& request) {
     if (what == Collective::barrier) return 0;
     const bool own_block = buffer_use(what).input == Holding::own_block;
@@ -73,7 +76,7 @@ constexpr std::size_t posted_bytes(Collective what, const OperationRequest& requ
                                                      : request.total_bytes;
 }
 
-/// Where a step's blocks lie: bytes from the beginning of their buffer, and elements.
+/// The memory of a step's blocks: bytes from the beginning of their buffer, and elements.
 struct StepExtent {
     std::size_t source = 0;
     std::size_t source_count = 0;
@@ -81,7 +84,7 @@ struct StepExtent {
     std::size_t target_count = 0;
 };
 
-/// One piece of the data on its way through the rounds.
+/// One part of the data on its way through the rounds.
 struct LaneState {
     static constexpr std::uint32_t no_lane = 0xffffffffu;
 
@@ -107,7 +110,8 @@ struct OperationState {
         3; ///< lanes of memory of a device: one comes, one is summed, one goes
     static constexpr std::uint32_t no_companion = 0xffffffffu;
 
-    /// Where lanes of memory of a device lie in the host's: each slot has its part of the input's image, and of the output's.
+    /// Host memory of the lanes of device memory: each slot has its part of the input's copy, and
+    /// of the output's.
     struct Images {
         std::size_t input = 0;  ///< elements of a slot's part
         std::size_t output = 0; ///< the same
@@ -153,7 +157,8 @@ struct OperationState {
     std::array<double, 2> numbers{};        ///< for `finish`: own weight and the sum of all
     alignas(16) std::array<std::byte, state_capacity> state{};
 
-    /// Whether the request is the last one of this state over again, maybe with other memory: then it is cut already.
+    /// True if the request repeats the last one of this state, possibly with other memory: then it
+    /// is cut already.
     [[nodiscard]] bool is_cut_for(const GroupContext& in, const OperationRequest& next) const {
         return request.plan == next.plan && request.count == next.count && cut_for_group == in.id && group == &in &&
                request.element == next.element && request.reduction.kind == next.reduction.kind &&
@@ -163,7 +168,7 @@ struct OperationState {
                next.output_counts.empty();
     }
 
-    /// The memory and the operation of a request that this is cut for.
+    /// Sets the memory and the operation of a request for which this is cut.
     void renew(const OperationRequest& next) {
         request.input = next.input;
         request.output = next.output;
@@ -193,7 +198,7 @@ struct OperationState {
         return where == schedule::Buffer::output ? output_partition : input_partition;
     }
 
-    /// Where blocks lie relative to the beginning of their buffer, in elements.
+    /// The position of blocks in their buffer, in elements.
     [[nodiscard]] Extent extent(const LaneState& lane, const schedule::Blocks& blocks) const {
         const Partition& cut = partition(blocks.where);
         Extent found = cut.extent(lane.lane, lane.split, blocks.first, blocks.count);
@@ -212,7 +217,8 @@ struct OperationState {
         return found;
     }
 
-    /// Where blocks of a lane lie in the image that their buffer has, `begin` being where they lie in the buffer.
+    /// The position of a lane's blocks in the copy of their buffer; `begin` is their position in
+    /// the buffer.
     [[nodiscard]] std::size_t image_begin(const LaneState& lane, const schedule::Blocks& blocks,
                                           std::size_t begin) const {
         const Partition& cut = partition(blocks.where);
@@ -229,7 +235,7 @@ struct OperationState {
         return {source.begin * request.element_bytes, source.count, target.begin * request.element_bytes, target.count};
     }
 
-    /// Where the source of the round's `index`-th step lies in this rank's memory.
+    /// The address of the source of the round's `index`-th step in this rank's memory.
     [[nodiscard]] const std::byte* source_of(const LaneState& lane, std::uint32_t index) const {
         return source_base(lane, lane.steps[index].source.where) + lane.extents[index].source;
     }
@@ -252,7 +258,7 @@ struct OperationState {
     }
 };
 
-/// What a rank says that the operation is; all must say the same.
+/// This rank's description of the operation, which must be the same on all ranks.
 inline Signature signature_of(const OperationState& operation) {
     const OperationRequest& request = operation.request;
     return {.collective = static_cast<std::uint8_t>(request.plan->collective()),
@@ -263,7 +269,7 @@ inline Signature signature_of(const OperationState& operation) {
             .count = request.count};
 }
 
-/// The same in half a word, for flags that have no room: FNV-1a of its words.
+/// The same in half a word, for flags without room for more: FNV-1a of its words.
 inline std::uint32_t hash_of(const Signature& signature) {
     std::uint64_t hash = 14695981039346656037u;
     for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(signature))

@@ -1,18 +1,19 @@
 #pragma once
 
 /// \file
-/// Which overlaps of input and output a collective allows: the one place that decides, for every transport, size and schedule.
+/// Which overlaps of input and output a collective allows: the one place that decides, for every
+/// transport, size and schedule.
 ///
-/// | collective                          | allowed beside memory of its own                     |
-/// |-------------------------------------|------------------------------------------------------|
-/// | all_reduce; reduce, at the root     | output = input                                       |
-/// | all_gather; gather, at the root     | the input is the own block of the output             |
-/// | reduce_scatter; scatter, at the root | the output is the own block of the input            |
-/// | all_to_all                          | none                                                 |
+/// | collective                           | allowed beside separate memory                     |
+/// |--------------------------------------|----------------------------------------------------|
+/// | all_reduce; reduce, at the root      | output = input                                     |
+/// | all_gather; gather, at the root      | the input is this rank's own block of the output   |
+/// | reduce_scatter; scatter, at the root | the output is this rank's own block of the input   |
+/// | all_to_all                           | none                                               |
 ///
-/// Any other overlap is refused on the rank that made it, before anything is sent or changed. Where an argument does not matter (the
-/// output of reduce and gather, and the input of scatter, on other ranks than the root) it may be anything. Nothing overlaps a buffer
-/// without elements.
+/// Any other overlap is refused on the rank that made it, before anything is sent or changed.
+/// Unused arguments (the output of reduce and gather, and the input of scatter, on ranks other than
+/// the root) may be anything. A buffer without elements overlaps nothing.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -39,7 +40,7 @@ constexpr bool overlap_matters(Collective what, bool is_root) {
     return holds_any(use.input, is_root) && holds_any(use.output, is_root);
 }
 
-/// Where blocks are alike: `count` elements each, or of the vector.
+/// For equal blocks: `count` elements each, or of the vector.
 [[gnu::always_inline]] inline Buffers buffers_of(Collective what, const void* input, const void* output,
                                                  std::size_t bytes, int rank, int ranks) {
     Buffers found{.input = input, .input_bytes = bytes, .output = output, .output_bytes = bytes};
@@ -104,7 +105,7 @@ inline Buffers buffers_of(const OperationRequest& request) {
                   ". Nothing was changed"});
 }
 
-/// Refuses what is not allowed.
+/// Refuses an overlap that is not allowed.
 inline void check_overlap(Collective what, int rank, const Buffers& found) {
     if (!overlap_is_allowed(found)) refuse_overlap(what, rank, found);
 }

@@ -1,13 +1,15 @@
 #pragma once
 
 /// \file
-/// Collectives that a transport has of its own (schedule/transports_own.hpp): when they begin, and when they are done. Our messages
-/// beside them find mismatches and missing ranks; an operation is done when those have come and the transport is done.
+/// Collectives that a transport has of its own (schedule/transports_own.hpp): when they start, and
+/// when they are done. Messages of the library beside them find mismatches and missing ranks; an
+/// operation is done when those have arrived and the transport is done.
 ///
-/// One mechanism, and two moments to begin, since libraries differ in what they can be made to let go of:
-/// - MPI's cannot be cancelled, so it begins once all ranks are known to have come to the same one (here);
-/// - a device's stream can be aborted, so it is given its work as the operation starts, and the messages travel meanwhile
-///   (group/stream_runs.hpp).
+/// There are two moments to start, since libraries differ in what they can be made to release:
+/// - MPI's collectives cannot be cancelled, so one starts once all ranks are known to have come to
+///   the same one (here);
+/// - a device's stream can be aborted, so its work is enqueued when the operation starts, and the
+///   messages travel meanwhile (group/stream_runs.hpp).
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
@@ -21,7 +23,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A collective as the transport that runs it is told: whole, uncut.
+/// A collective as the transport that runs it gets it: whole, uncut.
 struct OwnCollective {
     Collective what = Collective::all_reduce;
     ReductionKind reduction = ReductionKind::none;
@@ -44,9 +46,10 @@ struct OwnCollective {
     }
 };
 
-/// A transport that begins its own collectives in the order of tickets, which are drawn as operations start: so in the same order
-/// on all ranks. `begin_own(transport, collective, ticket)`, found by its arguments, never blocks. Defined by whoever brings the
-/// transport together with collectives (unisono/mpi_collectives.hpp).
+/// A transport that starts its own collectives in the order of tickets, which operations draw when
+/// they start: so in the same order on all ranks. `begin_own(transport, collective, ticket)`, found
+/// by argument-dependent lookup, never blocks. The header that combines the transport with
+/// collectives defines it (unisono/mpi_collectives.hpp).
 template <class T>
 concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
     { transport.own_ticket() } -> std::same_as<std::uint32_t>;
@@ -72,25 +75,26 @@ inline OwnCollective own_collective_of(const OperationState& operation) {
     return call;
 }
 
-/// Where lanes need nothing but their messages.
+/// For lanes that need nothing but their messages.
 class WholeLanes {
 public:
-    /// Whether what a lane reads is there, and what it wrote before is where it belongs.
+    /// True if the data that a lane reads have arrived, and those that it wrote before are at their
+    /// destination.
     template <class Transport>
     [[nodiscard]] static constexpr bool is_here(Transport&, OperationState&, LaneState&) {
         return true;
     }
-    /// A lane's round is over.
+    /// Ends a lane's round.
     template <class Transport>
     static void finish(Transport&, OperationState& operation, LaneState& lane) {
         finish_round(operation, lane);
     }
-    /// The lane's step that is a copy.
+    /// Runs the lane's step that is a copy.
     template <class Transport>
     [[gnu::always_inline]] static void copy_own(Transport&, OperationState& operation, LaneState& lane) {
         copy(operation, lane, lane.cursor, operation.source_of(lane, lane.cursor));
     }
-    /// A message for the lane's step number `cursor` that is not combined.
+    /// A message for the lane's step number `cursor` that is not combined has arrived.
     template <class Transport>
     [[gnu::always_inline]] static void take(Transport&, OperationState& operation, LaneState& lane,
                                             std::uint32_t cursor, const std::byte* from) {
@@ -98,7 +102,7 @@ public:
     }
 };
 
-/// Where there is no stream that others could wait for.
+/// For transports without streams for which others could wait.
 class WithoutStreams : public WholeLanes {
 public:
     template <class Transport>
@@ -107,15 +111,15 @@ public:
     }
 };
 
-/// What the executor asks of all of them. For transports that have none: nothing.
+/// The executor's interface to all of them. For transports that have none: does nothing.
 template <class Transport>
 class OwnRuns : public WithoutStreams {
 public:
     /// The operation starts.
     void begin(Transport&, GroupContext&, OperationState&) {}
-    /// Whether the transport is done with it; asked when its messages have come.
+    /// True if the transport is done with it; called when its messages have arrived.
     [[nodiscard]] bool done(Transport&, OperationState&) { return true; }
-    /// It is over: results go where they belong.
+    /// The operation has ended: moves results to their destination.
     void end(Transport&, const OperationState&) {}
 };
 

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Where the blocks of a schedule lie in memory: the one place that turns block numbers into elements.
+/// The position of a schedule's blocks in memory: the one place that turns block numbers into
+/// elements.
 
 #include "unisono/core/view.hpp"
 #include "unisono/schedule/schedule.hpp"
@@ -20,7 +21,8 @@ struct Extent {
     std::size_t count = 0;
 };
 
-/// Part `index` of `parts` of [0, count), cut at multiples of `unit`; the first parts are larger by at most one unit.
+/// Part `index` of `parts` of [0, count), cut at multiples of `unit`; the first parts are larger by
+/// at most one unit.
 class EvenSplit {
 public:
     EvenSplit() = default;
@@ -52,12 +54,12 @@ inline std::size_t split_unit(std::size_t count, std::size_t parts, std::size_t 
 
 /// How the data of one collective are cut into blocks.
 ///
-/// A *vector* (all_reduce, broadcast, reduce) is cut into lanes first and each lane into blocks; of *blocked* data (one
-/// block a rank, equal or given counts) each block is cut into lanes.
+/// A *vector* (all_reduce, broadcast, reduce) is cut into lanes first and each lane into blocks;
+/// for *blocked* data (one block per rank, equal or given counts) each block is cut into lanes.
 class Partition {
 public:
     enum class Kind : std::uint8_t { vector, uniform, table };
-    /// What a collective asks for: a vector of so many elements, or blocks of so many each.
+    /// The data of a collective: a vector of `count` elements, or blocks of `count` each.
     struct Wanted {
         Kind kind = Kind::vector;
         std::size_t count = 0;
@@ -85,7 +87,8 @@ public:
         return EvenSplit(count, blocks_, split_unit(count, blocks_, element_bytes_));
     }
 
-    /// Blocks [first, first + count) of a lane, in a buffer that holds all blocks. More than one only with one lane, or in a vector.
+    /// Blocks [first, first + count) of a lane, in a buffer that holds all blocks. More than one
+    /// only with one lane, or in a vector.
     [[nodiscard]] Extent extent(std::uint32_t lane_index, const EvenSplit& lane, std::uint32_t first,
                                 std::uint32_t count) const {
         switch (kind_) {
@@ -103,14 +106,15 @@ public:
     /// A lane's elements, where lanes are parts of a vector.
     [[nodiscard]] Extent vector_lane(std::uint32_t index) const { return lane_split_.range(index, 1); }
     [[nodiscard]] bool is_vector() const { return kind_ == Kind::vector; }
-    /// The most elements that a lane has: of the vector, or of a block.
+    /// The largest number of elements of a lane: of the vector, or of a block.
     [[nodiscard]] std::size_t largest_piece() const {
         if (kind_ == Kind::vector) return lane_split_.largest();
         const std::size_t whole = largest_block({});
         return lanes_ == 1 ? whole : EvenSplit(whole, lanes_, split_unit(whole, lanes_, element_bytes_)).largest();
     }
 
-    /// Where a block begins, all lanes taken together; a buffer that holds just one block begins there.
+    /// The beginning of a block, all lanes taken together; a buffer that holds just one block
+    /// begins there.
     [[nodiscard]] std::size_t block_begin(std::uint32_t block) const {
         return kind_ == Kind::uniform ? block * count_ : kind_ == Kind::table ? offsets_[block] : 0;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A thread that moves what is under way while the program computes.
+/// A thread that advances operations while the program computes.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
@@ -14,24 +14,28 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How a `ProgressThread` works.
+/// Options of a `ProgressThread`.
 struct ProgressThreadOptions {
-    /// How long it sleeps after it has looked and nothing moved; more than 0. The system adds its own (Linux some 50 us).
+    /// Sleep after a look at which nothing moved; more than 0. The system adds its own latency
+    /// (Linux some 50 us).
     std::chrono::nanoseconds pause = std::chrono::microseconds(20);
     friend bool operator==(const ProgressThreadOptions&, const ProgressThreadOptions&) = default;
 };
 
-/// While it lives, a thread of its own drives all operations in flight of this rank, in the world's group and in all that were
-/// split from it: gradients travel while a long layer computes, and no model has to call `pass.progress`.
+/// While it lives, a thread of its own advances all operations in flight of this rank, in the
+/// world's group and in all groups split from it: gradients travel while a long layer computes, and
+/// no model has to call `pass.progress`.
 ///
-/// Cost: a thread that looks every `pause` while something is under way and sleeps otherwise, and a lock in each call of the
-/// group. Over a network it takes a few microseconds a look from the cores; where ranks have no cores to spare, or read each other's
-/// memory, it gains nothing. What is reduced, and in which order, does not change, and so no bit does.
+/// Cost: a thread that looks every `pause` while an operation is in flight and sleeps otherwise,
+/// and a lock in each call of the group. Over a network each look takes a few microseconds of
+/// processor time; if ranks have no cores to spare, or map each other's memory, the thread gains
+/// nothing. The reductions and their order, and so the bits, do not change.
 ///
-/// The group must outlive it, and be used by one thread as before. Errors: bad_input for a pause that is not positive; refused if
-/// the world has one already, if there is no thread to be had, or if the transport must stay on its thread (an MPI without
-/// MPI_THREAD_SERIALIZED). What fails on it is the world's fault, which the program's next call throws. Not for `Simulated`, whose
-/// time passes only where the program waits.
+/// The group must outlive it, and be used by one thread as before. Errors: bad_input for a pause
+/// that is not positive; refused if the world has a thread already, if no thread is available, or
+/// if the transport must stay on its thread (an MPI without MPI_THREAD_SERIALIZED). A failure on
+/// the thread is the world's fault, which the program's next call throws. Not for `Simulated`,
+/// whose time passes only where the program waits.
 template <transport Transport>
 class ProgressThread final : detail::Driver {
 public:
@@ -80,7 +84,7 @@ private:
                 continue;
             }
             const bool moved = look();
-            lock.unlock(); // between two looks the program may come in
+            lock.unlock(); // between two looks the program may enter
             if (moved) std::this_thread::yield();
             else std::this_thread::sleep_for(options_.pause);
             lock.lock();

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Ranks as threads of one process, for transports that can have them.
+/// Ranks as threads of one process, for transports that allow it.
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/value.hpp"
@@ -19,11 +19,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How `run` makes a world.
+/// Options of `run`.
 struct RunOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(10); ///< of every blocking call on the world
     bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
-    /// Ranks that are processes: how long they may go on after the first fault, before they are killed.
+    /// For ranks that are processes: how long they may continue after the first fault before they
+    /// are killed.
     std::chrono::nanoseconds grace = std::chrono::seconds(5);
 
     friend bool operator==(const RunOptions&, const RunOptions&) = default;
@@ -42,7 +43,8 @@ concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::
 
 namespace detail {
 
-/// What a rank does, without its type: so that what makes ranks is compiled once for a transport.
+/// The body of a rank without its type, so that the code that makes ranks is compiled once per
+/// transport.
 template <class Transport>
 class RankBody {
 public:
@@ -58,7 +60,7 @@ private:
     void (*call_)(void*, Group<Transport>&);
 };
 
-/// Runs one rank's body; what it throws becomes the world's fault, so that the other ranks stop.
+/// Runs one rank's body; an exception becomes the world's fault, so that the other ranks stop.
 template <class Transport>
 std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, RankBody<Transport> body) {
     world.set_timeout(options.timeout);
@@ -91,7 +93,7 @@ std::exception_ptr run_rank(Group<Transport> world, const RunOptions& options, R
     }
 }
 
-/// The same for one that is still to be made; if it cannot be, that is the world's fault, too.
+/// The same for a rank that is still to be made; if that fails, it is the world's fault, too.
 template <class Transport>
 std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::World>& shared, int rank,
                                      const RunOptions& options, RankBody<Transport> body) {
@@ -113,7 +115,7 @@ std::exception_ptr make_and_run_rank(const std::shared_ptr<typename Transport::W
     }
 }
 
-/// A message where a body cannot be called with a group.
+/// The message where a body cannot be called with a group.
 template <class Body, class Transport>
 constexpr bool takes_group = std::is_invocable_v<Body&, Group<Transport>&>;
 template <class Body>
@@ -132,7 +134,7 @@ inline void check_run(int ranks, const RunOptions& options) {
     if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
 }
 
-/// `run` on a world that is there already.
+/// `run` on an existing world.
 template <class Transport>
 void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
                const RunOptions& options) {
@@ -178,10 +180,10 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
 
 } // namespace detail
 
-/// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the others' communication is
-/// aborted, and the exception of the rank that began it is rethrown here (a user's own exception as it was; otherwise the
-/// world's first fault as `error`). With one rank the body runs on the calling thread.
-///
+/// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the
+/// others' communication is aborted, and the exception of the rank that threw first is rethrown
+/// here (a user's own exception unchanged; otherwise the world's first fault as `error`). With one
+/// rank the body runs on the calling thread.
 /// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
 template <thread_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
@@ -192,7 +194,7 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
     } else detail::refuse_body<Body>();
 }
 
-/// Refused: a transport whose ranks this process cannot be.
+/// Refused: a transport whose ranks this process cannot provide.
 template <class NoTransport, class Body>
 void run(int, Body, const RunOptions& = {}) {
     static_assert(

@@ -20,7 +20,7 @@ concept process_transport = thread_transport<T> && requires(const typename T::Wo
 
 namespace detail {
 
-/// What one rank's process does; its exit status.
+/// Runs one rank in its process; returns its exit status.
 template <class Transport>
 int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, const RunOptions& options,
             RankBody<Transport> body) {
@@ -52,7 +52,7 @@ inline const char* name_of_signal(int signal) {
     }
 }
 
-/// A process that ended without leaving its world: how, for people.
+/// The fault for a process that ended without leaving its world, with the way in which it ended.
 inline Fault lost_process(const ProcessEnd& end) {
     return {.code = ErrorCode::peer_lost,
             .rank = -1,
@@ -65,7 +65,7 @@ inline Fault lost_process(const ProcessEnd& end) {
                                                  " before its body returned"})};
 }
 
-/// `run` on a world that is there already, in processes forked here.
+/// `run` on an existing world, in processes forked here.
 template <class Transport>
 void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, RankBody<Transport> body,
                       const RunOptions& options) {
@@ -100,16 +100,18 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
 
 } // namespace detail
 
-/// Runs `body(world)` in `ranks` processes and returns when all have ended. They are forked here, so that they begin with all
-/// that this process has in memory; what they change there stays with them. With one rank the body runs in this process.
+/// Runs `body(world)` in `ranks` processes and returns when all have ended. They are forked here,
+/// so that they begin with this process's memory; their changes stay in them. With one rank the
+/// body runs in this process.
 ///
-/// If ranks fail, the others' communication is aborted; processes that go on all the same are killed after `options.grace`.
-/// Then the world's first fault is thrown: what a rank threw (a user's own exception as `aborted`, with its text), or
-/// peer_lost for a rank that was killed. No process is left behind, also if this one is killed.
+/// If ranks fail, the others' communication is aborted; processes that continue regardless are
+/// killed after `options.grace`. Then the world's first fault is thrown: what a rank threw (a
+/// user's own exception as `aborted`, with its text), or peer_lost for a rank that was killed. No
+/// process is left behind, even if this one is killed.
 ///
-/// A rank's process ends when its body returns, without destructors of static objects; C streams are flushed. Errors:
-/// bad_input for less than 1 rank or too many; refused if this process has other threads, or if there is no process or
-/// memory to be had.
+/// A rank's process ends when its body returns, without destructors of static objects; C streams
+/// are flushed. Errors: bad_input for less than 1 rank or too many; refused if this process has
+/// other threads, or if no process or memory is available.
 template <process_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
     if constexpr (detail::takes_group<Body, Transport>) {

@@ -1,26 +1,33 @@
 #pragma once
 
 /// \file
-/// Collectives on memory of a device over a transport that moves bytes of the host: the host's schedules, lane by lane, through pinned
-/// images of a few lanes. While lane k is on the network, lane k + 1 comes from the device and lane k - 1 goes back. So all that the
-/// executor promises of the host's memory holds: any schedule, any operation, signatures, deadlines, blame, and the bits.
+/// Collectives on device memory over a transport that moves host bytes: the host's schedules, lane
+/// by lane, through pinned copies of a few lanes. While lane k is on the network, lane k + 1 comes
+/// from the device and lane k - 1 goes back. So everything that the executor promises for host
+/// memory holds: any schedule, any operation, signatures, deadlines, blame, and the bits.
 ///
-/// Where the network reads and writes memory of the device by itself, what is large and not combined goes directly: the same lanes and
-/// messages, without images. A message leaves, or may come, once all is carried out that was on `stream()` when the operation began;
-/// what follows the operation on a stream comes after all arrivals. Ranks need not agree on it, as to the others the messages are the
-/// same. What comes from memory of the host in the wire's own buffers goes on by pinned memory.
+/// If the network itself reads and writes device memory, large data that are not combined go
+/// directly: the same lanes and messages, without copies. A message is sent, or may be received,
+/// once the work that was on `stream()` when the operation began has finished; work that follows
+/// the operation on a stream comes after all arrivals. Ranks need not agree on this, as the
+/// messages are the same. Data that arrive in the transport's own host buffers go on through pinned
+/// memory.
 ///
-/// What a transport `through_host` is asked, beside what stream_call.hpp says of streams:
-/// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and used again;
-/// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device, each kind in its own order;
-///   `mark(outward)` marks what was enqueued of a kind, and `passed(mark)` says, true once, that it has been carried out;
-/// - `order_puts()`: puts from now on come after all that was fetched, and enqueued on `stream()`, by now;
-/// - `take_awaited()`, of the streams that the program gave to `wait_for` since the last time; `reached(awaited)`: what was on them is done;
-/// - `follow_puts(stream)`: what comes on that stream from now on comes after all puts so far;
-/// - `goes_directly()`: whether the network can do that; `direct_from`: from how many bytes on it shall; `reach(data, bytes)`: it may use
-///   this memory as long as what is returned (error: it cannot); `move(to, from, bytes)` enqueues a copy within the device among
-///   the puts, and `see_arrivals()` makes streams see what the network has written by itself;
-/// - `note(fault)`: what could not be had; it becomes the world's fault with the next `progress`, as does what CUDA says of copies.
+/// A transport `through_host` has, beside what stream_call.hpp says of streams:
+/// - `take_block(bytes)`, `give_block(block)`: pinned memory at `block.pinned`, kept and reused;
+/// - `fetch(to, from, bytes)` and `put(to, from, bytes)` enqueue a copy from and to the device,
+///   each kind in its own order; `mark(outward)` marks the copies of a kind enqueued so far, and
+///   `passed(mark)` says, true once, that they have finished;
+/// - `order_puts()`: later puts come after all fetches, and after the work on `stream()`, so far;
+/// - `take_awaited()`: the streams that the program gave to `wait_for` since the last call;
+///   `reached(awaited)`: their work is done;
+/// - `follow_puts(stream)`: later work on that stream comes after all puts so far;
+/// - `goes_directly()`: whether the network can access device memory; `direct_from`: the size from
+///   which on it should; `reach(data, bytes)`: it may use this memory as long as the returned
+///   object lives (error: it cannot); `move(to, from, bytes)` enqueues a copy within the device
+///   among the puts, and `see_arrivals()` makes streams see what the network has written;
+/// - `note(fault)`: a missing resource; it becomes the world's fault with the next `progress`, as
+///   do CUDA's errors of copies.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -44,8 +51,9 @@ namespace detail {
 template <through_host_transport Transport>
 class OwnRuns<Transport> : public WholeLanes {
 public:
-    /// The operation has been cut. It begins to copy when those before it have fetched all of theirs: so streams that it waits for hold
-    /// up nobody else, and no more pinned memory is used than the lanes of two operations need.
+    /// The operation has been cut. It begins to copy when those before it have fetched all of
+    /// theirs: so streams that it waits for hold up nobody else, and no more pinned memory is used
+    /// than the lanes of two operations need.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
         const bool was_direct = std::exchange(operation.direct, false);
@@ -167,7 +175,8 @@ public:
         }
     }
 
-    /// What comes on `stream` from now on waits for it; false while there is something left to enqueue.
+    /// What comes on `stream` from now on waits for it; false while there is something left to
+    /// enqueue.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (operation.is_transports_own()) return whole_.follow(transport, operation, stream);
         if (operation.point_to_point || !operation.request.stream.through_host)
@@ -224,7 +233,8 @@ private:
         }
     };
 
-    /// All before it have fetched what they need, and none that is under way writes what this one reads or writes.
+    /// All before it have fetched what they need, and none that is under way writes what this one
+    /// reads or writes.
     bool may_begin(Transport& transport, OperationState& operation, Run& run) {
         if (run.begun) return true;
         for (const std::uint32_t number : waiting_) {
@@ -261,7 +271,8 @@ private:
         return true;
     }
 
-    /// Whether it goes directly: what is not combined, needs no scratch, is large, and is reached by the network.
+    /// Whether it goes directly: what is not combined, needs no scratch, is large, and is reached
+    /// by the network.
     static bool reach(Transport& transport, const OperationState& operation, Run& run) {
         const Plan& plan = *operation.request.plan;
         const Collective what = plan.collective();
@@ -281,7 +292,8 @@ private:
         return true;
     }
 
-    /// Copies of the round, and what came in the round before and was put, are carried out before any of it is sent.
+    /// Copies of the round, and what came in the round before and was put, are carried out before
+    /// any of it is sent.
     static bool may_send(Transport& transport, OperationState& operation, LaneState& lane, Piece& piece) {
         if (piece.round_begun == lane.round + 1) return true;
         if (!piece.marked) {

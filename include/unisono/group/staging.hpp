@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Operations over mapped memory whose buffers the peers cannot see: they run on copies in memory that all see, as much as
-/// the peers touch and no more.
+/// Operations over mapped memory whose buffers the peers cannot see: they run on copies in memory
+/// that all ranks map, of no more than the peers access.
 
 #include "unisono/group/operation_state.hpp"
 
@@ -12,7 +12,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What the peers read and write of one rank's buffers, in bytes.
+/// The bytes of one rank's buffers that the peers read and write.
 struct PeersView {
     std::size_t input = 0;
     std::size_t output = 0;
@@ -41,7 +41,7 @@ inline PeersView peers_view(const GroupContext& group, const OperationRequest& r
     }
 }
 
-/// The copies of one operation; none where its buffers can be seen.
+/// The copies of one operation; none if its buffers are mapped.
 struct Staging {
     std::byte* input = nullptr;
     std::byte* output = nullptr;
@@ -52,7 +52,7 @@ struct Staging {
     [[nodiscard]] bool used() const { return input != nullptr || output != nullptr; }
 };
 
-/// Puts copies in the place of what peers cannot see. Errors: refused, and then nothing has changed.
+/// Replaces buffers that peers cannot see by copies. Errors: refused, and then nothing has changed.
 template <class Transport>
 Staging stage(Transport& transport, const GroupContext& group, OperationRequest& request) {
     const PeersView view = peers_view(group, request);
@@ -83,7 +83,7 @@ Staging stage(Transport& transport, const GroupContext& group, OperationRequest&
     return made;
 }
 
-/// The operation is done: results go to where the user wants them.
+/// The operation is done: copies results to the user's memory.
 template <class Transport>
 void unstage(Transport& transport, const Staging& made, OperationRequest& request) {
     if (made.copy_back != 0) std::memcpy(made.user_output, made.output, made.copy_back);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A transport's own collectives on its device's stream: their programs, and the memory that they need meanwhile. They are enqueued as
-/// operations start: see group/own_collectives.hpp.
+/// A transport's own collectives on its device's stream: their programs, and the memory that they
+/// need meanwhile. They are enqueued as operations start: see group/own_collectives.hpp.
 
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
@@ -19,7 +19,8 @@ namespace detail {
 template <enqueuing_transport Transport>
 class OwnRuns<Transport> : public WholeLanes {
 public:
-    /// Makes the operation's program and hands it over. What cannot be had (memory) is the world's fault, too.
+    /// Makes the operation's program and passes it on. If memory for it is missing, that is the
+    /// world's fault, too.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         if (!operation.is_transports_own()) return;
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
@@ -45,7 +46,7 @@ public:
         return !operation.is_transports_own() || transport.program_done(runs_[operation.number].program);
     }
 
-    /// What comes on `stream` from now on waits for it; false while it is not enqueued.
+    /// Work enqueued on `stream` from now on waits for it; false if it is not enqueued yet.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (!operation.is_transports_own() || operation.request.stream.space != MemorySpace::device)
             refuse_input("then: the operation's data are on the host; expected memory of a device");
@@ -72,7 +73,8 @@ private:
         std::size_t bytes = 0;
     };
 
-    /// Only each n-th goes with its messages, whose signature then stands for all since the last one.
+    /// Only each n-th operation sends its messages, whose signature then covers all since the last
+    /// one.
     static void check_now_and_then(const Transport& transport, GroupContext& group, OperationState& operation) {
         const int every = transport.check_every();
         if (every == 1 || transport.is_capturing() || operation.request.plan->rounds() == 0) return;

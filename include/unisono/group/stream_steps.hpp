@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Operations on a device's stream: a request becomes a program (transport/stream_call.hpp), of the library's own collectives or of
-/// the rounds of one of our schedules, and its results come back when that is done.
+/// Operations on a device's stream: a request becomes a program (transport/stream_call.hpp), of the
+/// library's own collectives or of the rounds of one of our schedules, and its results come back
+/// when that is done.
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -21,7 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 template <class T>
 concept streaming_transport = transport<T> && requires { requires T::streams; };
 
-/// One whose ranks have devices, but which moves bytes of the host alone: what lies on devices goes through the host.
+/// One whose ranks have devices, but which moves bytes of the host alone: what lies on devices goes
+/// through the host.
 template <class T>
 concept through_host_transport = streaming_transport<T> && requires { requires T::through_host; };
 
@@ -173,8 +175,9 @@ inline void write_native(StreamProgram& program, const StreamShape& shape, const
     writer.close();
 }
 
-/// The rounds of one of our schedules, lane after lane. Messages of two ranks meet in the order of rounds and parts, which is the
-/// same on both. What is received to be combined comes to `landing` first.
+/// The rounds of one of our schedules, lane after lane. Messages of two ranks meet in the order of
+/// rounds and parts, which is the same on both. What is received to be combined comes to `landing`
+/// first.
 class StreamRounds {
 public:
     StreamRounds(GroupContext& group, const OperationRequest& request) : group_(&group) {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Who is to blame when an operation does not end: a peer that does something else, one that has left, or one that has
-/// not come yet. Asked only after a while without progress.
+/// Finds the cause when an operation does not end: a peer that does something else, one that has
+/// left, or one that has not come yet. Called only after a while without progress.
 
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
@@ -35,7 +35,7 @@ inline std::string describe(const Signature& signature) {
         {text, " of ", signature.count, " ", name_of(static_cast<ElementType>(signature.element)), " elements"});
 }
 
-/// The same on every rank: what each of the two had.
+/// The same fault on every rank: it says what each of the two had.
 inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequence, const Signature& own,
                       const Signature& theirs) {
     const int me = group.world_rank(group.rank);
@@ -53,7 +53,7 @@ inline Fault mismatch(const GroupContext& group, int peer, std::uint64_t sequenc
             .message = std::move(message)};
 }
 
-/// The same, of what stands beside a rank's flag.
+/// The same, from the words beside a rank's flag.
 inline Fault mismatch_in_flags(const OperationState& operation, int peer) {
     const MappedLine& line = operation.group->board.line(peer, operation.mapped_index);
     return mismatch(*operation.group, peer, operation.sequence, operation.signature, line.signature);
@@ -67,21 +67,23 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
     return fault;
 }
 
-/// Whether this rank has something under way from or to that one. Transports that see nothing of their peers but messages know.
+/// True if this rank has messages in flight from or to that one. For transports that see nothing of
+/// their peers but messages.
 template <class Transport>
 bool awaits(const Transport& transport, int peer) {
     if constexpr (requires { transport.awaits(peer); }) return transport.awaits(peer);
     else return true;
 }
 
-/// Where a rank is reached, behind its name in a message, if the transport knows.
+/// The address of a rank, after its name in a message, if the transport knows it.
 template <class Transport>
 std::string whereabouts(const Transport& transport, int peer) {
     if constexpr (requires { transport.describe(peer); }) return concat({" [", transport.describe(peer), "]"});
     else return {};
 }
 
-/// A fault as this rank throws it: with where the rank that is blamed can be found, if the fault does not say so.
+/// A fault as this rank throws it: with the address of the blamed rank, if the fault does not
+/// contain it.
 template <class Transport>
 Fault located(const Transport& transport, const Fault& fault) {
     Fault told = fault;
@@ -96,8 +98,8 @@ Fault located(const Transport& transport, const Fault& fault) {
     return told;
 }
 
-/// Who holds up the operation, as far as its own group can tell: of the ranks that have not started it the first; of those
-/// that it waits for, where that is all that is known.
+/// The rank that holds up the operation, as far as its own group can tell: the first that has not
+/// started it; otherwise one of those that it waits for.
 template <class Transport>
 Fault timed_out(const Transport& transport, const GroupContext& group, nanoseconds timeout, std::uint64_t sequence,
                 const Signature& own, int waits_for) {
@@ -144,7 +146,7 @@ Fault lost(const Transport& transport, const GroupContext& group, int peer, cons
     return fault;
 }
 
-/// Its handle was dropped while it was not done.
+/// The fault of an operation whose handle was dropped before it was done.
 inline Fault dropped(int rank, const OperationState& operation) {
     return {.code = ErrorCode::aborted,
             .rank = rank,
@@ -154,7 +156,8 @@ inline Fault dropped(int rank, const OperationState& operation) {
             .message = concat({"rank ", rank, " dropped the handle of an unfinished operation"})};
 }
 
-/// Looks for a peer that started something else under the same number, that has left without starting it, or that died.
+/// Looks for a peer that started something else under the same number, that has left without
+/// starting it, or that died.
 template <class Transport>
 bool find_culprit(Transport& transport, const OperationState& operation, Fault& found) {
     const GroupContext& group = *operation.group;
@@ -199,13 +202,14 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
     return false;
 }
 
-/// What a rank waits for in an operation: every rank that has not finished it may be what holds it up.
+/// The ranks that may hold up an operation: every rank that has not finished it.
 template <class Transport>
 Wait wait_for(const Transport& transport, const OperationState& operation) {
     const GroupContext& group = *operation.group;
     Wait wait{
         .operation = describe(operation.signature), .context = group.id, .sequence = operation.sequence, .peers = {}};
-    // Its messages have come, but the transport's own collective is not done: any of them may hold that up.
+    // Its messages have come, but the transport's own collective is not done: any of them may hold
+    // that up.
     const bool by_transport = operation.is_transports_own() && operation.lanes_done == operation.lanes;
     for (int peer = 0; peer < group.size(); ++peer) {
         if (peer == group.rank) continue;
@@ -218,14 +222,15 @@ Wait wait_for(const Transport& transport, const OperationState& operation) {
     return wait;
 }
 
-/// When a rank that waits looks around, and until when it waits: from its first looks on.
+/// Decides when a waiting rank looks for a cause, and until when it waits: from its first looks on.
 class Look {
 public:
     nanoseconds until = never;
 
     explicit Look(nanoseconds every = 10'000) : every_(every) {}
 
-    /// In real time the clock is read every few attempts at first, and always once a transport may sleep in each.
+    /// In real time the clock is read every few attempts at first, and always once a transport may
+    /// sleep in each.
     template <class Transport>
     bool is_due(const Transport& transport, std::uint32_t attempt, nanoseconds timeout) {
         constexpr bool virtual_time = requires { requires Transport::virtual_time; };
@@ -247,8 +252,8 @@ private:
     nanoseconds next_ = 0;
 };
 
-/// Tells the transport what this rank waits for, if that wants to know: not before it has waited for some milliseconds, so
-/// that it costs nothing where all is well.
+/// Tells the transport what this rank waits for, if the transport wants to know. Not before it has
+/// waited for some milliseconds, so that a fast operation costs nothing.
 template <class Transport>
 class WaitTeller {
 public:

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What a user's code throws inside an operation: the world's fault on every rank, and on the rank that threw the exception itself.
+/// Exceptions of user code inside an operation: the world's fault on every rank, and on the rank
+/// that threw the exception itself.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/operation_state.hpp"
@@ -16,7 +17,8 @@ namespace detail {
 
 class Thrown {
 public:
-    /// The fault for what is being handled: it names this rank and carries the text.
+    /// The fault for the exception that is being handled: it names this rank and has the
+    /// exception's text.
     [[gnu::noinline, gnu::cold]] Fault note(int rank, const OperationState& operation) {
         Fault fault{.code = ErrorCode::aborted,
                     .rank = rank,
@@ -41,7 +43,7 @@ public:
         return fault;
     }
 
-    /// Throws the exception as it was if it is what began this fault.
+    /// Rethrows the exception unchanged if it caused this fault.
     void rethrow(const Fault& first) const {
         if (exception_ && first.message == message_) std::rethrow_exception(exception_);
     }

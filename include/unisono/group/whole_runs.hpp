@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// A transport's own collectives on memory of a device, which they take as it is (MPI's, where it is CUDA-aware), for transports that
-/// otherwise take what lies on devices through the host (group/staged_lanes.hpp). Such a library knows nothing of streams, so the host
-/// stands between: one begins when all that was on `stream()` as it was started, and on the streams that it waits for, has been
-/// carried out, and all ranks have come to it; what follows on a stream is enqueued when it is done.
+/// A transport's own collectives on device memory that they can access (MPI's, where it is
+/// CUDA-aware), for transports that otherwise use the host for device memory
+/// (group/staged_lanes.hpp). Such a library knows nothing of streams, so the host synchronises: a
+/// collective starts when the work on `stream()` and on the streams that it waits for has finished,
+/// and all ranks have come to it. Work that follows on a stream is enqueued when it is done.
 ///
-/// It cannot be cancelled, so it works on memory that stays until it is done: what the group allocated on the device, of which it holds
-/// a share, or rooms, to and from which the device copies at its own memory's bandwidth. Not the host: the bus is slower by a
-/// factor of fifty, and to stay off it is why one goes this way.
+/// It cannot be cancelled, so it works on memory that lives until it is done: memory that the group
+/// allocated on the device, of which it holds a share, or rooms, to and from which the device
+/// copies at the bandwidth of its own memory. Host memory would be slower by a factor of fifty,
+/// because of the bus.
 
 #include "unisono/core/error.hpp"
 #include "unisono/group/own_collectives.hpp"
@@ -23,7 +25,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where the library reads and writes.
+/// The memory in which the library reads and writes.
 struct WholePlaces {
     std::shared_ptr<std::byte> input;  ///< held
     std::shared_ptr<std::byte> output; ///< likewise
@@ -38,9 +40,10 @@ struct WholePlaces {
     Copy leaving;  ///< and afterwards; of no bytes: none
 };
 
-/// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the same on all ranks. Found by
-/// arguments: `place_own(transport, collective)` says where, and `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While `on_its_device()` lives, the thread has the
-/// rank's device.
+/// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the
+/// same on all ranks. Found by arguments: `place_own(transport, collective)` says where, and
+/// `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While
+/// `on_its_device()` lives, the thread has the rank's device.
 template <class T>
 concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
     { transport.takes_device_memory() } -> std::same_as<bool>;
@@ -62,7 +65,8 @@ public:
 template <takes_device_itself Transport>
 class WholeRuns<Transport> {
 public:
-    /// What cannot be had (memory) is the world's fault before any rank's library begins, since it could not be made to stop.
+    /// If memory is missing, that is the world's fault before any rank's library starts, since it
+    /// could not be stopped.
     void begin(Transport& transport, OperationState& operation) {
         operation.own_ticket = transport.own_ticket();
         if (runs_.size() <= operation.number) runs_.resize(operation.number + 1);
@@ -79,7 +83,7 @@ public:
         run.mark = transport.mark(true);
     }
 
-    /// Asked when all ranks have come to it; `may_begin()`: nothing before it is at work on its memory.
+    /// Called when all ranks have come to it; `may_begin()`: no earlier operation uses its memory.
     template <class May>
     [[nodiscard]] bool done(Transport& transport, const OperationState& operation, May may_begin) {
         Run& run = runs_[operation.number];
@@ -91,7 +95,8 @@ public:
         }
     }
 
-    /// What comes on `stream` from now on waits for it; false while the host has to wait for the library.
+    /// Work enqueued on `stream` from now on waits for it; false while the host has to wait for the
+    /// library.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (operation.done) return true;
         if (runs_[operation.number].stage != Stage::leaves) return false;

@@ -13,7 +13,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The share of right predictions; NaN before the first.
+/// The share of right predictions; NaN before the first prediction.
 class AccuracyMetric {
 public:
     static constexpr std::string_view name = "accuracy";
@@ -40,7 +40,8 @@ private:
     std::uint64_t all_ = 0;
 };
 
-/// The harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN); 0 where nothing is positive.
+/// The harmonic mean of precision and recall of the positive class, 2 TP / (2 TP + FP + FN); 0 if
+/// no sample and no prediction is positive.
 class F1Metric {
 public:
     static constexpr std::string_view name = "f1";
@@ -73,12 +74,13 @@ namespace detail {
 
 __extension__ using PairCount = unsigned __int128;
 
-/// Groups of equal scores, fed from the lowest score up: the area under the ROC curve is the share of (positive, negative)
-/// pairs in which the positive one scores higher, ties counted half (Mann & Whitney 1947).
+/// Takes groups of equal scores, from the lowest score up. The area under the ROC curve is the
+/// share of (positive, negative) pairs in which the positive sample has the higher score; ties
+/// count half (Mann & Whitney 1947).
 class RankedPairs {
 public:
     void add(std::uint64_t positives, std::uint64_t negatives) {
-        // Twice the won pairs, so that a tie is a whole number.
+        // Twice the number of won pairs, so that a tie is a whole number.
         won_twice_ += PairCount{positives} * (PairCount{2} * negatives_ + negatives);
         positives_ += positives;
         negatives_ += negatives;
@@ -97,7 +99,7 @@ private:
 
 } // namespace detail
 
-/// The area under the ROC curve, exact. Keeps every score: 16 bytes a sample.
+/// The area under the ROC curve, exact. Keeps every score: 16 bytes per sample.
 class AucMetric {
 public:
     static constexpr std::string_view name = "auc";
@@ -114,7 +116,8 @@ public:
     [[nodiscard]] std::size_t size() const { return state_.size() / 2; }
     [[nodiscard]] double value() const {
         std::vector<double> sorted = state_;
-        // Not std::sort, whose instantiation would cost every program that includes this a quarter of a second.
+        // Not std::sort, whose instantiation would cost every program that includes this a quarter
+        // of a second.
         if (!sorted.empty()) std::qsort(sorted.data(), size(), 2 * sizeof(double), by_score);
         detail::RankedPairs pairs;
         for (std::size_t i = 0; i < sorted.size();) {
@@ -144,8 +147,8 @@ private:
     std::vector<double> state_; ///< score and class, alternating
 };
 
-/// The area under the ROC curve of scores in [0, 1] that are rounded down to one of `Bins` equal bins (others count as 0 or
-/// 1). 16 bytes a bin, however many samples.
+/// The area under the ROC curve of scores in [0, 1] that are rounded down to one of `Bins` equal
+/// bins (others count as 0 or 1). 16 bytes per bin, for any number of samples.
 template <std::size_t Bins = 1024>
 class BinnedAucMetric {
     static_assert(Bins > 0);

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A sum of doubles without rounding errors, so that no split over ranks and no order can change it.
+/// A sum of doubles without rounding errors, so that no split over ranks and no order can change
+/// it.
 
 #include "unisono/core/config.hpp"
 
@@ -13,8 +14,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Adds doubles in a fixed-point number that is wide enough for all of them; `value()` is the exact sum, rounded once to
-/// nearest (ties to even). Merging and any order of adding give the same bits. 568 bytes, trivially copyable.
+/// Adds doubles in a fixed-point number that is wide enough for all of them; `value()` is the exact
+/// sum, rounded once to nearest (ties to even). Merging and any order of adding give the same bits.
+/// 568 bytes, trivially copyable.
 /// Cost of an addition: three integer additions. Infinities and NaN are kept aside and win.
 /// Source: Kulisch, Computer Arithmetic and Validity, 2008, chapter 8.
 class ExactSum {
@@ -73,7 +75,8 @@ public:
         return negative ? -rounded : rounded;
     }
 
-    /// The state as integers whose sums over ranks are the state of the sum: what an all_reduce needs. For up to 2^30 ranks.
+    /// The state as integers whose sums over ranks are the state of the sum: what an all_reduce
+    /// needs. For up to 2^30 ranks.
     static constexpr std::size_t words = 69 + 3;
     void save(std::int64_t* out) const {
         ExactSum carried = *this;
@@ -123,7 +126,8 @@ private:
         if (zeros != 0) bits |= after >> (32 - zeros);
         bool rest = (after & ((std::uint64_t{1} << (32 - zeros)) - 1)) != 0;
         for (std::size_t i = 2; i < top && !rest; ++i) rest = limbs_[top - i - 1] != 0;
-        // Weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, all of them exact in the limbs.
+        // Weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, all of them
+        // exact in the limbs.
         const int exponent = static_cast<int>(top) * 32 - 1074 - 32 - zeros;
         const std::uint64_t low = bits & 0x7ff;
         std::uint64_t kept = bits >> 11;

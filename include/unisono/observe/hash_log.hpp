@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// The log of a training's hashes, and where two of them part.
+/// The log of a training's hashes, and the comparison of two logs.
 ///
-/// One line an update (or every n-th), written by rank 0:
+/// Rank 0 writes one line per update (or per n updates):
 ///
 ///     17 loss 0x1.8p-1 parameters 0123456789abcdef optimizer fedcba9876543210
 ///
-/// Two runs that promise the same bits have the same lines; the first that differs says at which update they parted, and
-/// whether by the loss (data, random numbers, the model), by the parameters or by what the optimizer remembers.
+/// Two runs that promise the same bits have the same lines. The first different line says at which
+/// update they differ, and whether in the loss (data, random numbers, the model), in the parameters
+/// or in the optimizer's state.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -20,8 +21,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Order-free hash of an array of bits: a sum over elements, each mixed with its index, so that slices can be hashed apart and
-/// added. Equal arrays give equal hashes; others do with a chance of 2^-64.
+/// Order-free hash of an array of bits: a sum over elements, each mixed with its index, so that
+/// slices can be hashed separately and added. Equal arrays have equal hashes; different ones with a
+/// probability of 2^-64.
 constexpr std::uint64_t hash_of_element(std::uint64_t index, std::uint64_t bits) {
     std::uint64_t z = bits + 0x9e3779b97f4a7c15u * (index + 1); // splitmix64's finaliser, twice: a sum must not cancel
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -31,10 +33,10 @@ constexpr std::uint64_t hash_of_element(std::uint64_t index, std::uint64_t bits)
     return z ^ (z >> 32);
 }
 
-/// What a training has come to, in two numbers.
+/// The state of a training as two hashes.
 struct StateHash {
     std::uint64_t parameters = 0;
-    std::uint64_t optimizer = 0; ///< its state and, with sums on a grid, the grids
+    std::uint64_t optimizer = 0; ///< the optimizer's state and, with sums on a grid, the grids
     friend bool operator==(const StateHash&, const StateHash&) = default;
 };
 
@@ -51,11 +53,11 @@ inline std::string hash_line(std::uint64_t update, double loss, const StateHash&
                    " optimizer ", hash_text(hash.optimizer)});
 }
 
-/// Where two logs part.
+/// The first difference of two logs.
 struct LogComparison {
     bool equal = true;          ///< in the lines that both have, and both have as many
     std::uint64_t compared = 0; ///< equal lines
-    std::string what = {};      ///< of the first difference: a sentence for people; empty where there is none
+    std::string what = {};      ///< text about the first difference; empty if there is none
 };
 
 /// Compares line by line. Comments (lines that begin with #) and empty lines do not count.

@@ -6,17 +6,20 @@
 /// A metric `M` is copyable and has
 /// - `merge(other)`: takes in what another rank's metric saw;
 /// - `value() const`: a number;
-/// and it travels: it is trivially copyable, or has `save(std::vector<double>&) const`, which appends its state, and
-/// `load(std::span<const double>)`, which replaces it. How it is fed (`add(...)`) is between it and its user.
+/// and it travels: it is trivially copyable, or has `save(std::vector<double>&) const`, which
+/// appends its state, and `load(std::span<const double>)`, which replaces it. How it is fed
+/// (`add(...)`) is between it and its user.
 ///
 /// Laws
 /// - A new metric is neutral: merging it changes nothing.
-/// - Merging over any split of the samples gives the value that one rank sees that has them all. Those here keep this to
-///   the bit: they count in integers or sum exactly. The trainer merges in the order of ranks.
+/// - Merging over any split of the samples gives the value that one rank sees that has them all.
+///   Those here keep this to the bit: they count in integers or sum exactly. The trainer merges in
+///   the order of ranks.
 ///
-/// Menu: MeanMetric (weighted; losses), SumMetric, MaxMetric, MinMetric, AccuracyMetric, F1Metric (binary), AucMetric
-/// (exact; its state grows with the samples), BinnedAucMetric (fixed state, scores in [0, 1]). Deliberately absent: means of
-/// the ranks' values, which are wrong as soon as ranks have different numbers of samples.
+/// Menu: MeanMetric (weighted; losses), SumMetric, MaxMetric, MinMetric, AccuracyMetric, F1Metric
+/// (binary), AucMetric (exact; its state grows with the samples), BinnedAucMetric (fixed state,
+/// scores in [0, 1]). Deliberately absent: means of the ranks' values, which are wrong as soon as
+/// ranks have different numbers of samples.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -68,8 +71,8 @@ std::vector<std::byte> metric_bytes(const M& metric) {
     }
 }
 
-/// Merges the state that `metric_bytes` made on another rank; `metric` must have that one's parameters (bins and the like).
-/// bad_input where the bytes can't be such a state.
+/// Merges the state that `metric_bytes` made on another rank; `metric` must have the same
+/// parameters (such as bins). bad_input where the bytes cannot be such a state.
 template <mergeable_metric M>
 void merge_bytes(M& metric, std::span<const std::byte> bytes) {
     M other = metric;

@@ -1,22 +1,22 @@
 #pragma once
 
 /// \file
-/// Metrics of a training in files that other programs read. Not in the umbrella.
+/// Metrics of a training in files for other programs. Not in the umbrella.
 ///
 ///     un::JsonLinesFile log(world, "run.jsonl");
-///     trainer.fit(data, {.epochs = 10}, log);                     // a line an update
-///     log.write(trainer.updates(), {{"accuracy", accuracy}});     // and what else there is to tell
+///     trainer.fit(data, {.epochs = 10}, log);                 // a line per update
+///     log.write(trainer.updates(), {{"accuracy", accuracy}}); // and other numbers
 ///
-/// | class              | what it writes                                                     | read by                          |
-/// |--------------------|--------------------------------------------------------------------|----------------------------------|
-/// | `JsonLinesFile`    | `{"step":1,"seconds":0.02,"loss":0.5,...}`, a line a call; null for what is not finite | jq, pandas; bench and tools here |
-/// | `CsvFile`          | `step,seconds,name,value`, a line a number                          | spreadsheets, R, pandas          |
-/// | `TensorBoardFile`  | an event file in a folder (tensorboard.hpp)                         | TensorBoard                      |
+/// - `JsonLinesFile` writes a line `{"step":1,"seconds":0.02,"loss":0.5,...}` per call, with null
+///   for values that are not finite. For jq, pandas, and the library's tools.
+/// - `CsvFile` writes a line `step,seconds,name,value` per number. For spreadsheets, R and pandas.
+/// - `TensorBoardFile` writes an event file in a folder (tensorboard.hpp). For TensorBoard.
 ///
-/// Rank 0 writes; on other ranks calls do nothing. What `fit` reports becomes: loss, learning_rate, samples_per_second, and, where there
-/// are such, gradient_norm, loss_scale, tokens, and skipped = 1 for an update that was left out.
-/// Lines are appended, so that a run that is resumed goes on in its file, and are in the file when a call returns (not on disk).
-/// Several at once: a lambda that calls each.
+/// Rank 0 writes; on other ranks calls do nothing. The reports of `fit` become loss, learning_rate
+/// and samples_per_second, and where they exist gradient_norm, loss_scale, tokens, and skipped = 1
+/// for an update that was left out. Lines are appended, so that a resumed run continues its file,
+/// and are in the file when a call returns (not on disk). For several files at once, pass a lambda
+/// that calls each.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
@@ -47,10 +47,10 @@ struct Scalar {
 
 namespace detail {
 
-/// A file that is written to its end.
+/// A file that is only written.
 class OutputFile {
 public:
-    /// \throws error refused, which names the file and says why
+    /// \throws error refused, which names the file and the reason
     OutputFile(std::string path, const char* mode) : path_(std::move(path)), file_(std::fopen(path_.c_str(), mode)) {
         if (file_ == nullptr) fail("cannot open");
     }
@@ -59,7 +59,7 @@ public:
     ~OutputFile() { std::fclose(file_); }
 
     [[nodiscard]] bool empty() const { return std::fseek(file_, 0, SEEK_END) == 0 && std::ftell(file_) == 0; }
-    /// All of it is with the system when this returns. \throws error refused
+    /// All bytes are with the system when this returns. \throws error refused
     void write(std::string_view bytes) {
         if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size() || std::fflush(file_) != 0)
             fail("cannot write");
@@ -81,14 +81,14 @@ private:
     std::FILE* file_;
 };
 
-/// So many digits that the number is the same when it is read.
+/// As many digits as are needed to read the same number.
 inline std::string exact_text(double value) { return number_text(value, std::chars_format::general, 17); }
 
-/// What all files have in common: reports become scalars. `Derived` has put(step, seconds, scalars).
+/// The common base: turns reports into scalars. `Derived` has put(step, seconds, scalars).
 template <class Derived>
 class MetricFile {
 public:
-    /// What `fit` calls after each update.
+    /// Called by `fit` after each update.
     template <class Report>
         requires requires(const Report& report) {
             { report.number } -> std::convertible_to<std::uint64_t>;
@@ -113,7 +113,8 @@ public:
         put_all(report.number, now, std::span<const Scalar>(found, count));
     }
 
-    /// Numbers of your own, at this step. \throws error bad_input: a name that is empty or not UTF-8; refused: the file cannot be written
+    /// Writes numbers of your own for this step. \throws error bad_input: a name that is empty or
+    /// not UTF-8; refused: the file cannot be written
     void write(std::uint64_t step, std::span<const Scalar> scalars) {
         if (writes_) put_all(step, steady_now(), scalars);
     }
@@ -142,7 +143,7 @@ private:
 
 } // namespace detail
 
-/// One JSON object a call.
+/// One JSON object per call.
 class JsonLinesFile : public detail::MetricFile<JsonLinesFile> {
 public:
     template <class World>
@@ -163,7 +164,7 @@ private:
     std::optional<detail::OutputFile> file_;
 };
 
-/// One line a number, under a heading.
+/// One line per number, under a heading.
 class CsvFile : public detail::MetricFile<CsvFile> {
 public:
     template <class World>

@@ -35,9 +35,9 @@ enum class ProgressStyle : std::uint8_t {
 /// How progress is shown. `TERM=dumb` counts as no terminal.
 struct Progress {
     ProgressStyle style = ProgressStyle::automatic;
-    double redraw_seconds = 0.1; ///< the bar is drawn at most so often
-    double line_seconds = 30; ///< without a bar: a line an epoch, and one whenever so much time went by; 0: epochs only
-    int columns = 0;          ///< width of the bar's line; 0: the terminal's
+    double redraw_seconds = 0.1; ///< the bar is drawn at most this often
+    double line_seconds = 30;    ///< without a bar: a line per epoch, and one after each such time; 0: epochs only
+    int columns = 0;             ///< width of the bar's line; 0: the terminal's
 
     static constexpr std::string_view name = "Progress";
     static constexpr Family family = Family::observer;
@@ -53,7 +53,7 @@ struct Progress {
     }
 };
 
-/// Where a training is. Counts are of this epoch and over all ranks.
+/// The position of a training. Counts are of this epoch and over all ranks.
 struct ProgressPoint {
     std::uint64_t epoch = 0;         ///< from 0
     std::uint64_t epochs = 1;        ///< of this run: the epoch after the last, when resumed as well
@@ -62,7 +62,7 @@ struct ProgressPoint {
     double loss = std::numeric_limits<double>::quiet_NaN(); ///< of the last update, or a mean
 };
 
-/// What a reporter writes to, and its clock. `columns()` is 0 where the width is unknown.
+/// The output of a reporter, and its clock. `columns()` is 0 if the width is unknown.
 template <class Output>
 concept progress_output = requires(Output& output, std::string_view text) {
     output.write(text);
@@ -100,8 +100,8 @@ inline std::string duration_text(double seconds) {
     return concat({whole / 3600, ":", two(whole / 60 % 60), ":", rest});
 }
 
-/// Shows one training. Only one rank should print; the others pass `prints = false`, which costs nothing.
-/// Cost of `update`: reading a clock, unless something is due.
+/// Shows one training. Only one rank should print; the others pass `prints = false`, which costs
+/// nothing. Cost of `update`: one reading of the clock, unless something is due.
 template <progress_output Output = StandardErrorOutput>
 class ProgressReporter {
 public:
@@ -115,20 +115,21 @@ public:
     }
     ProgressReporter(const ProgressReporter&) = delete;
     ProgressReporter& operator=(const ProgressReporter&) = delete;
-    /// Leaves the terminal's cursor at the start of a line, whatever comes next: an error's message for instance.
+    /// Leaves the terminal's cursor at the start of a line, so that an error's message can follow.
     ~ProgressReporter() {
         if (drawn_) output_.write("\n");
     }
 
     [[nodiscard]] ProgressStyle style() const { return style_; }
 
-    /// Before the first update; a resumed training begins in mid-epoch, which the estimate of the time left heeds.
+    /// Before the first update; a resumed training begins in mid-epoch, which the estimate of the
+    /// time left heeds.
     void begin(const ProgressPoint& point);
 
     /// After an update.
     void update(const ProgressPoint& point);
 
-    /// After an epoch's last update: one line, which stays.
+    /// After an epoch's last update: prints one line, which stays.
     void epoch_end(const ProgressPoint& point);
 
 private:
@@ -143,7 +144,7 @@ private:
     }
     static std::string speed_text(double samples_a_second);
 
-    /// The part of this epoch that is done; of an epoch of unknown size, none.
+    /// The finished share of this epoch; 0 for an epoch of unknown size.
     static double epoch_share(const ProgressPoint& point) {
         if (point.samples_total == 0) return 0;
         return std::min(1.0, static_cast<double>(point.samples) / static_cast<double>(point.samples_total));
@@ -151,7 +152,8 @@ private:
     /// Epochs done.
     static double share(const ProgressPoint& point) { return static_cast<double>(point.epoch) + epoch_share(point); }
 
-    /// Half of the speed shown is that of the time since the last look, so that it is calm and yet follows.
+    /// Half of the displayed speed is that since the last look, so that it is smooth and still
+    /// follows changes.
     void measure(const ProgressPoint& point, nanoseconds now) {
         const double seconds = static_cast<double>(now - shown_) * 1e-9;
         if (seconds > 0 && point.samples >= shown_samples_) {
@@ -177,8 +179,8 @@ private:
 
     [[nodiscard]] std::string running_text(const ProgressPoint& point, nanoseconds now) const;
 
-    /// Fits the line: the bar takes 10 to 40 columns of what the words leave, and goes first where there is too little;
-    /// then the words are cut at the end.
+    /// Fits the line: the bar takes 10 to 40 of the columns that the words leave, and is dropped
+    /// first; then the words are cut at the end.
     [[nodiscard]] std::string bar_text(const ProgressPoint& point, nanoseconds now);
 
     void draw(const std::string& text);

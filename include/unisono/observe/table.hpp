@@ -17,7 +17,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Columns that a text takes on a terminal: its UTF-8 code points (none here is double-width).
+/// Columns of a text on a terminal: its UTF-8 code points (none here is double-width).
 inline std::size_t text_columns(std::string_view text) {
     return static_cast<std::size_t>(std::count_if(
         text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
@@ -25,8 +25,9 @@ inline std::size_t text_columns(std::string_view text) {
 
 } // namespace detail
 
-/// Rows of cells; each column is as wide as its widest cell, two spaces apart, and lines have no trailing spaces.
-/// `Table({"bucket", ">bytes"})`: a heading that begins with '>' aligns its column to the right.
+/// Rows of cells; each column is as wide as its widest cell, two spaces apart, and lines have no
+/// trailing spaces. `Table({"bucket", ">bytes"})`: a heading that begins with '>' aligns its column
+/// to the right.
 class Table {
 public:
     Table() = default; ///< no headings; all columns to the left
@@ -54,7 +55,8 @@ public:
 
     [[nodiscard]] std::size_t rows() const { return rows_.size() - (headed_ ? 1 : 0); }
 
-    /// One line a row, each ended by a newline and begun with `indent` spaces; a rule of dashes under the headings.
+    /// One line a row, each ended by a newline and begun with `indent` spaces; a rule of dashes
+    /// under the headings.
     [[nodiscard]] std::string text(std::size_t indent = 0) const {
         std::string all;
         for (std::size_t r = 0; r < rows_.size(); ++r) {

@@ -6,8 +6,9 @@
 ///     un::TensorBoardFile log(world, "runs/first");
 ///     trainer.fit(data, {.epochs = 10}, log);
 ///
-/// The file is a sequence of records (length, its checksum, bytes, their checksum) of protocol buffers `Event`, as TensorFlow's
-/// tensorflow/core/util/event.proto and lib/io/record_writer.h define them; written here, so that no dependency is needed.
+/// The file is a sequence of records (length, its checksum, bytes, their checksum) of protocol
+/// buffers `Event`, as TensorFlow's tensorflow/core/util/event.proto and lib/io/record_writer.h
+/// define them; written here, so that no dependency is needed.
 
 #include "unisono/observe/metric_files.hpp"
 
@@ -76,8 +77,8 @@ private:
 
 } // namespace detail
 
-/// An event file of its own in the folder, which is made with its parents where they are missing. Values are kept as floats, as
-/// TensorBoard has them.
+/// An event file of its own in the folder, which is made with its parents where they are missing.
+/// Values are kept as floats, as TensorBoard has them.
 /// Errors: refused where the file cannot be made or written.
 class TensorBoardFile : public detail::MetricFile<TensorBoardFile> {
 public:

@@ -1,13 +1,14 @@
 #pragma once
 
 /// \file
-/// Where the time of a training goes: what each rank did from when to when. A policy of the trainer; without it nothing is measured.
+/// Where the time of a training goes: each rank's activities with their times. A policy of the
+/// trainer; without it nothing is measured.
 ///
 ///     un::Trainer trainer{world, model, un::Trace{}, un::Sgd{.learning_rate = 0.1}};
 ///     trainer.fit(data, {.epochs = 1});
 ///     const un::TraceReport report = un::report_trace(trainer);      // trainer/trace.hpp
 ///     if (world.rank() == 0) std::fputs(report.text().c_str(), stderr);
-///     un::write_trace(trainer, "trace.json");                        // for Perfetto and chrome://tracing
+///     un::write_trace(trainer, "trace.json");                        // for Perfetto
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/policy.hpp"
@@ -21,10 +22,11 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a rank did. What it does between these (reading data, the program's own calls) has no name.
+/// An activity of a rank. The time between activities (reading data, the program's own calls) has
+/// no name.
 enum class Activity : std::uint8_t {
-    compute,  ///< the model's call; where it tells what is ready, exchanges go on beside it
-    exchange, ///< sums, verdict and publication: begun, moved and waited for, as far as no computing hides it
+    compute,  ///< the model's call; exchanges may run beside it once it reports gradients as ready
+    exchange, ///< sums, verdict and publication, as far as they do not overlap with computation
     apply,    ///< clipping and the optimizer
 };
 /// How many activities there are.
@@ -35,7 +37,7 @@ constexpr std::string_view name_of(Activity what) {
     return names[static_cast<std::size_t>(what)];
 }
 
-/// One stretch of a rank's time.
+/// One interval of a rank's time.
 struct TraceEvent {
     nanoseconds begin = 0;
     nanoseconds end = 0;
@@ -43,7 +45,7 @@ struct TraceEvent {
     Activity what = Activity::compute;
 };
 
-/// What one rank has recorded: the first `capacity` events, and the sums of all.
+/// The record of one rank: the first `capacity` events, and the sums of all.
 class TraceLog {
 public:
     TraceLog() = default;
@@ -70,7 +72,7 @@ private:
     std::uint64_t dropped_ = 0;
 };
 
-/// Nothing is measured, and nothing of it compiled in.
+/// Nothing is measured, and no code for it is compiled.
 struct NoTrace {
     static constexpr std::string_view name = "no trace";
     static constexpr Family family = Family::trace;
@@ -78,8 +80,9 @@ struct NoTrace {
     friend bool operator==(const NoTrace&, const NoTrace&) = default;
 };
 
-/// Each rank records. Memory: 32 bytes an event, of which an update has one for each micro-batch and three more, allocated when the
-/// trainer is made. Cost: eight readings of the clock an update. Sums go on when the memory is full.
+/// Each rank records. Memory: 32 bytes per event, allocated when the trainer is made; an update has
+/// one event per micro-batch and three more. Cost: eight readings of the clock per update. Sums
+/// continue when the memory is full.
 struct Trace {
     std::int64_t events = 65536; ///< kept on a rank
 
