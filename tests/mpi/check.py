@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Starts ranks by an mpirun: worlds of 1, 2 and 4, and some in which something goes wrong, of which every rank must be told; or the
-policy matrix (matrix) on worlds of 1 to 4; or ranks with devices (device; device_messages)."""
+policy matrix (matrix) or random collectives (campaign) on worlds of 1 to 4; or ranks with devices (device; device_messages)."""
 import os, re, subprocess, sys
 
 mpirun, program = sys.argv[1:3]
@@ -12,7 +12,7 @@ no_single_copies = {"OMPI_MCA_btl_vader_single_copy_mechanism": "none", "UCX_TLS
 
 
 def run(ranks, *what):
-    done = subprocess.run([mpirun, *options, "-n", str(ranks), program, *what], capture_output=True, text=True, timeout=130,
+    done = subprocess.run([mpirun, *options, "-n", str(ranks), program, *what], capture_output=True, text=True, timeout=float(os.environ.get("UNISONO_TEST_TIMEOUT_S", 130)),
                           env={**os.environ, **no_single_copies})
     return done.returncode, done.stdout + done.stderr
 
@@ -26,6 +26,13 @@ if sys.argv[3:] == ["matrix"]:
         ran += int(counts[0][0])
         print(f"{ranks} ranks: {counts[0][0]} combinations ran, {counts[0][1]} were refused at compile time")
     print(f"policy matrix over {mpirun}: {ran} combinations ran")
+    sys.exit()
+
+if sys.argv[3:] == ["campaign"]:
+    for ranks in (1, 2, 3, 4):
+        status, told = run(ranks)
+        assert status == 0 and told.count("No errors detected") == ranks, f"{ranks} ranks: status {status}\n{told}"
+        print(f"{ranks} ranks: ok")
     sys.exit()
 
 devices = sys.argv[3:]

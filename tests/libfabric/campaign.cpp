@@ -1,0 +1,6 @@
+// The campaign of random collectives, over the provider that UNISONO_PROVIDER names, or the best one that this machine has.
+#include "support.hpp"
+
+#define UNISONO_TEST_CASES_IN_ALL 600
+
+#include "../collective/campaign.cpp"
