@@ -83,8 +83,7 @@ SYSTEM_CLOCK = {
 MAXIMUM_LINES = 400  # without comments: a long explanation does not split a header
 COMMENT_COLUMNS = 100
 # Rooms whose comments are still to be brought to that width.
-WIDE_ROOMS = {"arithmetic", "compiled", "core", "elastic",
-              "launch", "parallel", "schedule", "testing", "transport"}
+WIDE_ROOMS = {"launch", "schedule", "transport"}
 COMMENT = re.compile(r"^\s*//")
 WIDE_COMMENT = re.compile(r"^\s*// (NOLINT|clang-format)")
 

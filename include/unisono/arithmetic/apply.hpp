@@ -13,9 +13,10 @@
 #include <span>
 #include <string>
 
-// std::sqrt may set errno, and so no loop with it is vectorised. The instruction itself is reached in clang by the name of
-// its intrinsic, and in g++ by declaring the builtin to be without side effects (where this header is included,
-// std::sqrt(float) leaves errno alone; values are the same).
+// std::sqrt may set errno, and so no loop with it is vectorised. The instruction itself is reached
+// in clang by the name of its intrinsic, and in g++ by declaring the builtin to be without side
+// effects (where this header is included, std::sqrt(float) leaves errno alone; values are the
+// same).
 #if defined(__clang__)
 extern "C" float unisono_square_root_float(float) noexcept __asm("llvm.sqrt.f32");
 extern "C" double unisono_square_root_double(double) noexcept __asm("llvm.sqrt.f64");
@@ -54,7 +55,8 @@ inline void check_sizes(const char* who, std::size_t found, std::size_t expected
 
 template <class Functor, class... T>
 UNISONO_INLINE void apply_loop(Functor functor, std::size_t count, T*... arrays) {
-    // The functor is a copy: parameters behind a reference might be changed by a store, as far as a compiler knows.
+    // The functor is a copy: parameters behind a reference might be changed by a store, as far as a
+    // compiler knows.
     UNISONO_ELEMENTWISE
     for (std::size_t i = 0; i < count; ++i) functor(arrays[i]...);
 }
@@ -68,14 +70,16 @@ void apply_on(InstructionSet set, const Functor& functor, std::size_t count, T*.
 
 } // namespace detail
 
-/// functor(first[i], rest[i]...) for every i, in no particular order, in place: the functor takes references, const ones
-/// for `span<const T>`. All spans have the same length, else bad_input; two spans are the same memory or do not overlap.
-/// The functor is copied; its call operator is const, and does not throw.
+/// functor(first[i], rest[i]...) for every i, in no particular order, in place: the functor takes
+/// references, const ones for `span<const T>`. All spans have the same length, else bad_input; two
+/// spans are the same memory or do not overlap. The functor is copied; its call operator is const,
+/// and does not throw.
 ///
-/// For bits that no compiler changes, define the functor between UNISONO_NO_CONTRACTION_BEGIN and _END and mark its
-/// call operator UNISONO_INLINE; a lambda defined there will do, too. (g++ obeys anyway, as everything is inlined into a
-/// kernel; clang contracts a formula where it is written.) For speed use `square_root`, no calls into the library and
-/// no branches but `?:`. Cost: one pass through memory.
+/// For bits that no compiler changes, define the functor between UNISONO_NO_CONTRACTION_BEGIN and
+/// _END and mark its call operator UNISONO_INLINE; a lambda defined there will do, too. (g++ obeys
+/// anyway, as everything is inlined into a kernel; clang contracts a formula where it is written.)
+/// For speed use `square_root`, no calls into the library and no branches but `?:`. Cost: one pass
+/// through memory.
 template <class Functor, class First, class... Rest>
     requires std::invocable<const Functor&, First&, Rest&...>
 void apply(const Functor& functor, std::span<First> first, std::span<Rest>... rest) {
@@ -86,8 +90,9 @@ void apply(const Functor& functor, std::span<First> first, std::span<Rest>... re
 
 UNISONO_NO_CONTRACTION_END
 
-/// Where element functors run, for what runs them in several places (optimizers): here, on this processor. Another such
-/// type has a const `apply` of the same arguments (trainer/device/thrust_update.hpp).
+/// Where element functors run, for what runs them in several places (optimizers): here, on this
+/// processor. Another such type has a const `apply` of the same arguments
+/// (trainer/device/thrust_update.hpp).
 struct OnHost {
     template <class Functor, class... T>
     UNISONO_INLINE void apply(const Functor& functor, std::span<T>... spans) const {

@@ -1,32 +1,35 @@
 #pragma once
 
 /// \file
-/// The room of arithmetic: element-wise kernels whose bits are promised.
+/// Element-wise kernels whose bits are promised.
 ///
 /// Laws that no compiler checks, kept by every kernel here:
-/// - An element's bits depend on the operands' values and their order alone: not on alignment, position, count,
-///   neighbours, instruction set, optimisation level or compiler. No FMA, no reassociation; a NaN that a computation
-///   yields is the one quiet NaN. (Processors must round to nearest and keep subnormals, as they do unless told.)
-/// - A target may be the same memory as a source, element on element; otherwise arrays do not overlap.
+/// - An element's bits depend on the operands' values and their order alone: not on alignment,
+///   position, count, neighbours, instruction set, optimisation level or compiler. No FMA, no
+///   reassociation; a NaN that a computation yields is the one quiet NaN. (Processors must round to
+///   nearest and keep subnormals, as they do unless told.)
+/// - A target may be the same memory as a source, element on element; otherwise arrays do not
+///   overlap.
 /// - No kernel allocates, throws, or keeps a pointer. All run on any thread.
 ///
 /// Menu
-/// | header | what | when |
-/// |---|---|---|
-/// | operations.hpp | `Sum`, `Product`, `Min`, `Max`, `WeightedMean`, your own; `make_reduction` | collectives |
-/// | kernels.hpp | the combine kernel, n sources to m targets; `copy_bytes` | executors |
-/// | scale.hpp | `scale`, `divide` | weights of replicas and their mean |
-/// | accumulate.hpp | y = w x and y += w x | micro-batches |
-/// | apply.hpp | `apply(functor, spans...)` | optimizers, and any formula element by element |
-/// | scan.hpp | `first_non_finite`, `sum_of_squares` | guards and clipping |
-/// | grid.hpp, grid_sum.hpp | sums whose bits do not depend on order and grouping | reproducible training |
-/// | narrow_grid.hpp, square_sum.hpp | the same with 4 bytes an element; sums of squares | |
-/// | thrust.hpp | the same on memory of a GPU, or any other system of Thrust's | needs Thrust; not in the umbrella |
-/// | vectorised.hpp | one loop for several instruction sets | a kernel of your own |
+/// - operations.hpp: `Sum`, `Product`, `Min`, `Max`, `WeightedMean`, your own; `make_reduction`.
+///   For collectives.
+/// - kernels.hpp: the combine kernel, n sources to m targets; `copy_bytes`. For executors.
+/// - scale.hpp: `scale`, `divide`. For weights of replicas and their mean.
+/// - accumulate.hpp: y = w x and y += w x. For micro-batches.
+/// - apply.hpp: `apply(functor, spans...)`. For optimizers, and any formula element by element.
+/// - scan.hpp: `first_non_finite`, `sum_of_squares`. For guards and clipping.
+/// - grid.hpp, grid_sum.hpp: sums whose bits do not depend on order and grouping. For reproducible
+///   training.
+/// - narrow_grid.hpp, square_sum.hpp: the same with 4 bytes per element; sums of squares.
+/// - thrust.hpp: the same on memory of a GPU, or of any other system of Thrust. Not in the
+///   umbrella.
+/// - vectorised.hpp: one loop for several instruction sets. For a kernel of your own.
 ///
-/// Deliberately absent: streaming stores (slower than plain ones wherever a peer reads the result next), intrinsics
-/// (compile time, and one instruction set only), a running sum in parallel lanes for `Sum` (its order would depend on
-/// the machine).
+/// Deliberately absent: streaming stores (slower than plain ones wherever a peer reads the result
+/// next), intrinsics (compile time, and one instruction set only), a running sum in parallel lanes
+/// for `Sum` (its order would depend on the machine).
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/core/element.hpp"
@@ -51,9 +54,10 @@ inline constexpr std::size_t maximum_operation_bytes = 64;
 
 } // namespace detail
 
-/// What reduces elements of type T: a built-in operation on an arithmetic type, or a callable of the user's own,
-/// `T operator()(T, T) const`, trivially copyable and of at most 64 bytes. Laws: associative and commutative (schedules
-/// choose the association), free of side effects, does not throw; called with elements of all ranks on any thread.
+/// An operation that reduces elements of type T: a built-in operation on an arithmetic type, or a
+/// callable of the user's, `T operator()(T, T) const`, trivially copyable and of at most 64 bytes.
+/// Laws: associative and commutative (schedules choose the association), free of side effects, does
+/// not throw; called with elements of all ranks on any thread.
 template <class Op, class T>
 concept reduction_operation =
     element<T> &&

@@ -1,26 +1,31 @@
 #pragma once
 
 /// \file
-/// Sums whose bits do not depend on order or grouping: each addend is rounded to one grid, and added there as an integer.
+/// Sums whose bits do not depend on order or grouping: each addend is rounded to one grid, and
+/// added there as an integer.
 ///
-///     un::Grid grid = un::Grid::above(un::needed_exponent(gradient, weight)); // the same on all who add
+///     un::Grid grid = un::Grid::above(un::needed_exponent(gradient, weight)); // on all ranks
 ///     un::to_grid(std::span(image), std::span<const float>(gradient), weight, grid);
 ///     un::add_to_grid(std::span(image), std::span<const float>(another), 2.5, grid);
 ///     un::from_grid(std::span(sum), std::span<const std::int64_t>(image), grid);
 ///
-/// With |w * x| < 2^E for every addend, `image` counts multiples of 2^(E - 51): the bits of fma(w, x, M) less those of
-/// M = 1.5 * 2^(E + 1). One rounding of the exact product, by any rounding to nearest; then only integers. So the result is a
-/// function of the set of addends, on every instruction set, and under -ffast-math too, which may not touch integers.
+/// With |w * x| < 2^E for every addend, `image` counts multiples of 2^(E - 51): the bits of fma(w,
+/// x, M) less those of M = 1.5 * 2^(E + 1). One rounding of the exact product, by any rounding to
+/// nearest; then only integers. So the result is a function of the set of addends, on every
+/// instruction set, and under -ffast-math too, which may not touch integers.
 ///
-/// Error: each addend at most 2^(E - 52), the sum of L of them at most L * 2^(E - 52), and then one rounding to the result's
-/// type. docs/reproducible_sums.md derives it, and says which elements lose against a sum of floats.
+/// Error: each addend at most 2^(E - 52), the sum of L of them at most L * 2^(E - 52), and then one
+/// rounding to the result's type. docs/reproducible_sums.md derives it, and says which elements
+/// lose against a sum of floats.
 ///
-/// Limits: 2047 addends an element (`Grid::most_addends`), more if E is raised: `Grid::above(needed, addends)`. What does not
-/// fit, NaN and infinity are marked, and a mark stays whatever is added: never a silent wrap.
+/// Limits: 2047 addends an element (`Grid::most_addends`), more if E is raised:
+/// `Grid::above(needed, addends)`. What does not fit, NaN and infinity are marked, and a mark stays
+/// whatever is added: never a silent wrap.
 ///
-/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 960. No number on such a grid, and no result, is
-/// subnormal, so that processors that flush subnormals give the same bits.
-/// Source: Demmel and Nguyen, "Parallel reproducible summation" (2015), with one bin whose place is agreed beforehand.
+/// Range: E from -74 for float and 16-bit floats, from -970 for double, to 960. No number on such a
+/// grid, and no result, is subnormal, so that processors that flush subnormals give the same bits.
+/// Source: Demmel and Nguyen, "Parallel reproducible summation" (2015), with one bin whose place is
+/// agreed beforehand.
 
 #include "unisono/arithmetic/grid_kernels.hpp"
 #include "unisono/core/element.hpp"
@@ -90,16 +95,16 @@ UNISONO_ON_DEVICE inline std::int32_t needed_by(double magnitude, double weight)
     const std::int32_t w = grid_exponent_of(weight);
     if (x == Grid::not_finite || w == Grid::not_finite) return Grid::not_finite;
     if (x == Grid::nothing || w == Grid::nothing) return Grid::nothing;
-    // Both scaled to [0.5, 1): their product is neither subnormal nor infinite. Rounded up to a power of two it asks for
-    // one bit too many, on all ranks alike.
+    // Both scaled to [0.5, 1): their product is neither subnormal nor infinite. Rounded up to a
+    // power of two it asks for one bit too many, on all ranks alike.
     const std::int32_t needed = x + w + grid_exponent_of(grid_fraction_of(magnitude) * grid_fraction_of(weight));
     return needed > Grid::greatest ? Grid::not_finite : needed;
 }
 
 } // namespace detail
 
-/// The least E with |weight * x[i]| < 2^E for all i: `Grid::nothing` where all are zero, `Grid::not_finite` where one is NaN
-/// or infinite, or more than any grid takes. Cost: one read.
+/// The least E with |weight * x[i]| < 2^E for all i: `Grid::nothing` where all are zero,
+/// `Grid::not_finite` where one is NaN or infinite, or more than any grid takes. Cost: one read.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) {
@@ -107,8 +112,9 @@ std::int32_t needed_exponent(std::span<T> x, double weight = 1.0) {
     return detail::needed_by(detail::largest_on<E>(best_instruction_set(), std::span<const E>(x)), weight);
 }
 
-/// image[i] = weight * x[i] on the grid. Returns the exponent that was needed: if it does not fit, the elements that do not
-/// are marked. \throws error bad_input: sizes, a weight that is not finite, an exponent out of range
+/// image[i] = weight * x[i] on the grid. Returns the exponent that was needed: if it does not fit,
+/// the elements that do not are marked. \throws error bad_input: sizes, a weight that is not
+/// finite, an exponent out of range
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::int32_t to_grid(std::span<std::int64_t> image, std::span<T> x, double weight, const Grid& grid) {
@@ -152,8 +158,9 @@ std::int32_t add_to_grid(std::span<std::int64_t> image, std::span<T> x, double w
     return most;
 }
 
-/// out[i] = image[i] as a number: exact in double below 2^53 steps, then rounded once to T (through float for 16 bits); NaN
-/// where marked. Returns the first index that is marked, or image.size(). Zero is +0.
+/// out[i] = image[i] as a number: exact in double below 2^53 steps, then rounded once to T (through
+/// float for 16 bits); NaN where marked. Returns the first index that is marked, or image.size().
+/// Zero is +0.
 template <floating_element T>
 std::size_t from_grid(std::span<T> out, std::span<const std::int64_t> image, const Grid& grid) {
     detail::check_grid<T>("from_grid", grid, image.size(), out.size());
@@ -169,7 +176,8 @@ std::size_t from_grid(std::span<T> out, std::span<const std::int64_t> image, con
     return first;
 }
 
-/// values[i] on the grid and back: what a sum of this one addend is. Returns what was needed; nothing is marked.
+/// values[i] on the grid and back: what a sum of this one addend is. Returns what was needed;
+/// nothing is marked.
 template <floating_element T>
 std::int32_t round_to_grid(std::span<T> values, double weight, const Grid& grid) {
     detail::check_grid<T>("round_to_grid", grid, values.size(), values.size());

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// The loops behind grid.hpp. They hold under -ffast-math: what matters is done in integers, or by one fused
-/// multiply-add whose result is looked at as bits; no sum of floats is there to be reassociated.
+/// The loops behind grid.hpp. They hold under -ffast-math: what matters is done in integers, or by
+/// one fused multiply-add whose result is looked at as bits; no sum of floats is there to be
+/// reassociated.
 
 #include "unisono/arithmetic/vectorised.hpp"
 #include "unisono/core/element.hpp"
@@ -22,8 +23,8 @@ template <class I>
 inline constexpr I image_mark = std::numeric_limits<I>::min();
 inline constexpr std::int64_t grid_mark = image_mark<std::int64_t>;
 
-/// Images and their sums lie in [-2^62, 2^62) (or 2^30), where the upper two bits are equal; anything else is a mark, or an
-/// overflow.
+/// Images and their sums lie in [-2^62, 2^62) (or 2^30), where the upper two bits are equal;
+/// anything else is a mark, or an overflow.
 template <class I>
 UNISONO_ON_DEVICE constexpr bool is_marked(I image) {
     const auto bits = static_cast<std::make_unsigned_t<I>>(image);
@@ -50,7 +51,8 @@ constexpr double power_of_two(std::int32_t exponent) {
     return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
 }
 
-/// The least E with |x| < 2^E: -5000 (Grid::nothing) for zero, 5000 (Grid::not_finite) for NaN and infinity.
+/// The least E with |x| < 2^E: -5000 (Grid::nothing) for zero, 5000 (Grid::not_finite) for NaN and
+/// infinity.
 constexpr std::int32_t grid_exponent_of(double x) {
     const std::uint64_t bits = std::bit_cast<std::uint64_t>(x) & 0x7fffffffffffffffu;
     if (bits == 0) return -5000;
@@ -136,14 +138,16 @@ struct FindLargest {
     }
 };
 
-/// How the image of weight * x is made, with the same result: by a fused multiply-add of the processor; by a product that is
-/// exact, and an addition; or by integers. (The compilers' own fused multiply-add for processors without one is a call that
-/// -ffast-math may replace by two roundings.)
+/// How the image of weight * x is made, with the same result: by a fused multiply-add of the
+/// processor; by a product that is exact, and an addition; or by integers. (The compilers' own
+/// fused multiply-add for processors without one is a call that -ffast-math may replace by two
+/// roundings.)
 enum class Imaging : std::uint8_t { fused, exact, integers };
 
 __extension__ using GridProduct = unsigned __int128;
 
-/// weight * x / 2^(exponent - 51), rounded to nearest, ties to even; for what does not fit, anything.
+/// weight * x / 2^(exponent - 51), rounded to nearest, ties to even; for what does not fit,
+/// anything.
 inline std::uint64_t image_by_integers(double x, double weight, std::int32_t exponent) {
     const std::uint64_t a = std::bit_cast<std::uint64_t>(x);
     const std::uint64_t b = std::bit_cast<std::uint64_t>(weight);
@@ -200,7 +204,8 @@ struct MakeImage {
     Bits* found;
 
     UNISONO_INLINE void operator()() const {
-        // A few elements at a time, converted in one loop and measured in another: each is vectorised at its own width.
+        // A few elements at a time, converted in one loop and measured in another: each is
+        // vectorised at its own width.
         constexpr std::size_t block = 512;
         const ImageMaker<How> image_of(weight, exponent);
         Bits largest = 0;
@@ -227,9 +232,10 @@ struct MakeImage {
     }
 };
 
-/// An image as a number. Fused: an integer of 64 bits as two halves whose bits are those of doubles (2^84 + 2^63 + the upper
-/// half, 2^52 + the lower), so that it is vectorised where no instruction converts one; the first multiply-add is exact and
-/// the second rounds once, as the plain conversion does. (Two constants and the scale are folded into one.)
+/// An image as a number. Fused: an integer of 64 bits as two halves whose bits are those of doubles
+/// (2^84 + 2^63 + the upper half, 2^52 + the lower), so that it is vectorised where no instruction
+/// converts one; the first multiply-add is exact and the second rounds once, as the plain
+/// conversion does. (Two constants and the scale are folded into one.)
 template <bool Fused>
 struct ImageScale {
     double scale;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The host's kernels as a value, for what runs wherever its memory is: `ThrustArithmetic` (thrust.hpp) has the same functions.
+/// The host's kernels as a value, for code that runs wherever its memory is: `ThrustArithmetic`
+/// (thrust.hpp) has the same functions.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/apply.hpp"

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The combine kernel: n sources into m targets, one fixed order for every element, at the speed of memory.
+/// The combine kernel: n sources into m targets, one fixed order for every element, at the speed of
+/// memory.
 
 #include "unisono/arithmetic/reduction.hpp"
 #include "unisono/arithmetic/values.hpp"
@@ -19,8 +20,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
 
 namespace detail {
 
-/// An operation as the kernel needs it. Built-in ones (`Op::built_in`) compute in the wider accumulator and are rounded
-/// once at the end; a user's own takes and gives T itself at each step.
+/// An operation as the kernel needs it. Built-in ones (`Op::built_in`) compute in the wider
+/// accumulator and are rounded once at the end; a user's own takes and gives T itself at each step.
 template <class Op, class T>
 struct Folding {
     static constexpr bool built_in = requires { Op::built_in; };
@@ -38,9 +39,10 @@ struct Folding {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// Two sources are folded straight into one target or two. The rest goes block by block through an accumulator that
-/// stays in the first cache, several sources or targets at a time since that cache is what limits; a block is short, so
-/// that each source and target remains a stream that the processor fetches ahead, however many there are.
+/// Two sources are folded straight into one target or two. The rest goes block by block through an
+/// accumulator that stays in the first cache, several sources or targets at a time since that cache
+/// is what limits; a block is short, so that each source and target remains a stream that the
+/// processor fetches ahead, however many there are.
 template <class Op, class T>
 struct Combine {
     using Fold = Folding<Op, T>;

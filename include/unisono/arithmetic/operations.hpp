@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The operations by which collectives reduce: sum, product, min, max, weighted mean and the user's own.
+/// The operations by which collectives reduce: sum, product, min, max, weighted mean and the user's
+/// own.
 
 #include "unisono/arithmetic/arithmetic.hpp"
 #include "unisono/arithmetic/kernels.hpp"
@@ -16,7 +17,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// The type in which integers are added and multiplied: unsigned, so that they wrap around instead of being undefined.
+/// The type in which integers are added and multiplied: unsigned, so that they wrap around instead
+/// of being undefined.
 template <class T>
 using Wrapping = std::make_unsigned_t<std::common_type_t<T, int>>;
 
@@ -37,7 +39,8 @@ UNISONO_INLINE constexpr T join_bits(T a, T b, bool either) {
     return std::bit_cast<T>(either ? x | y : x & y);
 }
 
-/// The lesser of the two. Equal floats have equal bits, but for zeros: -0 is below +0. Unordered gives NaN.
+/// The lesser of the two. Equal floats have equal bits, but for zeros: -0 is below +0. Unordered
+/// gives NaN.
 template <class T>
 UNISONO_INLINE constexpr T lesser(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -92,7 +95,8 @@ struct Product {
     friend bool operator==(const Product&, const Product&) = default;
 };
 
-/// The least value. A NaN anywhere gives NaN, and -0 is less than +0, so that the order of ranks does not matter.
+/// The least value. A NaN anywhere gives NaN, and -0 is less than +0, so that the order of ranks
+/// does not matter.
 struct Min {
     static constexpr bool built_in = true;
     static constexpr ReductionKind kind = ReductionKind::min;
@@ -120,9 +124,10 @@ struct Max {
 
 UNISONO_NO_CONTRACTION_END
 
-/// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution by its own weight
-/// (`scale`), reduces products and weights with `Sum`, and divides (`divide`); a rank without data has weight 0. Floating
-/// types only. Weights are never negative, and finite: else bad_input.
+/// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution
+/// by its own weight (`scale`), reduces products and weights with `Sum`, and divides (`divide`); a
+/// rank without data has weight 0. Floating types only. Weights are never negative, and finite:
+/// else bad_input.
 struct WeightedMean {
     static constexpr ReductionKind kind = ReductionKind::weighted_mean;
     double weight = 1.0;
@@ -134,8 +139,9 @@ struct WeightedMean {
     friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
 };
 
-/// The untyped reduction that the executor runs. A user's operation is referred to, not copied: it must outlive the
-/// collective (a group keeps its own copy, as it may: the operation is at most 64 bytes and trivially copyable).
+/// The untyped reduction that the executor runs. A user's operation is referred to, not copied: it
+/// must outlive the collective (a group keeps its own copy, as it may: the operation is at most 64
+/// bytes and trivially copyable).
 template <class Op, element T>
     requires reduction_operation<Op, T>
 Reduction make_reduction(const Op& op) {

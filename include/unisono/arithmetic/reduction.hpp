@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What the executor knows of a reduction: an untyped kernel and its state. Typed operations (operations.hpp) make these.
+/// A reduction as the executor sees it: an untyped kernel and its state. Typed operations
+/// (operations.hpp) make these.
 
 #include "unisono/core/element.hpp"
 
@@ -11,7 +12,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a collective does with elements that meet; part of its signature, which all ranks must have alike.
+/// The operation with which a collective combines elements; part of its signature, which must be
+/// equal on all ranks.
 enum class ReductionKind : std::uint8_t { none, sum, product, min, max, weighted_mean, user, grid };
 
 constexpr std::string_view name_of(ReductionKind kind) {
@@ -21,25 +23,29 @@ constexpr std::string_view name_of(ReductionKind kind) {
                                                              : "unknown reduction"; // a peer's may be any
 }
 
-/// For each i in [0, count): r = sources[0][i] op sources[1][i] op ... in that order (left fold; 16-bit floats are
-/// accumulated in float and rounded once), written to targets[t][i] for every t. `source_count` >= 1, `target_count` >= 1.
-/// A target may be the same memory as any source, element on element; otherwise they do not overlap. Bits depend on the values and
-/// their order alone, not on alignment, count, position or instruction set.
+/// For each i in [0, count): r = sources[0][i] op sources[1][i] op ... in that order (left fold;
+/// 16-bit floats are accumulated in float and rounded once), written to targets[t][i] for every t.
+/// `source_count` >= 1, `target_count` >= 1. A target may be the same memory as any source, element
+/// on element; otherwise they do not overlap. Bits depend on the values and their order alone, not
+/// on alignment, count, position or instruction set.
 using CombineKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                std::byte* const* targets, std::size_t target_count, std::size_t count);
 
-/// The same for a reduction that is not alike for all elements: sources begin at element `position` of the whole.
+/// The same for a reduction that differs between elements: sources begin at element `position` of
+/// the whole.
 using PositionedKernel = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                   std::byte* const* targets, std::size_t target_count, std::size_t count,
                                   std::size_t position);
 
-/// An operation on elements of one type, for the untyped executor: kernels, and what describes them in a signature.
+/// An operation on elements of one type, for the untyped executor: kernels, and what describes them
+/// in a signature.
 struct Reduction {
     ReductionKind kind = ReductionKind::none;
     ElementType type = ElementType::opaque;
     CombineKernel combine = nullptr;
     const void* state = nullptr; ///< the user's operation; must outlive the collective (the group keeps a copy)
-    /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped ones) and no others.
+    /// In place of `combine`, by schedules that combine all ranks' elements at once (the mapped
+    /// ones) and no others.
     PositionedKernel combine_at = nullptr;
 };
 

@@ -51,8 +51,8 @@ void mix(std::span<T> y, std::type_identity_t<std::span<const T>> x, double shar
 
 } // namespace detail
 
-/// out[i] = factor * x[i]; the factor is first rounded to float for float and 16-bit elements. out may be x. A factor of
-/// exactly 1 copies.
+/// out[i] = factor * x[i]; the factor is first rounded to float for float and 16-bit elements. out
+/// may be x. A factor of exactly 1 copies.
 template <floating_element T>
 void scale(std::span<T> out, std::type_identity_t<std::span<const T>> x, double factor) {
     detail::check_sizes("scale", x.size(), out.size());
@@ -70,8 +70,9 @@ void scale(std::span<T> x, double factor) {
     scale(x, x, factor);
 }
 
-/// x[i] /= divisor, one rounding (a mean over ranks; multiplying by the reciprocal would round twice). A divisor of
-/// exactly 1 leaves x as it is. Division by zero gives infinities and NaN: refuse a sum of weights that is 0 before.
+/// x[i] /= divisor, one rounding (a mean over ranks; multiplying by the reciprocal would round
+/// twice). A divisor of exactly 1 leaves x as it is. Division by zero gives infinities and NaN:
+/// refuse a sum of weights that is 0 before.
 template <floating_element T>
 void divide(std::span<T> x, double divisor) {
     const auto rounded = static_cast<accumulator_t<T>>(divisor);

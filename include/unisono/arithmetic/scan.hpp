@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What guards measure: where the first non-finite value lies, and the sum of squares.
+/// The measurements of guards: the position of the first non-finite value, and the sum of squares.
 
 #include "unisono/arithmetic/values.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -14,14 +14,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What `first_non_finite` gives if all is well.
+/// The result of `first_non_finite` if all values are finite.
 inline constexpr std::size_t npos = static_cast<std::size_t>(-1);
 
 namespace detail {
 
 UNISONO_NO_CONTRACTION_BEGIN
 
-/// The bits of a floating type, and the exponent's among them: all set in infinities and NaN, and only there.
+/// The bits of a floating type, and the exponent's among them: all set in infinities and NaN, and
+/// only there.
 template <class T>
 struct Exponent;
 template <>
@@ -132,17 +133,18 @@ double sum_of_squares_on(InstructionSet set, std::span<const T> x) {
 
 } // namespace detail
 
-/// The index of the first infinity or NaN in x, or npos. Looks at the exponents' bits, which no compiler's flags can
-/// reason away. Cost: one pass through memory.
+/// The index of the first infinity or NaN in x, or npos. Looks at the exponents' bits, which no
+/// compiler's flags can reason away. Cost: one pass through memory.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 std::size_t first_non_finite(std::span<T> x) {
     return detail::first_non_finite_on<std::remove_const_t<T>>(best_instruction_set(), x);
 }
 
-/// The sum of x[i]^2 in double: 0 for an empty span, infinite or NaN where x is. Each square is rounded once to double (exact
-/// for float and 16-bit elements), added in an order fixed by positions in the span alone: 16 interleaved sums, then pairwise.
-/// The sum over slices so depends in its last bits on where they are cut.
+/// The sum of x[i]^2 in double: 0 for an empty span, infinite or NaN where x is. Each square is
+/// rounded once to double (exact for float and 16-bit elements), added in an order fixed by
+/// positions in the span alone: 16 interleaved sums, then pairwise. The sum over slices so depends
+/// in its last bits on where they are cut.
 template <class T>
     requires floating_element<std::remove_const_t<T>>
 double sum_of_squares(std::span<T> x) {

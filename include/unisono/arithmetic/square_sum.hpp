@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A sum of squares (a gradient's norm) whose bits do not depend on how the elements are cut into slices and who adds them.
+/// A sum of squares (a gradient's norm) whose bits do not depend on how the elements are cut into
+/// slices and who adds them.
 
 #include "unisono/arithmetic/grid.hpp"
 
@@ -56,21 +57,23 @@ UNISONO_ON_DEVICE constexpr std::int32_t exponent_of_squares(std::int32_t needed
 
 } // namespace detail
 
-/// What is noted of squares on a device, in words of its own, all zero at first: the bits of the greatest magnitude, and the sum of the images in
-/// multiples of 1, 2^32, 2^64.
+/// Squares on a device, in words of their own, all zero at first: the bits of the greatest
+/// magnitude, and the sum of the images in multiples of 1, 2^32, 2^64.
 struct NotedSquares {
     std::uint64_t largest = 0;
     std::array<std::uint64_t, 3> sum = {};
     static constexpr std::size_t words = 4;
 };
 
-/// Adds squares of numbers below 2^E as multiples of 2^(2E - 51), in 128 bits: up to 2^64 elements. All parts that are merged
-/// have the same E, which `needed_exponent` of all elements (over all ranks) gives. Error: at most 2^(2E - 52) an element,
-/// and two roundings to double; the largest elements, which make the norm, lose nothing. Cost: a quarter of a nanosecond an
-/// element. NaN and infinity (E of `Grid::not_finite`) give NaN. A plain value of 24 bytes.
+/// Adds squares of numbers below 2^E as multiples of 2^(2E - 51), in 128 bits: up to 2^64 elements.
+/// All parts that are merged have the same E, which `needed_exponent` of all elements (over all
+/// ranks) gives. Error: at most 2^(2E - 52) an element, and two roundings to double; the largest
+/// elements, which make the norm, lose nothing. Cost: a quarter of a nanosecond an element. NaN and
+/// infinity (E of `Grid::not_finite`) give NaN. A plain value of 24 bytes.
 class SquareSum {
 public:
-    /// `needed`: of all elements. Beyond 2^480 squares are infinite for a double, too: as not finite.
+    /// `needed`: of all elements. Beyond 2^480 squares are infinite for a double, too: as not
+    /// finite.
     explicit SquareSum(std::int32_t needed) : exponent_(detail::exponent_of_squares(needed)) {}
 
     /// \throws error bad_input: an element that is not below 2^E
@@ -123,7 +126,8 @@ public:
 
     [[nodiscard]] std::int32_t exponent() const { return exponent_; }
 
-    /// Adds what was noted on this exponent's grid (`note_squares` of thrust.hpp). \throws error bad_input: as add
+    /// Adds what was noted on this exponent's grid (`note_squares` of thrust.hpp). \throws error
+    /// bad_input: as add
     template <floating_element T>
     void add(const NotedSquares& noted) {
         if (exponent_ == Grid::not_finite) return;

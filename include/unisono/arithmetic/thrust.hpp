@@ -1,20 +1,23 @@
 #pragma once
 
 /// \file
-/// The arithmetic of this room on a system of Thrust: a GPU's memory (nvcc), or the host's by one thread, OpenMP or TBB.
+/// The arithmetic of this room on a system of Thrust: a GPU's memory (nvcc), or the host's by one
+/// thread, OpenMP or TBB.
 ///
-///     un::ThrustArithmetic on(thrust::device);            // or thrust::cuda::par.on(stream), thrust::omp::par, ...
-///     on.accumulate(un::span_of(sum), un::span_of(gradient), weight);  // thrust::device_vector<float>
+///     un::ThrustArithmetic on(thrust::device); // or thrust::cuda::par.on(stream)
+///     on.accumulate(un::span_of(sum), un::span_of(gradient), weight);
 ///
-/// Functions are those of the headers of the same names (accumulate.hpp, scale.hpp, ...), on the same element functors, with the
-/// same bits; where not, it is said. Spans hold addresses of the policy's memory. A functor or operation of your own must
-/// be callable on the device: UNISONO_ON_DEVICE on its call operator, and on a GPU `__fmul_rn` for a product that is added to
+/// Functions are those of the headers of the same names (accumulate.hpp, scale.hpp, ...), on the
+/// same element functors, with the same bits; where not, it is said. Spans hold addresses of the
+/// policy's memory. A functor or operation of your own must be callable on the device:
+/// UNISONO_ON_DEVICE on its call operator, and on a GPU `__fmul_rn` for a product that is added to
 /// something, since nvcc contracts it.
 ///
-/// A call is enqueued as the policy says, and what returns a number waits for it. Thrust may allocate in reductions; give a
-/// policy with an allocator of your own where that matters. Errors of the device are thrown by Thrust, as
-/// thrust::system_error. nvcc: needs --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) makes subnormal
-/// numbers zero, and so other bits than the host's; the rest of --use_fast_math changes nothing here.
+/// A call is enqueued as the policy says, and what returns a number waits for it. Thrust may
+/// allocate in reductions; give a policy with an allocator of your own where that matters. Errors
+/// of the device are thrown by Thrust, as thrust::system_error. nvcc: needs
+/// --expt-relaxed-constexpr; -ftz=true (a part of --use_fast_math) makes subnormal numbers zero,
+/// and so other bits than the host's; the rest of --use_fast_math changes nothing here.
 
 #include "unisono/arithmetic/accumulate.hpp"
 #include "unisono/arithmetic/arithmetic.hpp"
@@ -118,8 +121,9 @@ public:
             apply(detail::StoreWeighted<To, From>{static_cast<accumulator_t<To>>(weight)}, y, std::span<const From>(x));
     }
 
-    /// targets[t][i] = sources[0][i] op sources[1][i] op ..., as the kernel of `make_reduction(op)`. At most 32 of each; aligned
-    /// as T is. \throws error bad_input: none or more of them
+    /// targets[t][i] = sources[0][i] op sources[1][i] op ..., as the kernel of
+    /// `make_reduction(op)`. At most 32 of each; aligned as T is. \throws error bad_input: none or
+    /// more of them
     template <element T, class Op>
         requires reduction_operation<Op, T>
     void combine(const Op& op, std::span<const T* const> sources, std::span<T* const> targets,
@@ -140,8 +144,9 @@ public:
         return detail::thrust_fold(policy_, x.size(), detail::NonFiniteAt<std::remove_const_t<T>>{x.data()}, npos,
                                    detail::Lesser{});
     }
-    /// The sum of squares in double, by `SquareSum`: bits that do not depend on the system and its threads. They are not those of
-    /// the host's `sum_of_squares`, which adds in the order of positions. Cost: two reads.
+    /// The sum of squares in double, by `SquareSum`: bits that do not depend on the system and its
+    /// threads. They are not those of the host's `sum_of_squares`, which adds in the order of
+    /// positions. Cost: two reads.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     [[nodiscard]] double sum_of_squares(std::span<T> x) const {
@@ -164,8 +169,8 @@ public:
                                                  detail::GridBits<E>{0}, detail::Greater{});
         return detail::needed_by(detail::magnitude_of<E>(largest), weight);
     }
-    /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid. Two passes: one for what is
-    /// returned, one for the images.
+    /// As on the host, for images of std::int64_t on a Grid and of std::int32_t on a NarrowGrid.
+    /// Two passes: one for what is returned, one for the images.
     template <class I, class T, class G>
         requires floating_element<std::remove_const_t<T>>
     std::int32_t to_grid(std::span<I> image, std::span<T> x, double weight, const G& grid) const {
@@ -184,8 +189,8 @@ public:
             detail::thrust_fold(policy_, image.size(), detail::MarkedAt<I>{image.data()}, npos, detail::Lesser{});
         return first < image.size() ? first : image.size();
     }
-    /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums straight from the ranks' numbers: all
-    /// of them fit.
+    /// targets[t][i] = the sum of weight * sources[s][i] on the grid, as the kernel of sums
+    /// straight from the ranks' numbers: all of them fit.
     template <floating_element T>
     void combine_on_grid(std::span<const T* const> sources, std::span<T* const> targets, std::size_t count,
                          double weight, const Grid& grid) const {
@@ -201,8 +206,9 @@ public:
         detail::thrust_each(policy_, count, body);
     }
 
-    /// image[i] = weight * x[i] on the grid, or is added to it; nothing is marked. *largest, of the device's, becomes the greatest of itself
-    /// and the bits of |x[i]|, of which `needed_by_bits` makes the exponent that was needed. One pass; does not wait.
+    /// image[i] = weight * x[i] on the grid, or is added to it; nothing is marked. *largest, of the
+    /// device's, becomes the greatest of itself and the bits of |x[i]|, of which `needed_by_bits`
+    /// makes the exponent that was needed. One pass; does not wait.
     template <bool Add, class I, class T>
         requires floating_element<std::remove_const_t<T>>
     void note_images(std::span<I> image, std::span<T> x, double weight, const Grid& grid,
@@ -222,15 +228,17 @@ public:
         detail::check_grid<T>("numbers_of", grid, image.size(), out.size());
         apply(detail::ImageNumber<T, I>{detail::ImageScale<false>(grid.exponent)}, out, image);
     }
-    /// *least, of the device's, becomes the least of itself and first + i for all x[i] that are not finite. Does not wait.
+    /// *least, of the device's, becomes the least of itself and first + i for all x[i] that are not
+    /// finite. Does not wait.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_non_finite(std::span<T> x, std::uint64_t first, std::uint64_t* least) const {
         detail::thrust_each(policy_, x.size(), detail::NoteNonFinite<std::remove_const_t<T>>{x.data(), first, least});
     }
 
-    /// Adds the squares of x to what is noted of them, in NotedSquares::words words of the device's, on the grid of this exponent; without one,
-    /// and only where nothing is noted yet, on the grid that x needs. One pass; without the exponent two. Does not wait.
+    /// Adds the squares of x to what is noted of them, in NotedSquares::words words of the
+    /// device's, on the grid of this exponent; without one, and only where nothing is noted yet, on
+    /// the grid that x needs. One pass; without the exponent two. Does not wait.
     template <class T>
         requires floating_element<std::remove_const_t<T>>
     void note_squares(std::span<T> x, std::uint64_t* noted, std::int32_t exponent) const {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What Thrust's back end computes for one element, where the host's kernels have loops of another shape: bodies of
-/// thrust_loop.hpp, with the bits of those kernels.
+/// The computation of Thrust's back end for one element, where the host's kernels have loops of
+/// another shape: bodies for thrust_loop.hpp, with the bits of those kernels.
 
 #include "unisono/arithmetic/grid_sum.hpp"
 #include "unisono/arithmetic/operations.hpp"
@@ -237,7 +237,8 @@ struct NoteLargest {
     }
 };
 
-/// On a GPU the warp's first thread gets the sum and the greatest of all of them, and speaks for them.
+/// On a GPU the warp's first thread gets the sum and the greatest of all of them, and speaks for
+/// them.
 template <class Bits>
 UNISONO_INLINE bool speaks_for_warp([[maybe_unused]] WideCount& sum, [[maybe_unused]] Bits& largest) {
 #if defined(__CUDA_ARCH__)
@@ -254,8 +255,8 @@ UNISONO_INLINE bool speaks_for_warp([[maybe_unused]] WideCount& sum, [[maybe_unu
 #endif
 }
 
-/// One of many threads that share an array's elements: its own are `step` apart, `run` of them at most.
-/// `exponent`: of the grid; `unknown`: as noted[0] asks for.
+/// One of many threads that share an array's elements: its own are `step` apart, `run` of them at
+/// most. `exponent`: of the grid; `unknown`: as noted[0] asks for.
 template <class T>
 struct NoteSquares {
     static constexpr std::int32_t unknown = std::numeric_limits<std::int32_t>::min();

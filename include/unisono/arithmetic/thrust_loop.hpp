@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// How kernels run on a system of Thrust: the same element functors as on the host, an element a thread on a GPU, and by
-/// tiles, each a loop of the host's kind, elsewhere.
+/// How kernels run on a system of Thrust: the same element functors as on the host, an element a
+/// thread on a GPU, and by tiles, each a loop of the host's kind, elsewhere.
 ///
-/// A *body* is a plain value with `operator()(std::size_t i) const`, marked UNISONO_INLINE: it computes element i, in
-/// place, or gives a value of it that is reduced. Bodies hold pointers into memory of the policy's system.
+/// A *body* is a plain value with `operator()(std::size_t i) const`, marked UNISONO_INLINE: it
+/// computes element i, in place, or gives a value of it that is reduced. Bodies hold pointers into
+/// memory of the policy's system.
 
 #include "unisono/arithmetic/apply.hpp"
 #include "unisono/arithmetic/vectorised.hpp"
@@ -133,8 +134,8 @@ void thrust_each(const Policy& policy, std::size_t count, const Body& body) {
                      RunTile<Body>{body, count});
 }
 
-/// body(0) op body(1) op ..., grouped and ordered as the system likes: `op` must be associative and commutative, `none` its
-/// neutral value. Waits for the result.
+/// body(0) op body(1) op ..., grouped and ordered as the system likes: `op` must be associative and
+/// commutative, `none` its neutral value. Waits for the result.
 template <class Value, class Policy, class Body, class Op>
 Value thrust_fold(const Policy& policy, std::size_t count, const Body& body, Value none, const Op& op) {
     if (count == 0) return none;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Kernels for a CUDA stream, by Thrust: for sources that nvcc compiles. Never run yet: see docs/device.md.
+/// Kernels for a CUDA stream, by Thrust: for sources that nvcc compiles. Never run yet: see
+/// docs/device.md.
 
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/arithmetic/stream_arithmetic.hpp"
@@ -21,7 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 template <class Op, class T>
     requires reduction_operation<Op, T>
 struct StreamKernel<Op, T> {
-    /// At most 32 sources and targets. \throws error bad_input: more of them; thrust::system_error: CUDA's errors
+    /// At most 32 sources and targets. \throws error bad_input: more of them; thrust::system_error:
+    /// CUDA's errors
     static void call(const void* state, const std::byte* const* sources, std::size_t source_count,
                      std::byte* const* targets, std::size_t target_count, std::size_t count, void* stream) {
         if (source_count > detail::thrust_most_arrays) detail::refuse_array_count("sources", source_count);
@@ -37,7 +39,8 @@ struct StreamKernel<Op, T> {
     }
 };
 
-/// What a Trainer computes on the device. Enqueues on the stream and returns, but for what gives a number.
+/// The computations of a Trainer on the device. Enqueues on the stream and returns, except
+/// functions that return a number.
 template <>
 struct StreamArithmetic<cudaStream_t> : ThrustArithmetic<decltype(thrust::cuda::par_nosync.on(cudaStream_t{}))> {
     explicit StreamArithmetic(cudaStream_t stream) : ThrustArithmetic(thrust::cuda::par_nosync.on(stream)) {}

@@ -1,13 +1,15 @@
 #pragma once
 
 /// \file
-/// Runs one loop compiled for several instruction sets, and never contracted: the ground on which all kernels stand.
+/// Runs one loop compiled for several instruction sets, and never contracted: the ground on which
+/// all kernels stand.
 ///
-/// A kernel is a body, a function object without arguments whose call operator is UNISONO_INLINE and holds plain loops
-/// over scalars. `vectorised(set, body)` compiles it once for each instruction set, vectorised whatever the program's
-/// own optimisation (by g++ even at -O0), and runs the one asked for. Elements stay elements: no sum is reassociated, so all
-/// sets give the same bits. The functions that hold the bodies are never inlined: inlined into a caller, a loop would
-/// take the caller's rules of contraction (g++).
+/// A kernel is a body, a function object without arguments whose call operator is UNISONO_INLINE
+/// and holds plain loops over scalars. `vectorised(set, body)` compiles it once for each
+/// instruction set, vectorised whatever the program's own optimisation (by g++ even at -O0), and
+/// runs the one asked for. Elements stay elements: no sum is reassociated, so all sets give the
+/// same bits. The functions that hold the bodies are never inlined: inlined into a caller, a loop
+/// would take the caller's rules of contraction (g++).
 
 #include "unisono/core/config.hpp"
 
@@ -16,7 +18,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// avx2 includes FMA, for formulas that ask for it by name (`__builtin_fma`); avx512 is F, BW, DQ and VL.
+/// avx2 includes FMA, for formulas that ask for it by name (`__builtin_fma`); avx512 is F, BW, DQ
+/// and VL.
 enum class InstructionSet : std::uint8_t { portable, avx2, avx512 };
 
 constexpr std::string_view name_of(InstructionSet set) {
@@ -65,7 +68,8 @@ UNISONO_KERNEL
 }
 #endif
 
-/// Runs `body` on `set`. A program compiled for AVX-512 (-march=native, say) has no use for the lesser sets.
+/// Runs `body` on `set`. A program compiled for AVX-512 (-march=native, say) has no use for the
+/// lesser sets.
 template <class Body>
 inline void vectorised([[maybe_unused]] InstructionSet set, const Body& body) {
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// What the library `unisono::compiled` has of the umbrella's templates (core/config.hpp): the executor, groups of ranks as threads and as
-/// processes with the schedules of their collectives and what a training agrees on, and the kernels of the built-in operations and
-/// optimizers. In header-only mode this is empty.
+/// What the library `unisono::compiled` has of the umbrella's templates (core/config.hpp): the
+/// executor, groups of ranks as threads and as processes with the schedules of their collectives
+/// and what a training agrees on, and the kernels of the built-in operations and optimizers. In
+/// header-only mode this is empty.
 
 #include "unisono/arithmetic/operations.hpp"
 #include "unisono/collective/all_reduce.hpp"

@@ -1,10 +1,12 @@
 #pragma once
 
 /// \file
-/// How long a message takes in a cluster of hosts: LogGP with tables in place of constants, and with what the ranks of a host share. One model
-/// for three: `schedule::predict` (schedule/timing.hpp), the transport Simulated (SimulationOptions::cluster), and AutomaticReducer
-/// (reducer/predicted_costs.hpp). `bench_predict` fits it to measurements between two ranks, and to those between all ranks of two hosts.
-/// (Culler et al. 1993; Alexandrov et al. 1995)
+/// How long a message takes in a cluster of hosts: LogGP with tables in place of constants, and
+/// with what the ranks of a host share. One model for three: `schedule::predict`
+/// (schedule/timing.hpp), the transport Simulated (SimulationOptions::cluster), and
+/// AutomaticReducer (reducer/predicted_costs.hpp). `bench_predict` fits it to measurements between
+/// two ranks, and to those between all ranks of two hosts. (Culler et al. 1993; Alexandrov et al.
+/// 1995)
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
@@ -21,8 +23,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Nanoseconds by size: points (bytes, nanoseconds) in the order of sizes; straight lines between them and beyond the last one, and below the
-/// first one what it says. Without points 0.
+/// Nanoseconds by size: points (bytes, nanoseconds) in the order of sizes; straight lines between
+/// them and beyond the last one, and below the first one what it says. Without points 0.
 struct TimeBySize {
     std::vector<std::pair<double, double>> points = {};
 
@@ -41,12 +43,16 @@ struct TimeBySize {
 
 /// What a message costs in one kind of place: on one host, or between hosts.
 struct MessageTimes {
-    TimeBySize one_way;  ///< from the call of the send to the end of the receive, where nothing else is under way: half of a ping-pong
+    TimeBySize
+        one_way; ///< from the call of the send to the end of the receive, where nothing else is under way: half of a ping-pong
     TimeBySize overhead; ///< in which a rank can do nothing else: at both ends; a part of `one_way`
     TimeBySize gap;      ///< between two messages that one rank sends, or that one rank receives
-    TimeBySize shared;   ///< between two messages in what the ranks of a host share: its network card in each direction, or its memory
-    double buffered_bytes = std::numeric_limits<double>::infinity(); ///< a larger message keeps its sender until it is acknowledged
-    double eager_bytes = std::numeric_limits<double>::infinity();    ///< a larger one sets off once its receiver waits for it
+    TimeBySize
+        shared; ///< between two messages in what the ranks of a host share: its network card in each direction, or its memory
+    double buffered_bytes =
+        std::numeric_limits<double>::infinity(); ///< a larger message keeps its sender until it is acknowledged
+    double eager_bytes =
+        std::numeric_limits<double>::infinity(); ///< a larger one sets off once its receiver waits for it
 
     friend bool operator==(const MessageTimes&, const MessageTimes&) = default;
 };
@@ -64,7 +70,8 @@ struct ClusterModel {
         return rank / ranks_per_host == peer / ranks_per_host ? within : between;
     }
 
-    /// \throws error bad_input: a time that is negative or not finite, sizes out of order, no time of a message, hosts without ranks
+    /// \throws error bad_input: a time that is negative or not finite, sizes out of order, no time
+    /// of a message, hosts without ranks
     void check() const {
         if (ranks_per_host < 1)
             refuse_input({"ClusterModel::ranks_per_host is ", ranks_per_host, ", expected at least 1"});
@@ -86,7 +93,8 @@ struct ClusterModel {
         });
     }
 
-    /// A line for each number and table: its name, and `value` or `bytes:nanoseconds ...`, so that `load` finds the same bits.
+    /// A line for each number and table: its name, and `value` or `bytes:nanoseconds ...`, so that
+    /// `load` finds the same bits.
     [[nodiscard]] std::string save() const {
         std::string text = concat({"unisono cluster model 1\nranks_per_host ", ranks_per_host, "\n"});
         const auto number = [](double value) {
@@ -117,15 +125,16 @@ struct ClusterModel {
             std::string_view found = cut(text, '\n');
             ++line_number;
             if (!found.starts_with(name) || (found.size() > name.size() && found[name.size()] != ' '))
-                refuse_input({"cluster model, line ", line_number, ": found ", detail::quoted(found), ", expected '", name,
-                              "' and what it is"});
+                refuse_input({"cluster model, line ", line_number, ": found ", detail::quoted(found), ", expected '",
+                              name, "' and what it is"});
             found.remove_prefix(std::min(found.size(), name.size() + 1));
             return found;
         };
         const auto number = [&](std::string_view from) {
             constexpr double most = std::numeric_limits<double>::max();
-            return from == "unlimited" ? std::numeric_limits<double>::infinity()
-                                       : read_number<double>(from, concat({"cluster model, line ", line_number}), 0, most);
+            return from == "unlimited"
+                       ? std::numeric_limits<double>::infinity()
+                       : read_number<double>(from, concat({"cluster model, line ", line_number}), 0, most);
         };
         if (const std::string_view version = line("unisono cluster model"); version != "1")
             refuse_input({"cluster model: found version ", detail::quoted(version), ", expected 1"});
@@ -167,8 +176,8 @@ private:
 
 namespace detail {
 
-/// The messages of a cluster, in the order in which they are sent: what is busy until when. Of more ranks than `ranks`, those that are a
-/// multiple of `ranks` further on are the same.
+/// The messages of a cluster, in the order in which they are sent: what is busy until when. Of more
+/// ranks than `ranks`, those that are a multiple of `ranks` further on are the same.
 class ClusterClock {
 public:
     struct Times {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The macros of the library: namespaces, assertions, and the compiler switches that keep promised bits. One more is in rule.hpp.
+/// The macros of the library: namespaces, assertions, and the compiler switches that keep promised
+/// bits. One more is in rule.hpp.
 
 #include "unisono/core/version.hpp"
 
@@ -16,7 +17,8 @@
     "Unisono tells of errors by exceptions: compile the files that include it without -fno-exceptions (a program that has none keeps this to one file and takes errors as values: core/outcome.hpp)"
 #endif
 
-/// Opens `unisono` with its inline version namespace, so that two versions linked into one program do not mix.
+/// Opens `unisono` with its inline version namespace, so that two versions linked into one program
+/// do not mix.
 #define UNISONO_NAMESPACE_BEGIN \
     namespace unisono {         \
     inline namespace v0 {
@@ -24,10 +26,11 @@
     }                         \
     }
 
-/// The compiled mode: with UNISONO_COMPILED, which the CMake target unisono::compiled defines, a program takes from that target's library
-/// what does not depend on the program: the templates listed in unisono/compiled/, and what stands between `#if UNISONO_DEFINES` and its end.
-/// Without it, the default, every file compiles what it uses. The source is the same. A program that has files of both modes ends when
-/// it starts, with a sentence that says so.
+/// The compiled mode: with UNISONO_COMPILED, which the CMake target unisono::compiled defines, a
+/// program takes from that target's library what does not depend on the program: the templates
+/// listed in unisono/compiled/, and what stands between `#if UNISONO_DEFINES` and its end. Without
+/// it, the default, every file compiles what it uses. The source is the same. A program that has
+/// files of both modes ends when it starts, with a sentence that says so.
 #if defined(UNISONO_BUILDS_LIBRARY)
 #define UNISONO_DEFINES 1
 #define UNISONO_DEFINITION
@@ -58,21 +61,24 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
                     std::abort()))
 #endif
 
-/// On a function that a GPU may run, too: what CUDA's compiler needs to see there, and nothing for any other.
+/// On a function that a GPU may run, too: what CUDA's compiler needs to see there, and nothing for
+/// any other.
 #if defined(__CUDACC__)
 #define UNISONO_ON_DEVICE __host__ __device__
 #else
 #define UNISONO_ON_DEVICE
 #endif
 
-/// On the call operator of an element functor, and on what it calls: part of the loop that it is in, on a GPU, too.
+/// On the call operator of an element functor, and on what it calls: part of the loop that it is
+/// in, on a GPU, too.
 #define UNISONO_INLINE [[gnu::always_inline]] UNISONO_ON_DEVICE inline
 
-/// Between these two, a * b + c is two roundings on every machine: the compiler must not contract it to an FMA.
-/// Kernels whose bits are promised, and the functors given to them, live between them. g++ keeps the option with each
-/// function and does not inline one into a caller without it, unless forced: so a function marked UNISONO_INLINE may
-/// only be called from another such region or from a kernel (`vectorised`, `apply`). clang decides where a function is
-/// written, templates and lambdas included. Two things defeat both and are refused or documented: -ffast-math, and
+/// Between these two, a * b + c is two roundings on every machine: the compiler must not contract
+/// it to an FMA. Kernels whose bits are promised, and the functors given to them, live between
+/// them. g++ keeps the option with each function and does not inline one into a caller without it,
+/// unless forced: so a function marked UNISONO_INLINE may only be called from another such region
+/// or from a kernel (`vectorised`, `apply`). clang decides where a function is written, templates
+/// and lambdas included. Two things defeat both and are refused or documented: -ffast-math, and
 /// clang's -ffp-contract=fast (the default is `on`), which lets its back end ignore the pragma.
 #if defined(__clang__)
 #define UNISONO_NO_CONTRACTION_BEGIN                                                                  \
@@ -104,10 +110,11 @@ extern "C" [[gnu::used]] inline const char unisono_compiled_without_the_library 
 #define UNISONO_UNDER_THREAD_SANITIZER 0
 #endif
 
-/// On a function that holds loops: vectorised whatever the program's flags are (also at -O0 with g++), never contracted,
-/// everything it calls inlined, itself never inlined. (-O3 would double the code and its compile time for no speed; a
-/// call of memcpy in place of a short copying loop would halve the speed.) UNISONO_ELEMENTWISE before a loop says that its
-/// iterations are independent: two pointers either are equal or do not overlap.
+/// On a function that holds loops: vectorised whatever the program's flags are (also at -O0 with
+/// g++), never contracted, everything it calls inlined, itself never inlined. (-O3 would double the
+/// code and its compile time for no speed; a call of memcpy in place of a short copying loop would
+/// halve the speed.) UNISONO_ELEMENTWISE before a loop says that its iterations are independent:
+/// two pointers either are equal or do not overlap.
 #if defined(__clang__)
 #define UNISONO_KERNEL [[gnu::noinline, gnu::flatten]]
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(undefined_behavior_sanitizer)

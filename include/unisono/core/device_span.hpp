@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Elements in memory of a device: what `std::span` is for the host's, but without access, so that no code of the host's reads
-/// there by mistake.
+/// Elements in memory of a device: what `std::span` is for the host's, but without access, so that
+/// no code of the host's reads there by mistake.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -16,7 +16,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `size()` elements at an address of a device's memory; does not own them. Collectives take it where the transport has a device.
+/// `size()` elements at an address of a device's memory; does not own them. Collectives take it
+/// where the transport has a device.
 template <class T>
     requires element<std::remove_const_t<T>>
 class DeviceSpan {
@@ -48,7 +49,8 @@ private:
     std::size_t count_ = 0;
 };
 
-/// Elements of a device's memory that are owned: what `allocate_on_device<T>(group, n)` returns. Move-only.
+/// Elements of a device's memory that are owned: what `allocate_on_device<T>(group, n)` returns.
+/// Move-only.
 template <element T>
 class DeviceMemory {
 public:

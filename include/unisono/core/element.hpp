@@ -15,7 +15,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What elements are, as far as signatures and files must know.
+/// The kind of elements, as far as signatures and files must know.
 enum class ElementType : std::uint8_t {
     float32,
     float64,
@@ -31,13 +31,14 @@ constexpr std::string_view name_of(ElementType type) {
     constexpr std::string_view names[] = {"float32", "float64", "bfloat16", "float16",
                                           "int32",   "int64",   "uint8",    "opaque"};
     return static_cast<std::size_t>(type) < std::size(names) ? names[static_cast<std::size_t>(type)]
-                                                             : "unknown"; // a peer's message may say anything
+                                                             : "unknown"; // a peer's message may contain any number
 }
 
 namespace detail {
 
-/// condition ? a : b in bit operations. Conversions choose by it and have no branches, so that loops over them are
-/// vectorised (a compiler will not, on its own, compute both floats and then choose: one might raise an exception flag).
+/// condition ? a : b in bit operations. Conversions choose by it and have no branches, so that
+/// loops over them are vectorised (a compiler will not, on its own, compute both floats and then
+/// choose: one might raise an exception flag).
 [[gnu::always_inline]] constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
     const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
     return (a & mask) | (b & ~mask);
@@ -45,7 +46,8 @@ namespace detail {
 
 } // namespace detail
 
-/// bfloat16: the upper half of a float. Conversions round to nearest, ties to even; NaN stays NaN, quiet once narrowed.
+/// bfloat16: the upper half of a float. Conversions round to nearest, ties to even; NaN stays NaN,
+/// quiet once narrowed.
 struct bfloat16 {
     std::uint16_t bits = 0;
 
@@ -63,8 +65,9 @@ private:
     }
 };
 
-/// IEEE 754 binary16. Conversions round to nearest, ties to even, with gradual underflow; NaN stays NaN and becomes quiet,
-/// with as much of its payload as fits: what the processors' own conversions do.
+/// IEEE 754 binary16. Conversions round to nearest, ties to even, with gradual underflow; NaN stays
+/// NaN and becomes quiet, with as much of its payload as fits: what the processors' own conversions
+/// do.
 struct float16 {
     std::uint16_t bits = 0;
 
@@ -89,7 +92,8 @@ private:
         const std::uint32_t sign = (x >> 16) & 0x8000u;
         const std::uint32_t magnitude = x & 0x7fffffffu;
         const std::uint32_t normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-        // One unit of 0.5 + y is the least subnormal half: the addition itself rounds y to a multiple of it.
+        // One unit of 0.5 + y is the least subnormal half: the addition itself rounds y to a
+        // multiple of it.
         const float little = std::bit_cast<float>(detail::select(magnitude < 0x38800000u, magnitude, 0u));
         const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(little + 0.5f) - 0x3f000000u;
         const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
@@ -100,7 +104,7 @@ private:
     }
 };
 
-/// What a collective can move: anything trivially copyable.
+/// An element that a collective can move: anything trivially copyable.
 template <class T>
 concept element = std::is_trivially_copyable_v<T> && !std::is_pointer_v<T>;
 
@@ -118,7 +122,8 @@ inline constexpr ElementType element_type_of = [] {
     else return ElementType::opaque;
 }();
 
-/// The seven types on which the built-in operations (sum, product, min, max, weighted mean) are defined.
+/// The seven types on which the built-in operations (sum, product, min, max, weighted mean) are
+/// defined.
 template <class T>
 concept arithmetic_element = element<T> && element_type_of<T> != ElementType::opaque;
 

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Operating errors. Inside the library they travel as `status` and `Fault`; only the public edge throws `error`.
+/// Operating errors. Inside the library they travel as `status` and `Fault`; only the public edge
+/// throws `error`.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/text.hpp"
@@ -14,14 +15,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What went wrong, in the terms on which a program can act.
+/// The kind of a failure, in the terms on which a program can act.
 enum class ErrorCode : std::uint8_t {
     none,
     timeout,    ///< a deadline passed; `peer` is the rank that was waited for
     peer_lost,  ///< a rank died or left
     mismatch,   ///< ranks disagree: in operation, element type, count, schedule or parameters
     refused,    ///< the request cannot be served here (a capability or a resource is missing)
-    aborted,    ///< another rank failed, or this one gave up; the message says who and why
+    aborted,    ///< another rank failed, or this one gave up; the message names the rank and the reason
     bad_input,  ///< an argument is wrong: the message has what was found and what was expected
     not_finite, ///< a gradient or loss is NaN or infinite
 };
@@ -40,17 +41,18 @@ constexpr std::string_view name_of(ErrorCode code) {
     return "unknown";
 }
 
-/// One failure, as it spreads over the ranks: the first one of a world wins and is the same on every rank.
+/// One failure, as it spreads over the ranks: the first one of a world wins and is the same on
+/// every rank.
 struct Fault {
     ErrorCode code = ErrorCode::none;
     int rank = -1;              ///< the rank to blame, or that noticed; -1: none in particular
     int peer = -1;              ///< the other rank concerned; -1: none
     std::string operation = {}; ///< "all_reduce", "fit", ...; empty: none
     std::uint64_t sequence = 0; ///< the operation's sequence number in its group
-    std::string message = {};   ///< what was found, what was expected, where
+    std::string message = {};   ///< what was found, what was expected, and where
 };
 
-/// What the public edge throws.
+/// The exception that the public functions throw.
 class error : public std::runtime_error {
 public:
     explicit error(Fault what) : std::runtime_error(compose(what)), fault_(std::move(what)) {}

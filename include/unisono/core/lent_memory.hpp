@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory that was given out, for libraries that cannot be made to let go of what they work in: they hold a share of it.
+/// Memory that was given out, for libraries that cannot be made to release the memory in which they
+/// work: they hold a share of it.
 
 #include "unisono/core/config.hpp"
 
@@ -15,7 +16,7 @@ namespace detail {
 
 class LentMemory {
 public:
-    /// Remembered as long as somebody has it; returned as it is.
+    /// Remembers the memory as long as it is in use, and returns it.
     [[nodiscard]] std::shared_ptr<std::byte> add(std::shared_ptr<std::byte> memory, std::size_t bytes) {
         std::erase_if(parts_, [](const Part& one) { return one.memory.expired(); });
         parts_.push_back({memory, memory.get(), bytes});

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// The vector of the library's own books. std::vector would serve; but every element type of it costs the programs that
-/// include Unisono a hundred functions to compile, and there are dozens of types (measured: a fifth of the umbrella's
-/// compile time). Here growth, copies and moves are compiled once, for bytes.
+/// The vector of the library's own books. std::vector would serve; but every element type of it
+/// costs the programs that include Unisono a hundred functions to compile, and there are dozens of
+/// types (measured: a fifth of the umbrella's compile time). Here growth, copies and moves are
+/// compiled once, for bytes.
 
 #include "unisono/core/config.hpp"
 
@@ -19,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Room for bytes that may be moved.
+/// Memory of bytes that may be moved.
 class ListRoom {
 protected:
     ListRoom() = default;
@@ -76,8 +77,9 @@ private:
     std::size_t capacity_ = 0; ///< bytes
 };
 
-/// Elements that are bytes to the compiler: trivially copyable, not over-aligned. Named as std::vector names them, with the
-/// same costs; an index out of range is a programmer's error, checked as UNISONO_ASSERT is. Pointers are good until it grows.
+/// Elements that are bytes to the compiler: trivially copyable, not over-aligned. Named as
+/// std::vector names them, with the same costs; an index out of range is a programmer's error,
+/// checked as UNISONO_ASSERT is. Pointers are good until it grows.
 template <class T>
 class List : private ListRoom {
     static constexpr std::size_t stride = sizeof(T); // NOLINT(bugprone-sizeof-expression): T may be a pointer
@@ -163,8 +165,9 @@ public:
     }
 };
 
-/// Counts by key, in place of a hash map: a table that is at most half full, searched from a key's place on. For keys of the
-/// library's own making below 2^64 - 1; nobody can choose them so that they collide.
+/// Counts by key, in place of a hash map: a table that is at most half full, searched from a key's
+/// place on. For keys of the library's own making below 2^64 - 1; nobody can choose them so that
+/// they collide.
 class CountTable {
 public:
     /// The key's count, 0 at first. The reference is good until the next call.
@@ -201,7 +204,8 @@ private:
     std::size_t used_ = 0;
 };
 
-/// For lists of hundreds: a tenth of a second less to compile than std::sort. Stable; n * n / 4 moves on average.
+/// For lists of hundreds: a tenth of a second less to compile than std::sort. Stable; n * n / 4
+/// moves on average.
 template <class T, class Less>
 void insertion_sort(std::span<T> values, Less less) {
     for (std::size_t i = 1; i < values.size(); ++i) {

@@ -17,9 +17,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Memory of this process for a rank, at the beginning of a cache line. Large pieces stand a little apart from rank to rank: at
-/// distances of large powers of two the processor takes loads for aliases of stores, and all_reduce of 128 MiB takes three
-/// times as long.
+/// Memory of this process for a rank, at the beginning of a cache line. Large pieces stand a little
+/// apart from rank to rank: at distances of large powers of two the processor takes loads for
+/// aliases of stores, and all_reduce of 128 MiB takes three times as long.
 inline std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
     constexpr std::align_val_t line{128};
     const std::size_t apart =
@@ -31,7 +31,8 @@ inline std::shared_ptr<std::byte> memory_for_rank(int rank, std::size_t bytes) {
 
 } // namespace detail
 
-/// `size()` elements that are contiguous and begin at a cache line. Move-only. Keeps alive what its memory belongs to.
+/// `size()` elements that are contiguous and begin at a cache line. Move-only. Keeps alive what its
+/// memory belongs to.
 template <class T>
     requires std::is_trivially_copyable_v<T>
 class Memory {

@@ -1,12 +1,13 @@
 #pragma once
 
 /// \file
-/// Numbers that people and launchers write: command lines, environment variables, files. All of the library's programs read them here, so that
-/// none clamps, cuts or wraps around.
+/// Numbers from people and launchers: command lines, environment variables, files. All of the
+/// library's programs read them here, so that none clamps, cuts or wraps around.
 ///
-///     const auto seed = un::read_number<std::uint64_t>(text, "--seed");     // throws for "18446744073709551616", "-1", "1e3", "7 "
+///     // throws for "18446744073709551616", "-1", "1e3", "7 "
+///     const auto seed = un::read_number<std::uint64_t>(text, "--seed");
 ///     int ranks = 0;
-///     if (!un::parse_number(text, 1, 4096, ranks)) ...                      // or your own message
+///     if (!un::parse_number(text, 1, 4096, ranks)) ... // or your own message
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -23,7 +24,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// A number begins with a digit (a real one also with a point), after a minus only where one below zero is allowed.
+/// A number begins with a digit (a real one also with a point), after a minus only where one below
+/// zero is allowed.
 template <class T>
 bool begins_number(std::string_view text, T least) {
     if constexpr (std::is_signed_v<T>) {
@@ -35,8 +37,10 @@ bool begins_number(std::string_view text, T least) {
 
 } // namespace detail
 
-/// The number that all of `text` is, if it is from `least` to `most`; else false, and `value` is as before. Decimal digits alone: no space, no
-/// plus, no hexadecimal, and a minus only where `least` is negative. Overflow is false, as is anything after the number. Independent of the locale.
+/// Reads the number that all of `text` is, if it is from `least` to `most`; otherwise returns false
+/// and leaves `value`. Decimal digits alone: no space, no plus, no hexadecimal, and a minus only
+/// where `least` is negative. Overflow gives false, as does any text after the number. Independent
+/// of the locale.
 template <std::integral T>
 [[nodiscard]] bool parse_number(std::string_view text, std::type_identity_t<T> least, std::type_identity_t<T> most,
                                 T& value) {
@@ -71,7 +75,8 @@ template <class T>
     return concat({std::integral<T> ? "a whole number from " : "a number from ", shown(least), " to ", shown(most)});
 }
 
-/// What `parse_number` finds. \throws error bad_input: "`where` is '-1', expected a whole number from 0 to 65535"
+/// The number that `parse_number` finds. \throws error bad_input: "`where` is '-1', expected a
+/// whole number from 0 to 65535"
 template <class T>
     requires std::is_arithmetic_v<T>
 [[nodiscard]] T read_number(std::string_view text, std::string_view where,

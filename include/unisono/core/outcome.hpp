@@ -1,13 +1,14 @@
 #pragma once
 
 /// \file
-/// Errors as values: the edge between this library, which throws, and a program that is compiled without exceptions.
+/// Errors as values: for programs that are compiled without exceptions, since the library throws.
 ///
 ///     un::Fault fault = un::outcome_of([&] { un::run<un::InProcess>(4, train); });
 ///     if (fault.code != un::ErrorCode::none) return report(fault.code, fault.rank, fault.message);
 ///
-/// The file with this call is compiled with exceptions, as all that include the library; what calls it, and the model that it trains,
-/// need not be. examples/without_exceptions is such a program.
+/// The file with this call is compiled with exceptions, like every file that includes the library;
+/// its callers, and the model that it trains, need not be. examples/without_exceptions is such a
+/// program.
 
 #include "unisono/core/error.hpp"
 
@@ -17,8 +18,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Runs `body()`, and returns what it threw: `ErrorCode::none` for nothing, the fault of an `error`, `refused` where memory ran out,
-/// `aborted` with its message for any other exception. Nothing leaves it.
+/// Runs `body()`, and returns what it threw: `ErrorCode::none` for nothing, the fault of an
+/// `error`, `refused` where memory ran out, `aborted` with its message for any other exception.
+/// Nothing leaves it.
 template <class Body>
 [[nodiscard]] Fault outcome_of(Body&& body) noexcept {
     try {

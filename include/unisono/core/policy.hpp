@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// What every policy of the library is: a plain value of named parameters.
+/// The common form of policies: a plain value of named parameters.
 ///
-/// Laws: an aggregate with defaults (so that `RingReducer{.chunk_bytes = 1 << 20}` works), compared by `==`, with a
-/// `name` for people and a `family` for the trainer, which takes policies in any order and each family at most once.
-/// State that lives during a run is not in the policy but in what the policy makes for a run.
+/// Laws: an aggregate with defaults (so that `RingReducer{.chunk_bytes = 1 << 20}` works), compared
+/// by `==`, with a `name` for people and a `family` for the trainer, which takes policies in any
+/// order and each family at most once. State that lives during a run is not in the policy but in
+/// the run that the policy starts.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/value.hpp"
@@ -17,7 +18,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a policy decides: each family at most once in a Trainer.
+/// The part of a training that a policy decides: each family at most once in a Trainer.
 enum class Family : std::uint8_t {
     sampler,
     accumulation,

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Random numbers that are the same on every machine: the Mersenne Twister with PyTorch's `rand` and `randperm` on top of
-/// it, and a counter generator for streams that depend on nothing but their key. The standard's distributions differ
-/// between library implementations, and `<random>` is slow to compile.
+/// Random numbers that are the same on every machine: the Mersenne Twister with PyTorch's `rand`
+/// and `randperm` on top of it, and a counter generator for streams that depend on nothing but
+/// their key. The standard's distributions differ between library implementations, and `<random>`
+/// is slow to compile.
 
 #include "unisono/core/config.hpp"
 
@@ -17,8 +18,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// mt19937, the 32-bit Mersenne Twister; the same stream as PyTorch's CPU generator after `manual_seed(seed)`.
-/// As there, only the lower 32 bits of the seed count. 2.5 KiB, copyable: a copy continues where the original stands.
+/// mt19937, the 32-bit Mersenne Twister; the same stream as PyTorch's CPU generator after
+/// `manual_seed(seed)`. As there, only the lower 32 bits of the seed count. 2.5 KiB, copyable: a
+/// copy continues where the original stands.
 /// Source: Matsumoto and Nishimura, "Mersenne Twister" (1998), with the initialisation of 2002.
 class Mt19937 {
 public:
@@ -89,8 +91,9 @@ inline std::vector<float> torch_rand(std::uint64_t seed, std::size_t count) {
     return values;
 }
 
-/// `torch.randperm(out.size(), generator=...)` into `out`; Index must hold out.size() - 1. No memory, one draw an element.
-/// Lists of 2^32 / 20 elements and more are drawn with 64 bits, inside out, as PyTorch does.
+/// `torch.randperm(out.size(), generator=...)` into `out`; Index must hold out.size() - 1. No
+/// memory, one draw an element. Lists of 2^32 / 20 elements and more are drawn with 64 bits, inside
+/// out, as PyTorch does.
 template <std::unsigned_integral Index>
 void torch_randperm(Mt19937& generator, std::span<Index> out) {
     const std::size_t n = out.size();
@@ -115,8 +118,9 @@ std::vector<Index> torch_randperm(std::size_t n, Mt19937& generator) {
     return order;
 }
 
-/// Philox 4x32-10: 128 bits of (key, counter) to 128 uniform bits, without state. What a model draws for replica r, epoch e
-/// and update u can then depend on those three alone, not on which rank hosts the replica.
+/// Philox 4x32-10: 128 bits of (key, counter) to 128 uniform bits, without state. What a model
+/// draws for replica r, epoch e and update u can then depend on those three alone, not on which
+/// rank hosts the replica.
 /// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
 constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
     for (int round = 0; round < 10; ++round) {
@@ -129,8 +133,9 @@ constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> count
     return counter;
 }
 
-/// A stream of random numbers named by three numbers (for instance seed, replica and update): the same wherever and
-/// whenever it is drawn. A uniform random bit generator, 2^34 draws long before it repeats.
+/// A stream of random numbers named by three numbers (for instance seed, replica and update): the
+/// same wherever and whenever it is drawn. A uniform random bit generator, 2^34 draws long before
+/// it repeats.
 class CounterRandom {
 public:
     using result_type = std::uint32_t;
@@ -161,9 +166,9 @@ private:
     std::size_t next_ = 4;
 };
 
-/// Random numbers of one sample in one use of it (a layer's dropout, an augmentation): a function of the training's seed,
-/// the epoch, the sample's index in the data set and the use alone, so that it does not matter in which micro-batch, on
-/// which replica or rank the sample is seen.
+/// Random numbers of one sample in one use of it (a layer's dropout, an augmentation): a function
+/// of the training's seed, the epoch, the sample's index in the data set and the use alone, so that
+/// it does not matter in which micro-batch, on which replica or rank the sample is seen.
 constexpr CounterRandom sample_random(std::uint64_t seed, std::uint64_t epoch, std::uint64_t sample,
                                       std::uint32_t use = 0) {
     std::uint64_t key =

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Compatibility rules as rows of a table. A row says its condition once, and its words once: the static assertion, the
-/// answer to a program that asks (the policy matrix of the tests does) and the table of the documentation come from it.
+/// Compatibility rules as rows of a table. A row says its condition once, and its words once: the
+/// static assertion, the answer to a program that asks (the policy matrix of the tests does) and
+/// the table of the documentation come from it.
 
 #include "unisono/core/config.hpp"
 
@@ -23,9 +24,10 @@ struct RuleText {
     std::string_view why;      ///< and the reason
 };
 
-/// Defines a row: a type with the rule's `text`, and with `holds<P>` for a bundle P of types. The condition comes last,
-/// in terms of P. `Asserted<P>` is instantiated for the first row of a table that does not hold, so that a compiler
-/// prints one message: static assertions take literals only, which is why a row is a macro.
+/// Defines a row: a type with the rule's `text`, and with `holds<P>` for a bundle P of types. The
+/// condition comes last, in terms of P. `Asserted<P>` is instantiated for the first row of a table
+/// that does not hold, so that a compiler prints one message: static assertions take literals only,
+/// which is why a row is a macro.
 #define UNISONO_RULE(rule, summary, found, required, why, ...)                                                   \
     struct rule {                                                                                                \
         static constexpr ::unisono::detail::RuleText text{#rule, summary, found, required, why};                 \
@@ -39,7 +41,7 @@ struct RuleText {
 
 template <class... Rows>
 class RuleTable {
-    /// A row is asked only where all before it hold: its condition may rely on them.
+    /// A row is checked only where all rows before it hold: its condition may rely on them.
     template <class P, class First, class... Rest>
     static consteval std::size_t holding() {
         if constexpr (!First::template holds<P>) return 0;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Where a program runs without its standard streams, the next descriptor is one of theirs, and what is printed goes there.
+/// If a program runs without its standard streams, a new descriptor may take the number of one of
+/// them, and output would go there.
 
 #include "unisono/core/config.hpp"
 
@@ -12,8 +13,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The same open file by a descriptor above those of the standard streams, closed on exec; takes `descriptor`, which may be none.
-/// -1 where there is no other, and errno says why.
+/// The same open file by a descriptor above those of the standard streams, closed on exec; takes
+/// `descriptor`, which may be none. -1 where there is no other, and errno says why.
 inline int above_standard_streams(int descriptor) noexcept {
     if (descriptor < 0 || descriptor > STDERR_FILENO) [[likely]]
         return descriptor;

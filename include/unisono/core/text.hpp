@@ -54,8 +54,8 @@ struct TextPart {
     }
 };
 
-/// A number as printf has it in the C locale, by %f, %e or %g with so many digits, whatever the program's own locale is: files must be
-/// read elsewhere.
+/// A number as printf writes it in the C locale, by %f, %e or %g with `digits` digits, whatever the
+/// program's own locale is: files must be readable elsewhere.
 inline std::string number_text(double value, std::chars_format how, int digits) {
     char text[longest_number];
     return {text, std::to_chars(text, text + sizeof text, value, how, digits).ptr};
@@ -73,9 +73,9 @@ inline std::string hexadecimal_text(double value) {
 
 } // namespace detail
 
-/// The text of the parts (strings, characters, numbers), one after the other: concat({"rank ", rank, " of ", world}). All
-/// messages are made by it: a chain of operator+, or a template, would cost the programs that include them code and compile
-/// time.
+/// The text of the parts (strings, characters, numbers), one after the other: concat({"rank ",
+/// rank, " of ", world}). All messages are made by it: a chain of operator+, or a template, would
+/// cost the programs that include them code and compile time.
 [[gnu::noinline]] inline std::string concat(std::initializer_list<detail::TextPart> parts) {
     std::string all;
     for (const detail::TextPart& part : parts) part.append_to(all);
@@ -109,7 +109,7 @@ inline std::string count_text(std::size_t count) {
 
 namespace detail {
 
-/// As an error quotes what came from outside: foreign text is cut, and what is not printable is replaced.
+/// Quotes foreign text in a message: it is cut, and unprintable characters are replaced.
 inline std::string quoted(std::string_view text) {
     std::string shown;
     for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Time as transports tell it: nanoseconds on a clock of the transport's own (steady time, or a simulator's virtual time).
+/// Time as transports tell it: nanoseconds on a clock of the transport's own (steady time, or a
+/// simulator's virtual time).
 
 #include "unisono/core/config.hpp"
 

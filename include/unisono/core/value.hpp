@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// What std::copyable, std::movable and std::equality_comparable ask of a class, without common references and swaps: those take a
-/// compiler a millisecond for each class that is asked, and this library asks more than a hundred.
+/// The requirements of std::copyable, std::movable and std::equality_comparable, without common
+/// references and swaps: those take a compiler a millisecond per class, and this library checks
+/// more than a hundred.
 
 #include "unisono/core/config.hpp"
 
@@ -12,7 +13,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// False, whatever the type, for a static_assert that fails where a template is instantiated, and not where it is written.
+/// False, whatever the type, for a static_assert that fails where a template is instantiated, and
+/// not where it is written.
 template <class>
 inline constexpr bool never_true = false;
 

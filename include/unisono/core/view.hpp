@@ -11,7 +11,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Who may read and write memory by plain loads and stores.
+/// Whether the host or a device accesses memory by plain loads and stores.
 enum class MemorySpace : std::uint8_t { host, device };
 
 constexpr std::string_view name_of(MemorySpace space) { return space == MemorySpace::host ? "host" : "device"; }

@@ -18,13 +18,13 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How an elastic world forms.
+/// Options of an elastic world.
 struct ElasticOptions {
-    int least = 1; ///< ranks with which it goes on; with fewer, all end with an error
-    /// After a loss: until a rank that is silent, and not known to be dead, is taken to be lost. It must be longer than a rank may compute
-    /// without a call of the library.
+    int least = 1; ///< least number of ranks with which it continues; with fewer, all end with an error
+    /// After a loss: how long a rank may be silent, without being known to be dead, before it
+    /// counts as lost. It must be longer than a rank may compute without a call of the library.
     std::chrono::nanoseconds patience = std::chrono::seconds(30);
-    std::chrono::nanoseconds give_up = std::chrono::minutes(10); ///< on a majority that does not answer
+    std::chrono::nanoseconds give_up = std::chrono::minutes(10); ///< wait for a majority that does not answer
     JoinOptions join = {};                                       ///< of each world
 
     friend bool operator==(const ElasticOptions&, const ElasticOptions&) = default;
@@ -40,7 +40,7 @@ inline void check_elastic(const ElasticOptions& options) {
     check_join(options.join);
 }
 
-/// One world of several. `members`: the numbers that its ranks had in the first one.
+/// One of several consecutive worlds. `members`: the numbers that its ranks had in the first one.
 template <class Transport>
 struct FormedWorld {
     Group<Transport> group;
@@ -50,7 +50,7 @@ struct FormedWorld {
     nanoseconds agreed = 0; ///< when its members had been agreed on
 };
 
-/// What an elastic world asks for worlds. One thread uses it.
+/// The source of an elastic world's worlds. One thread uses it.
 template <class Transport>
 class Formation {
 public:
@@ -60,13 +60,14 @@ public:
     virtual ~Formation() = default;
 
     [[nodiscard]] virtual FormedWorld<Transport> first() = 0;
-    /// After the last world has failed and was destroyed; this rank has committed `updates`. Errors: see ElasticWorld.
+    /// Call this after the last world has failed and was destroyed; this rank has committed
+    /// `updates`. Errors: see ElasticWorld.
     [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates) = 0;
 };
 
 inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
 
-/// Why a member goes no further.
+/// The reason why a member is not in the next world.
 inline error not_in_next_world(Membership<>::Phase phase, int me, const std::vector<int>& silent,
                                const Successor& decision, std::uint64_t epoch) {
     using Phase = Membership<>::Phase;
@@ -85,7 +86,8 @@ inline error not_in_next_world(Membership<>::Phase phase, int me, const std::vec
     return error(fault);
 }
 
-/// Over sockets, for transports that join by a control plane. `Join(control, options)` makes a world of processes that have met.
+/// Over sockets, for transports that join by a control plane. `Join(control, options)` makes a
+/// world of processes that have met.
 template <class Transport, class Join>
 class NetworkFormation final : public Formation<Transport> {
 public:
@@ -108,7 +110,8 @@ public:
         membership_ = std::make_unique<Membership<>>(
             control.rank(), all,
             Membership<>::Times{.patience = options_.patience.count(), .give_up = options_.give_up.count()});
-        // A member that fails from here on has all its connections: if others go on, they have theirs, too.
+        // A member that fails from here on has all its connections: if others continue, they have
+        // theirs, too.
         try {
             ControlPlane plane = std::move(control);
             Mesh::await_all(plane, deadline);
@@ -120,7 +123,8 @@ public:
     }
 
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
-        // Where a rank dies that has voted for the next world, the others wait for it so long; where all are just slow they try again.
+        // If a rank dies that has voted for the next world, the others wait for it this long; if
+        // all are just slow they try again.
         nanoseconds allowed = 300'000'000 + 5'000'000 * static_cast<nanoseconds>(mesh_->members());
         for (int attempt = 0;; ++attempt) {
             vote(updates);

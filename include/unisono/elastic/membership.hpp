@@ -1,26 +1,31 @@
 #pragma once
 
 /// \file
-/// Who is left: the members of a world that has lost some of its ranks agree on those of the next one, and on the rank whose
-/// committed updates are the most. A state machine without sockets, clocks or threads: tests run it in virtual time.
+/// Agreement on the remaining members: when a world has lost some of its ranks, its members agree
+/// on those of the next one, and on a rank with the most committed updates. A state machine without
+/// sockets, clocks or threads: tests run it in virtual time.
 ///
-/// A *membership* is a set of members; memberships are numbered by *epochs*. Those of epoch e choose that of e + 1 by a single-decree
-/// Paxos (Lamport, "Paxos Made Simple", 2001):
+/// A *membership* is a set of members; memberships are numbered by *epochs*. The members of epoch e
+/// choose those of e + 1 by a single-decree Paxos (Lamport, "Paxos Made Simple", 2001):
 ///
-///     proposer                     prepare(ballot)              -> all
-///     member                       promise(its updates, what it has accepted) -> proposer
-///     proposer, with a quorum      accept(ballot, successor)    -> all
-///     member                       accepted                     -> proposer
-///     proposer, with a quorum      decided(successor)           -> all, also those that are left behind
-///     member of the successor      ready                        -> the others of the successor; together they form the next world
+///     proposer                   prepare(ballot)             -> all
+///     member                     promise(its updates, what it has accepted) -> proposer
+///     proposer, with a quorum    accept(ballot, successor)   -> all
+///     member                     accepted                    -> proposer
+///     proposer, with a quorum    decided(successor)          -> all, also those left behind
+///     member of the successor    ready                       -> the others of the successor
 ///
-/// A *quorum* is either a majority of the membership, or all of its members that are not gone. A member is *gone* when its death is
-/// proven, or when it has said goodbye in this epoch. So proven deaths leave any number to go on, and mere silence leaves a majority.
+/// The members that are ready form the next world. A *quorum* is either a majority of the
+/// membership, or all of its members that are not gone. A member is *gone* when its death is
+/// proven, or when it has said goodbye in this epoch. So after proven deaths any number may
+/// continue, and after mere silence a majority.
 ///
-/// Why two worlds cannot live: two quorums have a member in common, who reports what it has accepted, unless all members of one are
-/// gone. Then a late `decided` of theirs must not count: a member acts on it only if it has not promised a higher ballot since
-/// (Paxos alone would not ask that). A member that has acted on a decision answers older messages with `joined`, which counts as its promise and
-/// its acceptance in every ballot; so while it lives, nobody who must hear all living members can choose otherwise.
+/// Two worlds cannot exist: two quorums have a member in common, which reports what it has
+/// accepted, unless all members of one are gone. Then a late `decided` of theirs must not count: a
+/// member acts on it only if it has not promised a higher ballot since (Paxos alone would not
+/// require that). A member that has acted on a decision answers older messages with `joined`, which
+/// counts as its promise and its acceptance in every ballot. So while it lives, no proposer that
+/// must hear all living members can choose otherwise.
 ///
 /// Members are never added: a rank that was lost, or left behind, does not come back.
 
@@ -36,14 +41,15 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What the protocol's proof needs. Tests leave out one of these, and look whether they notice.
+/// The conditions of the protocol's proof. Tests leave out one of these, and check that they
+/// notice.
 struct MembershipRules {
     static constexpr bool checks_epochs = true;
     static constexpr bool needs_quorum = true;
     static constexpr bool agrees_on_updates = true;
 };
 
-/// One member's part.
+/// The state machine of one member.
 template <class Rules = MembershipRules>
 class Membership {
 public:
@@ -58,7 +64,7 @@ public:
 
     struct Times {
         nanoseconds patience = 30'000'000'000; ///< until a silent member is suspected
-        nanoseconds give_up = 600'000'000'000; ///< after so long without a decision there is none
+        nanoseconds give_up = 600'000'000'000; ///< without a decision for this long there is none
     };
 
     Membership(int me, std::vector<int> members, Times times) : me_(me), members_(std::move(members)), times_(times) {}
@@ -66,16 +72,17 @@ public:
     [[nodiscard]] Phase phase() const { return phase_; }
     [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
     [[nodiscard]] const std::vector<int>& members() const { return members_; }
-    /// In the phases `gathering` and `formed`: what was decided last.
+    /// In the phases `gathering` and `formed`: the last decision.
     [[nodiscard]] const Successor& decision() const { return decision_; }
-    /// When `tick` is due next.
+    /// The time at which `tick` is due next.
     [[nodiscard]] nanoseconds next_tick() const {
         return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
     }
-    /// What is to be sent, and to whom.
+    /// The messages to send, with their receivers.
     [[nodiscard]] std::vector<std::pair<int, MembershipMessage>> take_messages() { return std::exchange(out_, {}); }
 
-    /// This member's world has failed, and it has committed `updates`. It votes for the next one.
+    /// This member's world has failed after `updates` committed updates. The member votes for the
+    /// next one.
     void begin(std::uint64_t updates, nanoseconds now) {
         updates_ = updates;
         start_vote(now);
@@ -91,7 +98,7 @@ public:
         for (const int other : members_) send(other, {.word = MembershipWord::goodbye, .epoch = epoch_});
     }
 
-    /// A member's process has ended, as a fact.
+    /// A member's process is known to have ended.
     void lost(int member, nanoseconds now) {
         gone_[member] = true;
         if (phase_ == Phase::voting) {
@@ -156,7 +163,7 @@ private:
         return me_;
     }
 
-    /// A majority, or everybody who is not gone.
+    /// True for a majority, or all members that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
         return 2 * by.size() > members_.size() || has_all(by);
@@ -183,7 +190,7 @@ private:
         due_ = now + turn() * times_.patience;
         if (turn() == 0) propose(now);
     }
-    /// How many members come before this one as proposers.
+    /// How many members come before this one as proposers, as a delay.
     [[nodiscard]] nanoseconds turn() const {
         nanoseconds before = 0;
         for (const int member : members_) {
@@ -192,7 +199,7 @@ private:
         }
         return before;
     }
-    /// Messages that came before their epoch.
+    /// Processes messages that came before their epoch.
     void replay(nanoseconds now) {
         auto waiting = std::exchange(later_, {});
         for (auto& [from, message] : waiting) receive(from, message, now);
@@ -215,7 +222,7 @@ private:
         promises_[from] = promise;
     }
 
-    /// After a promise, an acceptance or a death.
+    /// Called after a promise, an acceptance or a death.
     void step_voting(nanoseconds now) {
         if (proposing_ == Proposing::prepares && has_all(promised_by_)) ask_to_accept(now);
         else if (proposing_ == Proposing::accepts && has_quorum(accepted_by_)) decide(proposed_, ballot_, now, true);
@@ -289,20 +296,20 @@ private:
             return;
         case MembershipWord::ready: ready_[epoch_][from] = true; [[fallthrough]];
         case MembershipWord::decided:
-            if (message.ballot < promised_) return; // who chose so may be gone, and others choose anew
+            if (message.ballot < promised_) return; // the members that chose it may be gone, and the others choose anew
             return decide(message.successor, message.ballot, now, false);
         case MembershipWord::goodbye: return;
         }
     }
 
-    /// Another proposer's ballot is under way: this member waits before it has one of its own.
+    /// Another proposer's ballot is in progress: this member waits before it starts one of its own.
     void follow(std::uint64_t ballot, nanoseconds now) {
         if (ballot != ballot_) proposing_ = Proposing::nothing;
         promised_ = ballot;
         due_ = now + 2 * times_.patience + turn() * times_.patience / 2;
     }
 
-    /// `mine`: of this member's own proposal, of which nobody has heard yet.
+    /// `mine`: this member's own proposal, of which no other member has heard yet.
     void decide(const Successor& successor, std::uint64_t ballot, nanoseconds now, bool mine) {
         const MembershipMessage told{
             .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
@@ -348,7 +355,8 @@ private:
         if (all) phase_ = Phase::formed;
     }
 
-    /// One that has left in this epoch takes part in no other; one that has left in a later one was there without this member.
+    /// One that has left in this epoch takes part in no other; one that has left in a later one was
+    /// there without this member.
     void hear_goodbye(int from, std::uint64_t epoch, nanoseconds now) {
         if (epoch <= epoch_) return lost(from, now);
         if (phase_ == Phase::voting) phase_ = Phase::left_behind;

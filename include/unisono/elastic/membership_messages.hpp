@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What members of a membership tell each other: see membership.hpp.
+/// The messages between members of a membership: see membership.hpp.
 
 #include "unisono/core/config.hpp"
 
@@ -25,7 +25,7 @@ struct MembershipMessage {
     MembershipWord word = MembershipWord::prepare;
     std::uint64_t epoch = 0; ///< of the membership that chooses
     std::uint64_t ballot = 0;
-    std::uint64_t updates = 0;         ///< promise: committed by who sends it
+    std::uint64_t updates = 0;         ///< promise: committed by its sender
     std::uint64_t accepted_ballot = 0; ///< promise: of `successor`; 0: it has accepted none
     Successor successor = {};
 };

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// One connection between any two members of a first world, for as long as both live. While ranks train nobody reads it: it costs nothing
-/// then. A process that ends closes its connections, so that the end of one, without a goodbye before it, proves a death; a host that
-/// falls silent proves nothing.
+/// One connection between any two members of a first world, for as long as both live. During
+/// training no rank reads it, so it costs nothing. A process that ends closes its connections, so
+/// that the end of a connection without a goodbye proves a death; silence of a host proves nothing.
 
 #include "unisono/elastic/membership_messages.hpp"
 #include "unisono/launch/control_plane.hpp"
@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where the next world's control plane is made: its first rank tells the others.
+/// The address of the next world's control plane, which its first rank sends to the others.
 struct NextMeeting {
     std::uint64_t epoch = 0;
     std::string host = {};
@@ -45,7 +45,7 @@ inline Blob encode(const NextMeeting& meeting) {
     out.text(meeting.host);
     return out.take();
 }
-/// False for what no member sends.
+/// False for bytes that no member sends.
 inline bool decode(std::span<const std::byte> bytes, int members, MembershipMessage& message) {
     WireReader in(bytes);
     const std::uint8_t word = in.u8();
@@ -75,7 +75,8 @@ inline bool decode(std::span<const std::byte> bytes, NextMeeting& meeting) {
 /// One member's connections. One thread uses them.
 class Mesh {
 public:
-    /// What the first world's members tell each other. Collective. Errors: as those of the control plane; refused, timeout.
+    /// Connects the first world's members. Collective. Errors: as those of the control plane;
+    /// refused, timeout.
     Mesh(ControlPlane& control, nanoseconds deadline)
         : me_(control.rank()), peers_(static_cast<std::size_t>(control.size())) {
         if (control.size() == 1) return;
@@ -110,10 +111,10 @@ public:
 
     [[nodiscard]] int me() const { return me_; }
     [[nodiscard]] int members() const { return static_cast<int>(peers_.size()); }
-    /// Of this process, as the others reach it.
+    /// The address of this process for the others.
     [[nodiscard]] const std::string& host() const { return host_; }
     [[nodiscard]] bool is_on_loopback() const { return loopback_; }
-    /// The secret of the world of an epoch, which all members know and nobody sends.
+    /// The secret of an epoch's world, which all members know and none sends.
     [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 
     void send(int to, const Blob& payload) {
@@ -128,7 +129,8 @@ public:
         write(peer);
     }
 
-    /// Waits until something comes, at most until then. Calls heard(from, bytes) for each message and lost(from) for each death.
+    /// Waits for messages, at most until `until`. Calls heard(from, bytes) for each message and
+    /// lost(from) for each death.
     template <class Heard, class Lost>
     void wait(nanoseconds until, Heard heard, Lost lost) {
         std::vector<pollfd> polled;
@@ -149,7 +151,7 @@ public:
                 const std::span<const std::uint8_t> code(reinterpret_cast<const std::uint8_t*>(peer.in.data()) + used,
                                                          Seal::bytes);
                 if (!equal_in_constant_time(code, peer.seals.in.next(digest_of(std::span(peer.in).first(used))))) {
-                    peer.in.clear(); // somebody else's: it proves nothing of the peer
+                    peer.in.clear(); // a stranger's: it proves nothing about the peer
                     peer.socket.close();
                     break;
                 }
@@ -164,7 +166,7 @@ public:
         }
     }
 
-    /// Until all that was sent is with the system, at most until then.
+    /// Waits until all messages are with the system, at most until `until`.
     void flush(nanoseconds until) {
         for (Peer& peer : peers_)
             while (peer.socket.valid() && !peer.out.empty() && wait_for(peer.socket.get(), POLLOUT, until)) write(peer);
@@ -187,7 +189,8 @@ private:
         out.u32(static_cast<std::uint32_t>(to));
         return out.take();
     }
-    /// Who comes, and the proof that it has the key. It is good for one connection: a second one of a member is not taken.
+    /// The sender of a connection, and the proof that it has the key. It is valid for one
+    /// connection: a second one of a member is refused.
     [[nodiscard]] static Blob greeting(int from, int to, const JobToken& key) {
         const Blob both = from_to(from, to);
         const Digest proof = authenticate(key, "unisono2 mesh", both);
@@ -224,7 +227,7 @@ private:
                                              " for the membership of an elastic world: ", why})});
     }
 
-    /// Those of higher ranks, in any order; strangers are let go.
+    /// Accepts the connections of higher ranks, in any order, and closes those of strangers.
     void accept(const Listener& listener, const JobToken& key, nanoseconds deadline) {
         const std::size_t length = greeting(0, me_, key).size();
         for (int missing = members() - 1 - me_; missing > 0;) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Which trainings an elastic world can have: a table of rules, like trainer/policy_rules.hpp.
+/// The trainings that an elastic world can run: a table of rules, as in trainer/policy_rules.hpp.
 
 #include "unisono/core/rule.hpp"
 #include "unisono/trainer/model_rules.hpp"

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// What a training has beside its policies, where every rank has all of it: the model's parameters, the optimizer's state, and a few
-/// numbers. Ranks that are behind get it from one that is not, and take it over only when all of it has come.
+/// The state of a training beside its policies, where every rank has all of it: the model's
+/// parameters, the optimizer's state, and a few numbers. Ranks that are behind get it from one that
+/// is not, and use it only when all of it has arrived.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
@@ -23,7 +24,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Sums of a `fit` that several worlds have a part in: as if it were one.
+/// Sums of a `fit` in which several worlds take part.
 struct FitSums {
     std::vector<EpochReport> epochs = {};
     double weighted_loss = 0; ///< of the last epoch
@@ -43,7 +44,7 @@ struct FitSums {
     }
 };
 
-/// After the last committed update. Without the parameters, which are the model's.
+/// The state after the last committed update, without the parameters, which the model holds.
 template <class T>
 struct ElasticState {
     TrainingProgress progress = {};
@@ -54,7 +55,7 @@ struct ElasticState {
     bool has_optimizer = false; ///< else it is as before the first update
 };
 
-/// Numbers one after another, and back.
+/// Writes numbers one after another, and reads them back.
 class ByteImage {
 public:
     template <class T>
@@ -108,7 +109,7 @@ void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
             image.put(std::span<const T>(state.optimizer.array(a)));
 }
 
-/// Local: nothing can fail half-way.
+/// Local: it cannot fail half-way.
 template <class Model, class T>
 void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     TrainingProgress& p = state.progress;
@@ -134,8 +135,9 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
         for (std::size_t a = 0; a < state.optimizer.size(); ++a) image.take(state.optimizer.array(a));
 }
 
-/// All ranks get to the most committed updates, which `source` has. `finished`: calls of the user's own that a rank has finished; the most of
-/// all ranks is returned. Collective. Cost: 16 bytes a rank; where a rank is behind, a broadcast of the state, which all hold twice meanwhile.
+/// Brings all ranks to the most committed updates, which `source` has. `finished`: the user's calls
+/// that a rank has finished; returns the most of all ranks. Collective. Cost: 16 bytes per rank; if
+/// a rank is behind, a broadcast of the state, of which each rank then holds two copies.
 template <class World, class Model, class T>
 std::uint64_t bring_forward(World& world, int source, std::uint64_t finished, Model& model, ElasticState<T>& state) {
     List<std::uint64_t> mine;

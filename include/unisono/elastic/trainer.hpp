@@ -1,11 +1,13 @@
 #pragma once
 
 /// \file
-/// The trainer over an elastic world: one trainer over a group after another.
+/// The trainer over an elastic world: a sequence of trainers over groups.
 ///
-/// Where every rank has all parameters and all of the optimizer's state, an update is committed on a rank by its optimizer's pass over its
-/// own memory, which no other rank can interrupt: so there is nothing to roll back. A rank that was lost in the middle of an update leaves
-/// the others before that update or after it. Those after it are right, those before it get the state of one of these, or all make it again.
+/// If every rank has all parameters and all of the optimizer's state, a rank commits an update by
+/// its optimizer's pass over its own memory, which no other rank can interrupt. So nothing has to
+/// be rolled back. When a rank is lost during an update, each of the others is before that update
+/// or after it. Ranks after it are right; ranks before it get the state of one of these, or all
+/// repeat the update.
 
 #include "unisono/elastic/rules.hpp"
 #include "unisono/elastic/state.hpp"
@@ -20,14 +22,17 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
-/// Trains `model` on the ranks that are left. As the trainer over a group, but:
-/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` go on with those that are left; `step` says so in its report. Who
-///   was lost, and when: `ElasticWorld::changes`.
-/// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the ranks' grouping of addends shows.
-/// - A call that ranks make together must go through the trainer: `collectively`, or those above.
+/// Trains `model` on the remaining ranks. As the trainer over a group, except:
+/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` continue with the
+///   remaining ranks; `step` reports the loss. `ElasticWorld::changes` says which ranks were lost,
+///   and when.
+/// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the
+///   grouping of addends by rank shows.
+/// - Calls that ranks make together must go through the trainer: `collectively`, or those above.
 ///
-/// Cost: undisturbed, one copy of the grids' exponents (4 bytes a parameter tensor) an update. After a loss, a new group, and a
-/// trainer's start on it. Errors: as Trainer's, and ElasticWorld's.
+/// Cost without a loss: one copy of the grids' exponents (4 bytes per parameter tensor) per update.
+/// After a loss: a new group, and a trainer's start on it. Errors: as Trainer's, and
+/// ElasticWorld's.
 template <class Transport, class Model, class... Given>
 class Trainer<ElasticWorld<Transport>, Model, Given...> {
     using World = ElasticWorld<Transport>;
@@ -58,8 +63,9 @@ public:
     Trainer& operator=(const Trainer&) = delete;
     ~Trainer() { world_->end_trainer(); }
 
-    /// As Trainer::fit. `on_update` is called on every rank after each update that it makes; a rank that is brought forward to an update
-    /// that others had committed already does not hear of it. A checkpoint that was being saved when a rank was lost does not appear.
+    /// As Trainer::fit. `on_update` is called on every rank after each update that the rank makes;
+    /// it is not called for updates that a rank skips because others had committed them already. A
+    /// checkpoint that was being saved when a rank was lost does not appear.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
@@ -91,8 +97,9 @@ public:
         return report;
     }
 
-    /// As Trainer::step, unless ranks are lost: then it returns in the next world, with `world_changed`, and each rank goes on behind the
-    /// updates that `updates()` says are committed, with the batches that it now hosts.
+    /// As Trainer::step, unless ranks are lost: then it returns in the next world, with
+    /// `world_changed`, and each rank continues after the updates that `updates()` counts, with the
+    /// batches that it now hosts.
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
         check_alive();
@@ -110,10 +117,12 @@ public:
         return report;
     }
 
-    /// `call(trainer)`, with the trainer over the group of now, which all ranks call together; its result must not depend on the number of
-    /// ranks. If ranks are lost on the way, it is called again in the next world. A rank that had not finished while others had calls it alone.
+    /// Calls `call(trainer)` with the trainer over the current group, on all ranks together; its
+    /// result must not depend on the number of ranks. If ranks are lost meanwhile, it is called
+    /// again in the next world. A rank that had not finished while others had calls it alone.
     ///
-    ///     const un::StateHash hash = trainer.collectively([](auto& now) { return un::state_hash(now); });
+    ///     const un::StateHash hash =
+    ///         trainer.collectively([](auto& now) { return un::state_hash(now); });
     template <class Call>
     auto collectively(Call call) {
         using Result = std::decay_t<decltype(call(std::declval<Inner&>()))>;
@@ -168,7 +177,7 @@ public:
     [[nodiscard]] TrainingProgress progress() const { return inner_ ? inner_->progress() : state_.progress; }
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& trained() const { return *model_; }
-    /// The trainer over the group of now, until the world changes.
+    /// The trainer over the current group, valid until the world changes.
     [[nodiscard]] Inner& now() { return *inner_; }
 
 private:
@@ -194,7 +203,7 @@ private:
         if (restores_) restore(*inner_);
         remember();
     }
-    /// From the state after the last committed update.
+    /// Restores the state after the last committed update.
     void restore(Inner& trainer) {
         trainer.restore(state_.progress);
         if constexpr (Training::Summation::reproducible)
@@ -206,7 +215,7 @@ private:
         fruitless_ = 0;
         remember();
     }
-    /// Where the training stands, between two updates.
+    /// Saves the position of the training, between two updates.
     void remember() {
         state_.progress = inner_->progress();
         const auto grids = inner_->grid_exponents();
@@ -214,7 +223,7 @@ private:
         state_.loss_scale = inner_->loss_scale();
     }
 
-    /// Runs `body` until it comes to its end; each time that ranks are lost, in the next world.
+    /// Runs `body` to its end; each time that ranks are lost, again in the next world.
     template <class Body>
     void surviving(Body body) {
         for (bool lost = false;;) {

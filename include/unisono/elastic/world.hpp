@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A world that outlives its ranks: when some are lost, those that are left form the next one.
+/// A world that outlives its ranks: when some are lost, the others form the next one.
 
 #include "unisono/elastic/forming.hpp"
 
@@ -33,16 +33,19 @@ struct WorldChange {
     std::string why = {};                ///< the fault that ended the old world
 };
 
-/// The ranks that are left of a first world. Move-only; the trainer over it goes on when ranks are lost.
+/// The remaining ranks of a first world. Move-only; the trainer over it continues when ranks are
+/// lost.
 ///
 /// Laws
-/// - A rank's process that has ended is known to be dead: any number of the others go on. Of ranks that are silent alone (stopped, or
-///   cut off), a majority of the last membership goes on; the others end with an error. So there are never two worlds.
+/// - A rank whose process has ended is known to be dead: any number of the others continue. If
+///   ranks are only silent (stopped, or cut off), a majority of the last membership continues, and
+///   the others end with an error. So there are never two worlds.
 /// - A rank has another number in each world (`rank()`), and one for its life (`number()`).
 /// - A rank that was left behind, or has ended, does not come back.
 ///
-/// Errors of whatever loses a rank and cannot go on, on the ranks concerned: aborted (this rank was left behind), timeout (no
-/// majority answers), refused (fewer ranks than `ElasticOptions::least`).
+/// Errors of calls that lose a rank and cannot continue, on the ranks concerned: aborted (this rank
+/// was left behind), timeout (no majority answers), refused (fewer ranks than
+/// `ElasticOptions::least`).
 template <transport Transport>
 class ElasticWorld {
 public:
@@ -60,31 +63,35 @@ public:
     ElasticWorld(ElasticWorld&&) noexcept = default;
     ElasticWorld& operator=(ElasticWorld&&) = delete;
 
-    /// In the world of now; -1 where this rank could not go on.
+    /// The rank in the current world; -1 if this rank could not continue.
     [[nodiscard]] int rank() const { return formed_ ? formed_->group.rank() : -1; }
     [[nodiscard]] int size() const {
         return formed_ ? formed_->group.size() : 0;
-    }                                                    ///< 0 where this rank could not go on
+    }                                                    ///< 0 if this rank could not continue
     [[nodiscard]] int number() const { return number_; } ///< this rank's in the first world
     [[nodiscard]] std::uint64_t epoch() const { return formed_->epoch; }
-    /// The numbers of the ranks of now, in their order.
+    /// The numbers of the current ranks, in their order.
     [[nodiscard]] const std::vector<int>& members() const { return formed_->members; }
     [[nodiscard]] const std::vector<WorldChange>& changes() const { return changes_; }
-    /// The group of now, for collectives. It belongs to one epoch: after a change there is another one.
+    /// The current group, for collectives. It belongs to one epoch: after a change there is another
+    /// one.
     [[nodiscard]] Group<Transport>& group() { return formed_->group; }
-    /// A rank of now with the most committed updates, where the world has just changed.
+    /// A rank with the most committed updates, after a change of the world.
     [[nodiscard]] int source() const { return formed_->source; }
-    /// Whether ranks of this world may have committed different numbers of updates: until `settle`, before any other collective.
+    /// True if ranks of this world may have committed different numbers of updates: until `settle`,
+    /// before any other collective.
     [[nodiscard]] bool is_fresh() const { return fresh_; }
     void settle() { fresh_ = false; }
-    /// One trainer at a time: the state that goes from world to world is one trainer's.
+    /// At most one trainer at a time: the state that goes from world to world is that of one
+    /// trainer.
     void begin_trainer() {
         if (std::exchange(has_trainer_, true))
             refuse_input("Trainer: found a second trainer over an elastic world; expected one at a time");
     }
     void end_trainer() { has_trainer_ = false; }
 
-    /// Memory for the model. It stays where it is when the world changes; peers then no longer see it, and what is sent from it is copied.
+    /// Memory for the model. It does not move when the world changes; afterwards peers no longer
+    /// map it, and messages from it are copied.
     template <element E>
     [[nodiscard]] Memory<E> allocate(std::size_t count) {
         return formed_->group.template allocate<E>(count);
@@ -93,7 +100,7 @@ public:
         if (formed_) formed_->group.abort(fault);
     }
 
-    /// Whether an error that was thrown means that ranks were lost: then `form_next` may be called.
+    /// True if a thrown error means that ranks were lost: then `form_next` may be called.
     [[nodiscard]] bool has_lost(const error& thrown) {
         if (!formed_) return false;
         const auto loss = [](ErrorCode code) { return code == ErrorCode::peer_lost || code == ErrorCode::timeout; };
@@ -101,8 +108,9 @@ public:
         return first != nullptr && loss(first->code) && loss(thrown.code());
     }
 
-    /// After a loss: the ranks that are left form the next world, and the old group ends. This rank has committed `updates`. Nothing
-    /// of the old group must be in use. Collective over those that are left. Errors: above.
+    /// After a loss: the remaining ranks form the next world, and the old group ends. This rank has
+    /// committed `updates`. The old group must not be in use. Collective over the remaining ranks.
+    /// Errors: above.
     void form_next(std::uint64_t updates) {
         WorldChange change{.updates = updates};
         if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
@@ -144,7 +152,7 @@ inline constexpr bool is_elastic = false;
 template <class T>
 inline constexpr bool is_elastic<Elastic<T>> = true;
 
-/// Processes of which one may end without the others.
+/// A transport of processes of which one may end without the others.
 template <class T>
 concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!enqueuing_transport<T>;
 
@@ -174,11 +182,13 @@ auto joining(const typename T::Options& network) {
 
 } // namespace detail
 
-/// The elastic world that this process belongs to, as its environment says (see `join` in join.hpp).
+/// The elastic world that this process belongs to, as its environment says (see `join` in
+/// join.hpp).
 ///
 ///     auto world = un::join<un::Elastic<un::SharedMemory>>({.least = 2});
 ///
-/// The launcher must let the others live when a rank dies: docs/elastic.md. Collective. Errors: as `join`.
+/// The launcher must let the others live when a rank dies: docs/elastic.md. Collective. Errors: as
+/// `join`.
 template <class E>
     requires detail::is_elastic<E> && joinable_transport<typename E::transport> &&
              detail::elastic_transport<typename E::transport>
@@ -193,7 +203,7 @@ template <class E>
     return detail::join_elastic<typename E::transport>(std::move(control), options,
                                                        detail::joining<typename E::transport>());
 }
-/// The same over a network, whose options say which interface and ports.
+/// The same over a network, whose options name the interface and ports.
 template <class E>
     requires detail::is_elastic<E> && network_transport<typename E::transport> &&
              detail::elastic_transport<typename E::transport>
@@ -209,7 +219,7 @@ template <class E>
     return detail::join_elastic<typename E::transport>(std::move(control), options,
                                                        detail::joining<typename E::transport>(network));
 }
-/// Refused: what cannot lose a rank.
+/// Refused: a transport that cannot lose a rank.
 template <class E>
     requires detail::is_elastic<E> && (!detail::elastic_transport<typename E::transport>)
 void join(const ElasticOptions& = {}) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the ranks of a group must have in common, compared as one number.
+/// A comparison of what must be equal on all ranks of a group, as one number.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/text.hpp"
@@ -16,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// FNV-1a over numbers and texts, whose ends count.
+/// FNV-1a over numbers and texts; their lengths count, too.
 class Fingerprint {
 public:
     Fingerprint& add(std::uint64_t value) {
@@ -33,7 +33,8 @@ private:
     std::uint64_t hash_ = 14695981039346656037u;
 };
 
-/// The group can be used further. \throws error mismatch, on all ranks: a rank has another number than rank 0; `here` and `expected` are for people
+/// Compares a number with rank 0's. The group remains usable. \throws error mismatch, on all ranks:
+/// a rank has another number than rank 0; `here` and `expected` are for the message
 template <class World>
 void agree_on_fingerprint(World& world, std::string_view operation, const Fingerprint& mine, const std::string& here,
                           std::string_view expected) {

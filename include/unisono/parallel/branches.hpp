@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// A layer of independent branches (an Inception module, say): all have the same input, their outputs are put one behind the other.
-/// Each rank of a group computes one branch or several; two points where all meet: the outputs, and the sum of the gradients by the input.
+/// A layer of independent branches (such as an Inception module): all have the same input, and
+/// their outputs are concatenated. Each rank of a group computes one branch or several. The ranks
+/// communicate at two points: for the outputs, and for the sum of the gradients by the input.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -18,12 +19,15 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Branches over the ranks of `world`, consecutive ones on a rank, as evenly as can be, or as many as `counts` says for each rank. A
-/// rank has the parameters of its own; all have the input and all outputs.
+/// Distributes branches over the ranks of `world`, consecutive ones on a rank, as evenly as
+/// possible, or as `counts` says for each rank. A rank holds the parameters of its own branches;
+/// all have the input and all outputs.
 ///
-/// Determinism: outputs have the bits of one rank. So have gradients with one branch a rank; else the gradient by the input is a sum of
-/// the ranks' sums. Cost: an all_gather of the outputs, an all_reduce of the gradient by the input.
-/// Errors: bad_input for no branch, an empty one, different inputs, fewer branches than ranks, `counts` that do not fit.
+/// Determinism: outputs have the bits of one rank. So have gradients with one branch per rank;
+/// otherwise the gradient by the input is a sum of the ranks' sums. Cost: an all_gather of the
+/// outputs, an all_reduce of the gradient by the input.
+/// Errors: bad_input for no branch, an empty one, different inputs, fewer branches than ranks,
+/// `counts` that do not match.
 template <class World, floating_element T>
 class Branches {
 public:
@@ -95,7 +99,8 @@ public:
             }
             mine_.insert(mine_.end(), input.begin(), input.end());
         }
-        // Branch after branch, each sample after sample; wanted is sample after sample.
+        // The gathered order is branch after branch, each sample after sample; the output's order
+        // is sample after sample.
         sizes_.clear();
         std::size_t b = 0;
         for (const std::size_t count : counts_) {
@@ -118,7 +123,7 @@ public:
         std::size_t parameter = 0, place = 0, column = 0;
         for (std::size_t b = 0; b < first_; ++b) column += outputs_of(b);
         for (std::size_t b = first_; b < last_; column += outputs_of(b++)) {
-            // The branch's layers lie one behind the other: their ends, to go back from.
+            // The branch's layers lie one after another; their ends are kept for the backward pass.
             for (std::size_t l = 0; l < branches_[b].size(); ++l) {
                 parameter += branches_[b][l].parameters;
                 place += branches_[b][l].kept + branches_[b][l].outputs;
@@ -152,7 +157,7 @@ public:
             parameter = parameter_end;
             place = place_end;
         }
-        // In the order of the ranks, over any transport.
+        // Sums in rank order, over any transport.
         if (world_->size() > 1 && !call.input_gradient.empty())
             all_reduce(*world_, call.input_gradient, Sum{}, DirectSchedule{});
     }

@@ -7,8 +7,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bubble (p - 1) / (m + p - 1). Holds all m micro-batches' activations; recomputation (PipelineOptions) makes that bearable.
-/// The backward pass takes the micro-batches in order, too, so that gradients are summed as one rank does.
+/// Bubble (p - 1) / (m + p - 1). Holds the activations of all m micro-batches; recomputation
+/// (PipelineOptions) makes that affordable. The backward pass takes the micro-batches in order,
+/// too, so that gradients are summed as on one rank.
 struct GPipe {
     static constexpr std::string_view name = "GPipe";
     static constexpr std::uint32_t chunks = 1;

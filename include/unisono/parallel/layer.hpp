@@ -1,22 +1,24 @@
 #pragma once
 
 /// \file
-/// A layer: a piece of a model that is given its memory, parameters and activations, so that it may be on any rank.
+/// A layer: a part of a model that gets its memory, parameters and activations from outside, so
+/// that it may be on any rank. Members:
+/// - `inputs()`, `outputs()`: elements per sample;
+/// - `forward(LayerForward<T>&)`: writes `output` from `input` and `parameters`;
+/// - `backward(LayerBackward<T>&)`: from `output_gradient`, adds to `gradient` and writes
+///   `input_gradient` (empty if it is not needed);
+/// - `parameters()` (optional): the number of parameters; none without it;
+/// - `initialise(std::span<T>)` (with parameters): writes their initial values;
+/// - `kept()` (optional): elements per sample that `forward` leaves in `kept` for `backward`,
+///   beside input and output.
 ///
-/// | member | meaning |
-/// |---|---|
-/// | `inputs()`, `outputs()` | elements a sample |
-/// | `forward(LayerForward<T>&)` | writes `output` from `input` and `parameters` |
-/// | `backward(LayerBackward<T>&)` | from `output_gradient`: adds to `gradient`, writes `input_gradient` (empty where nobody needs it) |
-/// | `parameters()` (optional) | how many; none without it |
-/// | `initialise(std::span<T>)` (with parameters) | their first values |
-/// | `kept()` (optional) | elements a sample that forward leaves in `kept` for backward, beside input and output |
+/// Laws: a layer holds no memory that grows with the model. `forward` and `backward` read nothing
+/// but their arguments. `initialise` depends on the layer alone (no random numbers of a common
+/// state), so that a layer has the same initial values on any rank. `forward` may be called again
+/// before `backward`, with the same input: then it writes the same.
 ///
-/// Laws: a layer holds no memory that grows with the model; forward and backward read nothing but what they are given; `initialise`
-/// depends on the layer alone (no random numbers of a common state), so that a layer begins alike wherever it is. Forward may be
-/// called again before backward, with the same input: then it writes the same.
-///
-/// Deliberately absent: layers (your own loops, or your library's, are one), but those that need collectives: branches.hpp, tensor.hpp.
+/// Deliberately absent: layers (use your own loops, or your library's), except those that need
+/// collectives: branches.hpp, tensor.hpp.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/error.hpp"
@@ -35,7 +37,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// One layer's forward pass over a micro-batch. Spans lie sample after sample.
+/// One layer's forward pass over a micro-batch. Spans hold sample after sample.
 template <class T>
 struct LayerForward {
     std::size_t samples = 0;
@@ -44,17 +46,18 @@ struct LayerForward {
     std::span<T> output = {};
     std::span<T> kept = {};
     const Pass* pass = nullptr;   ///< while training; nullptr while predicting
-    std::size_t first_sample = 0; ///< of the micro-batch, in the batch
+    std::size_t first_sample = 0; ///< index of the micro-batch's first sample in the batch
 
     [[nodiscard]] bool training() const { return pass != nullptr; }
-    /// While training: random numbers of one sample in one use, as `Pass::random(row, use)`: the same however batches are cut.
+    /// During training: random numbers of one sample in one use, as `Pass::random(row, use)`. They
+    /// do not depend on how batches are cut.
     [[nodiscard]] CounterRandom random(std::size_t sample, std::uint32_t use = 0) const {
         if (pass == nullptr) refuse_input("LayerForward::random: found no training; ask training() before");
         return pass->random(first_sample + sample, use);
     }
 };
 
-/// And its backward pass.
+/// One layer's backward pass over a micro-batch.
 template <class T>
 struct LayerBackward {
     std::size_t samples = 0;
@@ -63,7 +66,7 @@ struct LayerBackward {
     std::span<const T> output = {};
     std::span<const T> kept = {};
     std::span<const T> output_gradient = {};
-    std::span<T> input_gradient = {}; ///< written; empty where nobody needs it
+    std::span<T> input_gradient = {}; ///< to be written; empty if it is not needed
     std::span<T> gradient = {};       ///< of the parameters: added to
 };
 

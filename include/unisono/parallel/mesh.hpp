@@ -1,14 +1,15 @@
 #pragma once
 
 /// \file
-/// A mesh: the ranks of a world as places in a box with named axes, and a group along each axis.
+/// A mesh: the ranks of a world as the cells of a box with named axes, and a group along each axis.
 ///
-///     un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};                     // 4 ranks
-///     un::PipelineModel model{mesh.axis("pipeline"), layers, loss};             // the layers of this rank
-///     un::Trainer trainer{mesh.axis("data"), model, un::Sgd{}};                 // and their replicas
+///     un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};         // 4 ranks
+///     un::PipelineModel model{mesh.axis("pipeline"), layers, loss}; // the layers of this rank
+///     un::Trainer trainer{mesh.axis("data"), model, un::Sgd{}};     // and their replicas
 ///
-/// The last axis varies fastest: its ranks have neighbouring numbers, and launchers give those to one host. So name the axis with
-/// the most traffic last, or say the traffic, and the mesh puts it there.
+/// The last axis varies fastest: its ranks have neighbouring numbers, which launchers place on one
+/// host. So name the axis with the most traffic last, or give the traffic, and the mesh puts that
+/// axis last.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
@@ -27,15 +28,17 @@ UNISONO_NAMESPACE_BEGIN
 /// One axis of a mesh.
 struct MeshAxis {
     std::string name;
-    int size = 1;       ///< ranks along it; 0, for one axis at most: as many as are left
-    double traffic = 0; ///< bytes an update and rank, or any measure of it; axes with more vary faster
+    int size = 1;       ///< ranks along it; 0, for one axis at most: as many as remain
+    double traffic = 0; ///< bytes per update and rank, or any measure of it; axes with more vary faster
     friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
 };
 
-/// A mesh's axes without a world: which rank is where. The axes are in the order of their strides, the last has stride 1.
+/// A mesh's axes without a world: the position of each rank. The axes are in the order of their
+/// strides; the last has stride 1.
 class MeshShape {
 public:
-    /// \throws error bad_input: no axis, a name twice or empty, a size below 0, more than one 0, or sizes that do not make up `ranks`
+    /// \throws error bad_input: no axis, a name twice or empty, a size below 0, more than one 0, or
+    /// sizes that do not make up `ranks`
     MeshShape(int ranks, std::vector<MeshAxis> axes) : axes_(std::move(axes)), ranks_(ranks) {
         if (axes_.empty()) refuse_input("Mesh: found no axis, expected one at least");
         std::stable_sort(axes_.begin(), axes_.end(),
@@ -72,7 +75,8 @@ public:
 
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] const std::vector<MeshAxis>& axes() const { return axes_; }
-    /// Which of `axes()` has this name. \throws error bad_input: none; the message says which there are
+    /// The index in `axes()` of the axis with this name. \throws error bad_input: there is none;
+    /// the message lists the axes
     [[nodiscard]] std::size_t index(std::string_view name) const {
         std::string known;
         for (std::size_t i = 0; i < axes_.size(); ++i) {
@@ -82,15 +86,16 @@ public:
         refuse_input({"Mesh: found no axis \"", name, "\"; there are: ", known});
     }
     [[nodiscard]] int size(std::string_view name) const { return axes_[index(name)].size; }
-    /// From a rank to the next along an axis.
+    /// The difference between the numbers of neighbours along an axis.
     [[nodiscard]] int stride(std::string_view name) const {
         int stride = 1;
         for (std::size_t i = axes_.size(); i-- > index(name) + 1;) stride *= axes_[i].size;
         return stride;
     }
-    /// Where along the axis a rank of the world is.
+    /// The coordinate of a rank of the world along the axis.
     [[nodiscard]] int coordinate(int rank, std::string_view name) const { return rank / stride(name) % size(name); }
-    /// The place along several axes together, the last of `axes()` fastest: the rank in `Mesh::group`.
+    /// The position along several axes together, the last of `axes()` fastest: the rank in
+    /// `Mesh::group`.
     [[nodiscard]] int place(int rank, const std::vector<std::string_view>& names) const {
         int place = 0;
         for (const MeshAxis& one : axes_)
@@ -98,7 +103,8 @@ public:
                 place = place * one.size + coordinate(rank, one.name);
         return place;
     }
-    /// Whether the ranks of every group along this axis share a host, where each host has so many consecutive ranks.
+    /// True if the ranks of every group along this axis share a host, where each host has
+    /// `ranks_per_host` consecutive ranks.
     [[nodiscard]] bool within_hosts(std::string_view name, int ranks_per_host) const {
         if (ranks_per_host < 1) refuse_input({"Mesh: found ", ranks_per_host, " ranks a host, expected 1 or more"});
         const int step = stride(name), span = step * (size(name) - 1);
@@ -106,7 +112,8 @@ public:
             if (coordinate(rank, name) == 0 && rank / ranks_per_host != (rank + span) / ranks_per_host) return false;
         return true;
     }
-    /// "data 2 (ranks 4 apart) x pipeline 4 (neighbours)"; with the ranks of a host also which axes stay within one.
+    /// "data 2 (ranks 4 apart) x pipeline 4 (neighbours)"; with the ranks of a host also which axes
+    /// stay within one.
     [[nodiscard]] std::string describe(int ranks_per_host = 0) const {
         std::string text;
         for (const MeshAxis& one : axes_) {
@@ -126,8 +133,9 @@ private:
     int ranks_;
 };
 
-/// The mesh of a world's ranks, and this rank's group along each axis. Groups are splits of the world, whose timeout they have;
-/// the mesh must outlive who uses them. Constructing is collective. Cost: one all_gather of 8 bytes a rank, and a split an axis.
+/// The mesh of a world's ranks, and this rank's group along each axis. The groups are splits of the
+/// world and have its timeout. The mesh must outlive their users. Construction is collective. Cost:
+/// one all_gather of 8 bytes per rank, and a split per axis.
 /// Errors: bad_input as `MeshShape`; mismatch, on all ranks, where a rank has other axes.
 template <class World>
 class Mesh {
@@ -157,7 +165,8 @@ public:
     [[nodiscard]] std::string describe(int ranks_per_host = 0) const { return shape_.describe(ranks_per_host); }
 
 private:
-    /// Ranks with other axes would wait for one another in groups that do not match.
+    /// Checks that all ranks have the same axes: otherwise they would wait in groups that do not
+    /// match.
     void agree() {
         detail::Fingerprint mine;
         for (const MeshAxis& one : shape_.axes()) mine.add(one.name).add(static_cast<std::uint64_t>(one.size));

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// How a batch is cut into micro-batches. A batch of another type than RowBatch says itself: `batch.rows()`, and
-/// `batch.slice(first, count)` -> something with `values` (a span of the first layer's inputs, sample after sample) and whatever the loss needs.
+/// How a batch is cut into micro-batches. A batch type other than RowBatch has `batch.rows()`, and
+/// `batch.slice(first, count)`, which returns an object with `values` (a span of the first layer's
+/// inputs, sample after sample) and what the loss needs.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -15,7 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Some rows of a RowBatch, which must live longer. The same members.
+/// Some rows of a RowBatch, which must outlive this. It has the same members.
 template <class T, class Label>
 struct RowSlice {
     std::span<const T> values = {};
@@ -55,7 +56,8 @@ auto slice_of(const Batch& batch, std::size_t first, std::size_t count) {
     }
 }
 
-/// Samples cut into so many micro-batches, none empty; the first are larger by one where they do not come out even.
+/// Samples cut into micro-batches, none empty; the first are larger by one where the number does
+/// not divide.
 struct MicroBatches {
     std::size_t samples = 0;
     std::uint32_t count = 0;

@@ -2,7 +2,8 @@
 
 /// \file
 /// 1F1B: as soon as a stage can go backward, it goes one micro-batch backward for each one forward.
-/// (Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, section 2.2.1: PipeDream-Flush)
+/// (Narayanan et al. 2021, Efficient large-scale language model training on GPU clusters, section
+/// 2.2.1: PipeDream-Flush)
 
 #include "unisono/parallel/pipeline.hpp"
 
@@ -10,7 +11,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Bubble (p - 1) / (m + p - 1), as GPipe. Stage s holds at most p - s micro-batches' activations, however many there are.
+/// Bubble (p - 1) / (m + p - 1), as GPipe. Stage s holds the activations of at most p - s
+/// micro-batches, for any number of them.
 struct OneForwardOneBackward {
     static constexpr std::string_view name = "1F1B";
     static constexpr std::uint32_t chunks = 1;

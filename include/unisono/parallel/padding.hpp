@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Which sizes of layers devices do not like, and what it would cost to round them up.
+/// Sizes of layers that suit devices badly, and the cost of rounding them up.
 
 #include "unisono/observe/table.hpp"
 #include "unisono/parallel/layer.hpp"
@@ -17,13 +17,15 @@ constexpr std::size_t padded(std::size_t size, std::size_t multiple) {
     return multiple == 0 ? size : (size + multiple - 1) / multiple * multiple;
 }
 
-/// The multiple that a size is worth being rounded to: 128 (whole tiles of matrix units) from 1024 on, 16 (matrix units of 16-bit
-/// numbers) from 128 on, 8 (vectors of floats) from 16 on; smaller ones stay as they are.
+/// The multiple to which a size should be rounded: 128 (whole tiles of matrix units) from 1024 on,
+/// 16 (matrix units of 16-bit numbers) from 128 on, 8 (vectors of floats) from 16 on; smaller sizes
+/// stay as they are.
 constexpr std::size_t liked_multiple(std::size_t size) {
     return size >= 1024 ? 128 : size >= 128 ? 16 : size >= 16 ? 8 : 1;
 }
 
-/// A line for each output width that is no such multiple, with what rounding it up costs: "" where there is none.
+/// One line for each output width that is not such a multiple, with the cost of rounding it up; ""
+/// if there is none.
 template <class T>
 std::string padding_hints(const Layers<T>& layers) {
     Table table({"layer", ">outputs", ">padded to", ">more"});

@@ -1,27 +1,34 @@
 #pragma once
 
 /// \file
-/// A pipeline schedule: in which order a stage computes micro-batches forward and backward, as a pure function of its place. The same
-/// order is executed (pipeline_model.hpp), proven (pipeline_proof.hpp), simulated (pipeline_timeline.hpp) and drawn (pipeline_drawing.hpp).
+/// A pipeline schedule: the order in which a stage computes micro-batches forward and backward, as
+/// a pure function of its position. The same order is executed (pipeline_model.hpp), proven
+/// (pipeline_proof.hpp), simulated (pipeline_timeline.hpp) and drawn (pipeline_drawing.hpp).
 ///
-/// **Places.** p stages, each with v *chunks* of the model; the model's p v parts are numbered along the forward pass, and part
-/// c p + s is chunk c of stage s. So after the last stage the next chunk begins at stage 0. Most schedules have v = 1.
+/// **Positions.** There are p stages, each with v *chunks* of the model. The model's p v parts are
+/// numbered along the forward pass; part c p + s is chunk c of stage s. So after the last stage the
+/// next chunk begins at stage 0. Most schedules have v = 1.
 ///
-/// **Laws**, which `verify_pipeline` proves: a stage computes each micro-batch of each of its chunks forward once, and later backward
-/// once; each chunk's micro-batches in order 0, 1, ... m - 1 both times, so that gradients are summed alike by every schedule;
-/// receives match sends; nobody waits for ever, where a part sends gradients only while fewer than `gradient_places` of its
-/// gradients are not taken yet; and at most `in_flight(shape)` activations wait for their backward pass on a stage.
+/// **Laws**, which `verify_pipeline` proves: a stage computes each micro-batch of each of its
+/// chunks forward once, and later backward once; each chunk's micro-batches in order 0, 1, ... m -
+/// 1 both times, so that every schedule sums gradients in the same order; receives match sends; no
+/// stage waits for ever, where a part sends gradients only while fewer than `gradient_places` of
+/// its gradients have not been received; and at most `in_flight(shape)` activations wait for their
+/// backward pass on a stage.
 ///
-/// | schedule | bubble, of the time | activations in flight on stage s | when |
-/// |---|---|---|---|
-/// | `GPipe` (gpipe.hpp) | (p - 1) / (m + p - 1) | m | the simplest |
-/// | `OneForwardOneBackward` (one_forward_one_backward.hpp) | the same | min(m, p - s) | the default: less memory, as fast |
-/// | `Interleaved{.chunks = v}` (interleaved.hpp) | (p - 1) / (v m + p - 1), for m a multiple of p | (v + 1) p - 2 s - 1 chunks, of v a stage | few micro-batches, fast links: v times the messages |
+/// Menu, with the bubble as a share of the time and the activations in flight on stage s:
+/// - `GPipe`: (p - 1) / (m + p - 1); m. The simplest.
+/// - `OneForwardOneBackward`: the same bubble; min(m, p - s). The default: less memory at the same
+///   speed.
+/// - `Interleaved{.chunks = v}`: (p - 1) / (v m + p - 1), for m a multiple of p; (v + 1) p - 2 s -
+///   1 chunks, of v per stage. For few micro-batches and fast links: v times the messages.
 ///
-/// The bubble is the part of all stages' time in which they wait, where every part of the model takes as long and messages take no time.
+/// The bubble is the share of all stages' time in which they wait, if every part of the model takes
+/// the same time and messages take none.
 ///
-/// Absent: schedules that split the backward pass (zero bubble), for they need stages that compute gradients by their
-/// inputs and by their parameters apart; asynchronous ones (PipeDream), whose stages see parameters of different updates.
+/// Absent: schedules that split the backward pass (zero bubble), which need stages that compute the
+/// gradients of their inputs and of their parameters separately; asynchronous ones (PipeDream),
+/// whose stages see parameters of different updates.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -34,7 +41,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Which stage of how many, for how many micro-batches.
+/// The stage, the number of stages, and the number of micro-batches.
 struct PipelineShape {
     int stages = 1;
     int stage = 0;
@@ -43,7 +50,7 @@ struct PipelineShape {
     friend bool operator==(const PipelineShape&, const PipelineShape&) = default;
 };
 
-/// Which way a micro-batch goes.
+/// The direction of a micro-batch.
 enum class PipelinePhase : std::uint8_t { forward, backward };
 
 /// The forward or backward pass of one micro-batch through one chunk.
@@ -58,7 +65,7 @@ namespace detail {
 struct AnyWork {
     void operator()(const PipelineWork&) const {}
 };
-/// How many gradients of one part may be on their way: who sends them keeps so many buffers.
+/// The number of gradients of one part that may be in flight: the sender keeps as many buffers.
 inline constexpr std::size_t gradient_places = 2;
 } // namespace detail
 
@@ -71,7 +78,7 @@ concept pipeline_schedule =
         { schedule.in_flight(shape) } -> std::same_as<std::size_t>;
     };
 
-/// What a stage does, messages included.
+/// The kinds of work of a stage, including messages.
 enum class PipelineStep : std::uint8_t {
     receive_activation,
     forward,
@@ -87,7 +94,7 @@ constexpr std::string_view name_of(PipelineStep step) {
     return names[static_cast<std::size_t>(step)];
 }
 
-/// One thing that a stage does: a piece of work with what it awaits and sends.
+/// One action of a stage: a piece of work with what it awaits and sends.
 struct PipelineAction {
     PipelineStep step = PipelineStep::forward;
     std::uint32_t micro_batch = 0;
@@ -104,23 +111,24 @@ constexpr std::uint32_t part_of(const PipelineShape& shape, std::uint32_t chunk)
 constexpr std::uint32_t parts_of(const PipelineShape& shape) {
     return shape.chunks * static_cast<std::uint32_t>(shape.stages);
 }
-/// Whether a part's neighbours are on other ranks; alone, a stage hands over to itself.
+/// True if a part's neighbours are on other ranks; a single stage passes data to itself.
 constexpr bool has_part_before(const PipelineShape& shape, std::uint32_t chunk) { return part_of(shape, chunk) != 0; }
-/// Whether a chunk sends its activations on.
+/// True if a chunk sends its activations on.
 constexpr bool has_part_behind(const PipelineShape& shape, std::uint32_t chunk) {
     return part_of(shape, chunk) + 1 != parts_of(shape);
 }
-/// The stage that has the parts before this one's; of the first the last.
+/// The stage with the parts before this one's; for the first stage, the last.
 constexpr int stage_before(const PipelineShape& shape) { return (shape.stage + shape.stages - 1) % shape.stages; }
-/// The stage that has the parts behind this one's; of the last the first.
+/// The stage with the parts after this one's; for the last stage, the first.
 constexpr int stage_behind(const PipelineShape& shape) { return (shape.stage + 1) % shape.stages; }
 
-/// Messages between two stages are told apart by the part that they go to, and by what they are.
+/// The tag of messages between two stages: it contains the destination part and the kind of data.
 constexpr int activation_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part); }
 /// The same for gradients.
 constexpr int gradient_tag(std::uint32_t to_part) { return static_cast<int>(2 * to_part + 1); }
 
-/// All that a stage does, in order: each piece of work, what it awaits before, what it sends behind.
+/// All actions of a stage, in order: each piece of work, what it awaits before, what it sends
+/// after.
 template <pipeline_schedule Schedule, class Visit>
 constexpr void for_each_action(const Schedule& schedule, const PipelineShape& shape, Visit&& visit) {
     schedule.work(shape, [&](const PipelineWork& work) {

@@ -16,15 +16,16 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a chunk computes with, one at a time on a rank.
+/// Working memory of a chunk, used by one chunk at a time on a rank.
 template <class T>
 struct ChunkWork {
     std::span<T> activations = {};              ///< where they are recomputed
     std::array<std::span<T>, 2> gradients = {}; ///< between its layers
 };
 
-/// Activations of a micro-batch lie in a *slot*: the chunk's input (but of the model's first part, whose input is the batch), and
-/// each layer's output and what it kept; with recomputation the input and the last output alone.
+/// A *slot* holds the activations of a micro-batch: the chunk's input (except for the model's first
+/// part, whose input is the batch), and each layer's output and what it kept; with recomputation
+/// only the input and the last output.
 template <class T>
 class PipelineChunk {
 public:
@@ -47,7 +48,7 @@ public:
     [[nodiscard]] AnyLayer<T>& layer(std::size_t l) const { return (*layers_)[first_ + l]; }
     [[nodiscard]] std::size_t inputs() const { return (*layers_)[first_].inputs; }
     [[nodiscard]] std::size_t outputs() const { return layer(count_ - 1).outputs; }
-    /// Elements a sample, of a slot and of `ChunkWork`.
+    /// Elements per sample, of a slot and of `ChunkWork`.
     [[nodiscard]] std::size_t slot_width() const { return slot_width_; }
     [[nodiscard]] std::size_t work_width() const { return work_width_; }
     [[nodiscard]] std::size_t gradient_width() const { return gradient_width_; }
@@ -59,7 +60,8 @@ public:
         return all * sizeof(T);
     }
 
-    /// Room for so many micro-batches of at most so many samples; `gradients`: also for what travels back.
+    /// Allocates memory for the given numbers of micro-batches and samples. `gradients`: also for
+    /// gradients that travel back.
     template <class World>
     void reserve(World& world, std::size_t samples, std::size_t slots, bool gradients) {
         slots = std::max(slots, slots_);
@@ -82,7 +84,8 @@ public:
     [[nodiscard]] std::span<T> output(std::size_t slot, std::size_t n) {
         return in_slot(slot, output_at_[count_ - 1], n * outputs());
     }
-    /// Of the loss by this chunk's outputs and inputs; micro-batch i and i + 2 have the same place.
+    /// The gradient of the loss by this chunk's outputs and inputs; micro-batches i and i + 2 share
+    /// memory.
     [[nodiscard]] std::span<T> output_gradient(std::uint32_t i, std::size_t n) {
         return {output_gradients_[i % gradient_places].data(), n * outputs()};
     }
@@ -107,7 +110,8 @@ public:
         }
     }
 
-    /// `gradient(l)` is that of the chunk's l-th layer's parameters, `done(l)` is called when it is complete.
+    /// `gradient(l)` is that of the chunk's l-th layer's parameters; `done(l)` is called when it is
+    /// complete.
     template <class Parameters, class Gradient, class Done>
     void backward(std::size_t slot, std::uint32_t i, std::size_t n, std::span<const T> input, const ChunkWork<T>& work,
                   const Parameters& parameters, const Gradient& gradient, const Done& done, const Pass* pass,

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Draws a pipeline's timeline as SVG: stages are rows, time goes to the right, boxes are micro-batches, forward and backward; what a
-/// stage does not fill is its bubble. Boxes have tooltips.
+/// Draws a pipeline's timeline as SVG: stages are rows, time goes to the right, boxes are
+/// micro-batches, forward and backward. The gaps in a row are the stage's bubble. Boxes have
+/// tooltips.
 
 #include "unisono/parallel/pipeline_timeline.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What of a pipeline's activations and gradients is on its way to or from this stage.
+/// A pipeline's activations and gradients in flight to or from this stage.
 
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/group/operation.hpp"
@@ -16,7 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One receive may be posted ahead, so that it comes in while the stage computes; sends are waited for when their memory is needed.
+/// One receive may be posted ahead, so that its data arrive while the stage computes; sends are
+/// waited for when their memory is needed.
 template <class World, class T>
 class PipelineMessages {
 public:
@@ -30,7 +31,7 @@ public:
         if (activations_[chunk].size() < slots) activations_[chunk].resize(slots);
     }
 
-    /// Begins to receive what action number k awaits.
+    /// Starts to receive what action number k awaits.
     void post(std::size_t k, std::span<T> to, int peer, int tag) {
         arriving_ = start_receive(*world_, to, peer, tag);
         posted_ = k;
@@ -48,7 +49,7 @@ public:
     void send_gradient(std::size_t chunk, std::uint32_t i, std::span<const T> from, int peer, int tag) {
         gradients_[chunk][i % gradient_places] = start_send(*world_, from, peer, tag);
     }
-    /// Until that memory may be written again.
+    /// Waits until that memory may be overwritten.
     void await_activation(std::size_t chunk, std::size_t slot) { activations_[chunk][slot].wait(); }
     void await_gradient(std::size_t chunk, std::uint32_t i) { gradients_[chunk][i % gradient_places].wait(); }
     void await_all() {

@@ -1,11 +1,13 @@
 #pragma once
 
 /// \file
-/// A model whose layers are spread over ranks. It is a model like others (model/model.hpp): its call trains on one batch, cut into
-/// micro-batches that go through the pipeline; so a `Trainer` along another axis makes it data-parallel.
+/// A model whose layers are distributed over ranks. It is a model like others (model/model.hpp):
+/// its call trains on one batch, cut into micro-batches that go through the pipeline. So a
+/// `Trainer` along another axis makes it data-parallel.
 ///
 ///     un::Mesh mesh{world, {{"data", 2}, {"pipeline", 4}}};
-///     un::PipelineModel model{mesh.axis("pipeline"), std::move(layers), loss, un::OneForwardOneBackward{}, {.micro_batches = 16}};
+///     un::PipelineModel model{mesh.axis("pipeline"), std::move(layers), loss,
+///                             un::OneForwardOneBackward{}, {.micro_batches = 16}};
 ///     un::Trainer trainer{mesh.axis("data"), model, un::StateSharding{}, un::AdamW{}};
 ///     trainer.fit(data, {.batch_size = 64, .progress = world.rank() == 0});
 
@@ -29,15 +31,18 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The part of a model that this rank of `world` has, the pipeline's group; rank s is stage s.
+/// The part of a model on this rank of `world`, the pipeline's group; rank s is stage s.
 ///
-/// `loss(outputs, micro_batch, output_gradients)` returns the mean loss of a micro-batch (RowSlice, or what the batch's `slice` gives)
-/// and writes its gradient, as `WithLoss` asks; called on the last stage. All ranks are given the same batches.
+/// `loss(outputs, micro_batch, output_gradients)` returns the mean loss of a micro-batch (RowSlice,
+/// or what the batch's `slice` returns) and writes its gradient, as for `WithLoss`; called on the
+/// last stage. All ranks get the same batches.
 ///
-/// Determinism: gradients are added micro-batch after micro-batch by every schedule, so any number of stages gives the bits of one.
-/// Memory: parameters and gradients of this rank's layers; activations as the schedule says. Messages: a micro-batch and part two.
-/// Errors: bad_input (more parts than layers, a placement that does not fit, a batch without samples or of another width), mismatch
-/// where ranks differ in layers, schedule or options; what a layer throws on one rank is `aborted` on all others, which name that rank.
+/// Determinism: every schedule adds gradients micro-batch after micro-batch, so any number of
+/// stages gives the bits of one. Memory: parameters and gradients of this rank's layers;
+/// activations as the schedule says. Messages: two per micro-batch and part.
+/// Errors: bad_input (more parts than layers, a placement that does not match, a batch without
+/// samples or of another width), mismatch where ranks differ in layers, schedule or options. An
+/// exception of a layer on one rank is `aborted` on all others, which name that rank.
 template <class World, floating_element T, class Loss, pipeline_schedule Schedule = OneForwardOneBackward>
 class PipelineModel {
 public:
@@ -51,17 +56,19 @@ public:
     PipelineModel(const PipelineModel&) = delete;
     PipelineModel& operator=(const PipelineModel&) = delete;
 
-    // --- a model -----------------------------------------------------------------------------------------------------
+    // --- a model ---
 
     [[nodiscard]] std::span<const std::span<T>> parameters() { return given_; }
     [[nodiscard]] std::span<const std::span<T>> gradients() { return given_gradients_; }
     /// "layer 3": the layer's number in the whole model.
     [[nodiscard]] const std::vector<std::string>& parameter_names() const { return names_; }
-    /// For checkpoints: names and elements of all parameters of the whole model, on every rank; and which of them this rank's are.
+    /// For checkpoints: names and elements of all parameters of the whole model, on every rank, and
+    /// which of them are on this rank.
     [[nodiscard]] auto whole_parameters() const { return detail::names_and_elements(layers_); }
     [[nodiscard]] std::span<const std::size_t> places() const { return places_; }
 
-    /// Adds the gradients of this rank's layers, and returns the whole batch's mean loss, on every rank.
+    /// Adds the gradients of this rank's layers, and returns the whole batch's mean loss, on every
+    /// rank.
     template <class Batch>
     double operator()(const Batch& batch, Pass& pass) {
         return detail::telling_all(*world_, "PipelineModel", [&] {
@@ -78,8 +85,9 @@ public:
         });
     }
 
-    /// The outputs of all samples of the batch, on every rank, until the next call. Forward alone, micro-batch after micro-batch.
-    /// Collective. Cost: as forward, and a broadcast of the outputs.
+    /// The outputs of all samples of the batch, on every rank, valid until the next call. A forward
+    /// pass, micro-batch after micro-batch. Collective. Cost: that pass, and a broadcast of the
+    /// outputs.
     template <class Batch>
     [[nodiscard]] std::span<const T> predict(const Batch& batch) {
         return detail::telling_all(*world_, "predict", [&] {
@@ -93,18 +101,19 @@ public:
         });
     }
 
-    // --- for trainers ------------------------------------------------------------------------------------------------
+    // --- for trainers ---
 
-    /// Sums numbers over all ranks that have a part of this replica of the model, for what all must decide alike: the norm of the
-    /// gradient, whether it is finite. Collective.
+    /// Sums numbers over all ranks that have a part of this replica of the model, for decisions
+    /// that must be the same on all: the norm of the gradient, whether it is finite. Collective.
     void sum_over_parts(std::span<double> values) {
         if (parts_group_->size() > 1) all_reduce(*parts_group_, values);
     }
-    /// Where layers are themselves spread along another axis (tensor.hpp): the group of all ranks that have a part of this
-    /// replica, `mesh.group({"pipeline", "tensor"})`; it must outlive the model.
+    /// For layers that are themselves distributed along another axis (tensor.hpp): the group of all
+    /// ranks that have a part of this replica, `mesh.group({"pipeline", "tensor"})`; it must
+    /// outlive the model.
     void decide_with(World& all_parts) { parts_group_ = &all_parts; }
 
-    // --- this part of it ---------------------------------------------------------------------------------------------
+    // --- this part of it ---
 
     [[nodiscard]] World& world() { return *world_; }
     [[nodiscard]] int stages() const { return world_->size(); }
@@ -119,9 +128,10 @@ public:
     [[nodiscard]] std::string describe() const {
         return detail::pipeline_text(layers_, options_, Schedule::name, stages());
     }
-    /// What a sample takes of this rank's first part.
+    /// Inputs per sample of this rank's first part.
     [[nodiscard]] std::size_t part_inputs() const { return chunks_[0].inputs(); }
-    /// For inference (stream.hpp): this rank's layers, of a pipeline with one part a stage; the outputs stay until the next call.
+    /// For inference (stream.hpp): runs this rank's layers, of a pipeline with one part per stage;
+    /// the outputs are valid until the next call.
     [[nodiscard]] std::span<const T> forward_part(std::span<const T> input, std::size_t samples) {
         if (chunks_.size() != 1) refuse_input({"forward_part: found ", chunks_.size(), " chunks a stage, expected 1"});
         chunks_[0].reserve(*world_, samples, 1, false);
@@ -193,7 +203,7 @@ private:
         return {samples, options_.micro_batches};
     }
 
-    /// The plan for so many micro-batches, and room for it.
+    /// Prepares the plan for this number of micro-batches, and memory for it.
     void prepare(const detail::MicroBatches& cut, bool training) {
         if (cut.count != planned_) {
             const PipelineShape shape = shape_of(cut.count);
@@ -211,7 +221,8 @@ private:
         }
         training_ = training;
         for (std::size_t c = 0; c < chunks_.size(); ++c) {
-            // Forward alone, a chunk's outputs may have to wait until all of a group have gone through the chunk before.
+            // In a forward pass alone, a chunk's outputs may have to wait until all of a group have
+            // gone through the chunk before.
             std::size_t slots = held_[c];
             if (!training && chunks_.size() > 1)
                 slots = std::max(slots, std::min<std::size_t>(cut.count, static_cast<std::size_t>(stages())));
@@ -255,7 +266,7 @@ private:
         return values;
     }
 
-    // --- messages ----------------------------------------------------------------------------------------------------
+    // --- messages ---
 
     static bool receives(const PipelineAction& one) {
         return one.step == PipelineStep::receive_activation || one.step == PipelineStep::receive_gradient;
@@ -271,7 +282,7 @@ private:
         if (!messages_.posted(k)) post(k, one, cut);
         messages_.arrive();
     }
-    /// The next thing to come is received while this stage computes, where there is room for it already.
+    /// Receives the next data while this stage computes, if there is memory for them already.
     void post_next(const std::vector<PipelineAction>& all, std::size_t k, const detail::MicroBatches& cut) {
         if (messages_.posted()) return;
         while (++k < all.size() && !receives(all[k])) {
@@ -283,7 +294,7 @@ private:
         if (room) post(k, one, cut);
     }
 
-    // --- work --------------------------------------------------------------------------------------------------------
+    // --- work ---
 
     template <class Batch>
     void ahead(const std::vector<PipelineAction>& all, std::size_t k, const Batch& batch,
@@ -342,7 +353,7 @@ private:
         }
     }
 
-    /// The micro-batch's part of the batch's mean loss, and the gradient of that by the outputs.
+    /// The micro-batch's share of the batch's mean loss, and the gradient of that by the outputs.
     template <class Batch>
     double look_at_loss(detail::PipelineChunk<T>& chunk, std::size_t slot, const Batch& batch,
                         const detail::MicroBatches& cut, std::uint32_t i, double scale) {

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// How a pipeline is set up, and the same in words.
+/// The options of a pipeline, and their description as text.
 
 #include "unisono/core/text.hpp"
 #include "unisono/observe/table.hpp"
@@ -17,16 +17,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Of PipelineModel.
+/// Options of PipelineModel.
 struct PipelineOptions {
-    std::uint32_t micro_batches = 4; ///< of a batch; a smaller batch makes fewer
-    bool recompute = false;          ///< keep a chunk's input alone, and go forward again before going backward
+    std::uint32_t micro_batches = 4; ///< per batch; a smaller batch makes fewer
+    bool recompute = false; ///< keep only a chunk's input, and repeat its forward pass before the backward pass
     LayerPlacement placement =
         {}; ///< layers of each part; empty: by numbers of parameters and outputs (see balanced_placement)
     friend bool operator==(const PipelineOptions&, const PipelineOptions&) = default;
 };
 
-/// What this rank holds, in bytes.
+/// The memory of this rank, in bytes.
 struct PipelineMemory {
     std::size_t parameters = 0, gradients = 0;
     std::size_t activations = 0; ///< of micro-batches in flight, and messages; once there was a batch
@@ -36,10 +36,10 @@ struct PipelineMemory {
 
 namespace detail {
 
-/// A layer's parameters are one, which has a name that does not depend on where the layer is.
+/// A layer's parameters are one parameter, with a name that does not depend on the layer's rank.
 inline std::string layer_name(std::size_t layer) { return concat({"layer ", layer}); }
 
-/// Of the layers that have parameters, in order.
+/// The names of the layers that have parameters, in order.
 template <class T>
 std::vector<std::pair<std::string, std::size_t>> names_and_elements(const Layers<T>& layers) {
     std::vector<std::pair<std::string, std::size_t>> all;
@@ -47,7 +47,7 @@ std::vector<std::pair<std::string, std::size_t>> names_and_elements(const Layers
         if (layers[l].parameters != 0) all.emplace_back(layer_name(l), layers[l].parameters);
     return all;
 }
-/// How many layers before this one have parameters.
+/// The number of layers before this one that have parameters.
 template <class T>
 std::size_t parameters_before(const Layers<T>& layers, std::size_t layer) {
     std::size_t count = 0;

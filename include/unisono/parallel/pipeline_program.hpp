@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What all stages of a pipeline do, whatever their schedule: what is proven, simulated and drawn.
+/// The actions of all stages of a pipeline, whatever their schedule: the input of proof, simulation
+/// and drawing.
 
 #include "unisono/parallel/pipeline.hpp"
 
@@ -10,7 +11,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What all stages do, in order.
+/// The actions of all stages, in order.
 struct PipelineProgram {
     std::string name;
     int stages = 1;

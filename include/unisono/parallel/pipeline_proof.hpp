@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Proves a pipeline schedule: runs all stages on channels that hold little, and counts. For tests, not for programs.
+/// Proves a pipeline schedule: runs all stages on channels of small capacity, and counts. For
+/// tests, not for programs.
 
 #include "unisono/parallel/pipeline_program.hpp"
 
@@ -13,7 +14,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What `verify_pipeline` found.
+/// The result of `verify_pipeline`.
 struct PipelineReport {
     std::vector<std::string> violations = {};
     std::vector<std::size_t> in_flight = {}; ///< at most, on each stage: forward done, backward not
@@ -132,9 +133,10 @@ private:
 
 } // namespace detail
 
-/// Proves the laws of pipeline.hpp for one pipeline. What is sent is taken in the order of the calls, whatever else comes; a
-/// part sends no gradient while `gradient_places` of its gradients are not taken. Activations lie where they were computed until their
-/// backward pass, so that sending them never waits.
+/// Proves the laws of pipeline.hpp for one pipeline. Messages are received in the order of the
+/// calls, whatever else arrives; a part sends no gradient while `gradient_places` of its gradients
+/// have not been received. Activations stay where they were computed until their backward pass, so
+/// that sending them never waits.
 inline PipelineReport verify_pipeline(const PipelineProgram& program,
                                       std::size_t gradient_places = detail::gradient_places) {
     return detail::PipelineProof(program, gradient_places).run();

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// When each stage of a pipeline does what, in virtual time: how long the whole takes, and which part of it is spent waiting.
+/// The actions of a pipeline's stages in virtual time: the total duration, and the share of it
+/// spent waiting.
 
 #include "unisono/parallel/pipeline_program.hpp"
 
@@ -12,34 +13,34 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How long one part of the model takes for one micro-batch; any unit of time.
+/// The time of one part of the model for one micro-batch, in any unit.
 struct PartTimes {
     double forward = 1;
     double backward = 2;
     friend bool operator==(const PartTimes&, const PartTimes&) = default;
 };
 
-/// How long things take in a simulated pipeline, in any unit.
+/// Durations in a simulated pipeline, in any unit.
 struct PipelineCosts {
     std::vector<PartTimes> parts =
         {};              ///< of each part along the forward pass; none: a stage's 1 and 2, evenly over its chunks
     double transfer = 0; ///< from the end of a part's work until its neighbour has it
 };
 
-/// When a stage does one piece of work.
+/// The time of one piece of work.
 struct PipelineSpan {
     double begin = 0, end = 0;
     int stage = 0;
     PipelineWork work = {};
 };
 
-/// When all stages do what.
+/// The times of all stages' work.
 struct PipelineTimeline {
     double total = 0;
     std::vector<double> busy = {};        ///< of each stage
     std::vector<PipelineSpan> spans = {}; ///< stage after stage, each in the order of time
 
-    /// The part of all stages' time in which they wait: 0 to 1.
+    /// The share of all stages' time in which they wait: 0 to 1.
     [[nodiscard]] double bubble() const {
         double all = 0;
         for (const double one : busy) all += one;
@@ -47,8 +48,10 @@ struct PipelineTimeline {
     }
 };
 
-/// Each stage computes in its order, as soon as it has what it needs; messages travel while stages compute.
-/// \throws error bad_input: times of another number than parts, negative or not finite; a schedule that does not end
+/// Each stage computes in its order, as soon as its input has arrived; messages travel while stages
+/// compute.
+/// \throws error bad_input: the number of times is not that of the parts; a time is negative or not
+/// finite; a schedule that does not end
 inline PipelineTimeline pipeline_timeline(const PipelineProgram& program, const PipelineCosts& costs = {}) {
     const std::size_t parts = program.parts(), m = program.micro_batches;
     std::vector<PartTimes> times = costs.parts;
@@ -108,8 +111,8 @@ inline PipelineTimeline pipeline_timeline(const PipelineProgram& program, const 
     return found;
 }
 
-/// What the bubble is where all parts take as long and messages no time; exact for Interleaved where the stages divide the
-/// micro-batches.
+/// The bubble if all parts take the same time and messages take none; exact for Interleaved where
+/// the number of stages divides that of micro-batches.
 constexpr double ideal_bubble(int stages, std::uint32_t micro_batches, std::uint32_t chunks = 1) {
     const double waits = stages - 1;
     return waits / (static_cast<double>(chunks) * static_cast<double>(micro_batches) + waits);

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Which layers are on which part of a pipeline: by hand, or such that the slowest part is as fast as can be.
+/// The layers of each part of a pipeline: placed by hand, or so that the slowest part is as fast as
+/// possible.
 
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/time.hpp"
@@ -15,25 +16,28 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How many layers each part of the model has, along the forward pass; as many entries as stages x chunks.
+/// The number of layers of each part of the model, along the forward pass; stages x chunks entries.
 using LayerPlacement = std::vector<std::size_t>;
 
-/// What a layer costs the rank that has it.
+/// The cost of a layer on its rank.
 struct LayerCost {
     double time = 0;       ///< forward and backward, any unit
     std::size_t bytes = 0; ///< that it takes on its rank
     friend bool operator==(const LayerCost&, const LayerCost&) = default;
 };
 
-/// The contiguous placement whose slowest part is fastest, of those whose parts have at most `most_bytes`; of several the one with
-/// the shorter parts at the end. No part is empty. Cost: parts x layers^2 / 2 additions.
-/// \throws error bad_input: fewer layers than parts; no placement that fits, with the layer or the memory that is too large
+/// The contiguous placement whose slowest part is fastest, among those whose parts have at most
+/// `most_bytes`; of several the one with the shorter parts at the end. No part is empty. Cost:
+/// parts x layers^2 / 2 additions.
+/// \throws error bad_input: fewer layers than parts; no placement fits, with the layer or the
+/// memory that is too large
 inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, std::size_t parts,
                                          std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     const std::size_t n = layers.size();
     if (parts == 0 || n < parts) refuse_input({"a placement on ", parts, " parts needs as many layers, found ", n});
     constexpr double impossible = std::numeric_limits<double>::infinity();
-    // slowest[k][i]: of the first i layers on k parts; begin[k][i]: where the last of these parts begins.
+    // slowest[k][i]: of the first i layers on k parts; begin[k][i]: where the last of these parts
+    // begins.
     std::vector<std::vector<double>> slowest(parts + 1, std::vector<double>(n + 1, impossible));
     std::vector<std::vector<std::size_t>> begin(parts + 1, std::vector<std::size_t>(n + 1, 0));
     slowest[0][0] = 0;
@@ -69,7 +73,7 @@ inline LayerPlacement balanced_placement(const std::vector<LayerCost>& layers, s
     return placement;
 }
 
-/// How `measure_layers` runs them.
+/// Options of `measure_layers`.
 struct MeasureOptions {
     std::size_t samples = 16;             ///< of a micro-batch
     std::size_t micro_batches_held = 1;   ///< whose activations a rank has at a time, for the bytes
@@ -78,8 +82,9 @@ struct MeasureOptions {
     friend bool operator==(const MeasureOptions&, const MeasureOptions&) = default;
 };
 
-/// What each layer costs, as rank 0 measures it: forward and backward of one micro-batch of small numbers, in nanoseconds. The same on
-/// all ranks. Collective. Layers with collectives of their own (branches, tensor) cannot be measured so. Memory: one layer at a time.
+/// The cost of each layer as rank 0 measures it: forward and backward of one micro-batch of small
+/// numbers, in nanoseconds. The same on all ranks. Collective. Layers with collectives of their own
+/// (branches, tensor) cannot be measured. Memory: one layer at a time.
 template <class World, class T>
 std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const MeasureOptions& options = {}) {
     if (options.samples == 0 || options.repetitions < 1)
@@ -114,7 +119,7 @@ std::vector<LayerCost> measure_layers(World& world, Layers<T>& layers, const Mea
 
 namespace detail {
 
-/// Where nothing is measured and nothing said: parameters and outputs stand for time.
+/// Without measured times and a placement, parameters and outputs stand for time.
 template <class T>
 LayerPlacement default_placement(const Layers<T>& layers, std::size_t parts) {
     std::vector<LayerCost> costs;
@@ -123,7 +128,8 @@ LayerPlacement default_placement(const Layers<T>& layers, std::size_t parts) {
     return balanced_placement(costs, parts);
 }
 
-/// \throws error bad_input: not as many parts, an empty one, or other layers than there are
+/// \throws error bad_input: the number of parts is wrong, one is empty, or the layers are not those
+/// of the model
 inline void check_placement(const LayerPlacement& placement, std::size_t parts, std::size_t layers) {
     if (placement.size() != parts)
         refuse_input({"PipelineOptions::placement has ", placement.size(), " parts, expected ", parts,

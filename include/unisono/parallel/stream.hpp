@@ -1,19 +1,22 @@
 #pragma once
 
 /// \file
-/// Inference as a stream: requests come in on rank 0, go through the stages of a model that is split over ranks, or to replicas of
-/// a small one in turn, several at a time, and their results come out on rank 0 in the order of the requests.
+/// Inference as a stream: requests arrive on rank 0, go through the stages of a model that is split
+/// over ranks, or to replicas of a small one in turn, several at a time. Their results leave on
+/// rank 0 in the order of the requests.
 ///
-///     un::serve(model, source, sink);                        // on all ranks of a PipelineModel's group
-///     un::serve_replicas<float>(world, 784, 10, answer, source, sink); // on all ranks, each with a replica
+///     un::serve(model, source, sink);      // on all ranks of a PipelineModel's group
+///     un::serve_replicas<float>(world, 784, 10, answer, source, sink); // each rank has a replica
 ///
-/// | given | called | meaning |
-/// |---|---|---|
-/// | `source(request)` | on rank 0, while there is room | fills a vector with the inputs of some samples and says `Request::ready`; or `none` for now; or that there are no more: `last` |
-/// | `sink(outputs)` | on rank 0, in order | of one request, sample after sample |
-/// | `answer(inputs, samples)` | on every rank of replicas | returns the outputs, good until its next call |
+/// - `source(request)`, called on rank 0 while there is room, fills a vector with the inputs of
+///   some samples and returns `Request::ready`; or returns `none` for now, or `last` after the last
+///   request.
+/// - `sink(outputs)`, called on rank 0 in order, gets the outputs of one request, sample after
+///   sample.
+/// - `answer(inputs, samples)`, called on every rank with a replica, returns the outputs, valid
+///   until its next call.
 ///
-/// Absent: batches of requests that come together; a source may give several clients' as one.
+/// Absent: batches of requests that arrive together; a source may combine those of several clients.
 
 #include "unisono/collective/point_to_point.hpp"
 #include "unisono/core/time.hpp"
@@ -35,10 +38,10 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What `next` of a stream's source says.
+/// The result of a source's call.
 enum class Request : std::uint8_t { ready, none, last };
 
-/// Of a stream of requests.
+/// Options of a stream of requests.
 struct StreamOptions {
     std::size_t most_samples = 1024; ///< of one request
     std::size_t in_flight = 0;       ///< requests under way at most; 0: two for each rank
@@ -47,11 +50,12 @@ struct StreamOptions {
 
 namespace detail {
 
-/// What goes ahead of a request: its samples; or one of these.
+/// The header of a request: its number of samples, or one of these values.
 inline constexpr std::uint64_t still_there = 0, no_more = std::numeric_limits<std::uint64_t>::max();
 inline constexpr int header_tag = 1 << 28, input_tag = header_tag + 1, output_tag = header_tag + 2;
 
-/// Copies of what is sent, each until it has arrived; the oldest is waited for where there is no room.
+/// Copies of sent data, each kept until it has arrived; if there is no room, the oldest is waited
+/// for.
 template <class World, class T>
 class Outbox {
 public:
@@ -93,7 +97,8 @@ private:
     std::size_t next_ = 0, samples_ = 0;
 };
 
-/// A rank that answers: takes requests from `from`, gives on what `answer` makes of them; with `passes_on` to another that answers.
+/// A rank that answers: takes requests from `from`, and sends on the result of `answer`; with
+/// `passes_on` to another rank that answers.
 template <class T, class World, class Answer>
 void answer_requests(World& world, std::size_t inputs, int from, int to, bool passes_on, Answer& answer) {
     Outbox<World, T> out(world, 2);
@@ -115,8 +120,8 @@ void answer_requests(World& world, std::size_t inputs, int from, int to, bool pa
     out.wait_all();
 }
 
-/// Rank 0's side. `submit(number, inputs, samples, out)` sends a request on its way, or answers it at once: then it returns true.
-/// `from(number)` is who sends the result.
+/// Rank 0's side. `submit(number, inputs, samples, out)` sends a request on its way, or answers it
+/// at once and returns true. `from(number)` is the rank that sends the result.
 template <class T, class World, class Source, class Sink, class Submit, class From>
 void stream_requests(World& world, std::size_t inputs, std::size_t outputs, const StreamOptions& options,
                      std::span<const int> told, Source& source, Sink& sink, const Submit& submit, const From& from) {
@@ -168,7 +173,7 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
                 posted = steady_now();
             }
             if (arrives && !arriving.poll()) {
-                // Where nothing else can be done; or the deadline has passed, which is then told.
+                // There is nothing else to do; or the deadline has passed, which the wait reports.
                 if (ended || pending.size() == places) arriving.wait();
                 else if (steady_now() - posted > world.timeout().count()) arriving.wait(std::chrono::nanoseconds(1));
             }
@@ -193,13 +198,16 @@ void stream_requests(World& world, std::size_t inputs, std::size_t outputs, cons
 
 } // namespace detail
 
-/// Serves requests by a model that is split over the ranks of its group, one part a stage. Collective: returns on all ranks when the
-/// source has said `last` and all results are out. A result has the bits of `predict` where micro-batches are as large as requests.
+/// Serves requests by a model that is split over the ranks of its group, one part per stage.
+/// Collective: returns on all ranks when the source has returned `last` and all results are out. A
+/// result has the bits of `predict` where micro-batches are as large as requests.
 ///
-/// Waits: the other ranks wait for requests, for ever, since rank 0 says every eighth of the group's timeout that it is still there; so a
-/// source returns sooner than that, and a request takes less than three quarters of the timeout.
-/// Errors: bad_input for a request that is no whole samples or too large, on rank 0, and aborted on the others: who serves strangers
-/// looks at requests first; what source, sink or a layer throw, which all ranks name; timeout, peer_lost.
+/// Waits: the other ranks wait for requests without a limit, since rank 0 says every eighth of the
+/// group's timeout that it is alive. So a source must return within that time, and a request must
+/// take less than three quarters of the timeout.
+/// Errors: bad_input on rank 0, and aborted on the others, for a request that is not whole samples
+/// or is too large: a server for untrusted clients checks requests first. Exceptions of source,
+/// sink or a layer, which all ranks name; timeout, peer_lost.
 template <class Model, class Source, class Sink>
 void serve(Model& model, Source source, Sink sink, const StreamOptions& options = {}) {
     using T = parameter_element_t<Model>;
@@ -228,8 +236,8 @@ void serve(Model& model, Source source, Sink sink, const StreamOptions& options 
     });
 }
 
-/// Serves requests by replicas, one on each rank of `world`, rank 0 among them: request i by rank i + 1 modulo the ranks. Otherwise as
-/// above. `inputs` and `outputs` are those of a sample.
+/// Serves requests by replicas, one on each rank of `world`, including rank 0: request i by rank i
+/// + 1 modulo the ranks. Otherwise as above. `inputs` and `outputs` are those of a sample.
 template <class T, class World, class Answer, class Source, class Sink>
 void serve_replicas(World& world, std::size_t inputs, std::size_t outputs, Answer answer, Source source, Sink sink,
                     const StreamOptions& options = {}) {
@@ -244,7 +252,8 @@ void serve_replicas(World& world, std::size_t inputs, std::size_t outputs, Answe
             world, inputs, outputs, options, others, source, sink,
             [&](std::uint64_t number, std::span<const T> values, std::size_t samples, detail::Outbox<World, T>& out,
                 std::vector<T>& result) {
-                // The last of a round is this rank's own, so that the others have theirs by then.
+                // The last request of a round is this rank's own, so that the others have theirs by
+                // then.
                 if ((number + 1) % ranks != 0) {
                     out.of(samples).send(values, static_cast<int>((number + 1) % ranks), false);
                     return false;

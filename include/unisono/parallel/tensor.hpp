@@ -1,26 +1,29 @@
 #pragma once
 
 /// \file
-/// Linear layers whose matrix is split over the ranks of a group, with the collectives that this takes; the matrix product is yours.
-/// (Shoeybi et al. 2019, Megatron-LM, section 3)
+/// Linear layers whose matrix is split over the ranks of a group, with the collectives for that;
+/// the matrix product is yours. (Shoeybi et al. 2019, Megatron-LM, section 3)
+/// - `ColumnLinear`: a rank has some of the outputs. Forward: no collective, or with `.gather` an
+///   all_gather of the outputs. Backward: an all_reduce of the gradient by the inputs.
+/// - `RowLinear`: a rank has some of the inputs, which arrive split. Forward: an all_reduce of the
+///   outputs. Backward: no collective.
 ///
-/// | layer | a rank has | forward | backward |
-/// |---|---|---|---|
-/// | `ColumnLinear` | some of the outputs | nothing; all_gather of the outputs with `.gather` | all_reduce of the gradient by the inputs |
-/// | `RowLinear` | some of the inputs, which come split | all_reduce of the outputs | nothing |
+/// A column-split layer, element-wise layers, and a row-split layer make a block of two
+/// collectives, in which no rank holds all of the intermediate values. The matrix is outputs by
+/// inputs, as in PyTorch. Sizes that the number of ranks does not divide are split as evenly as
+/// possible.
 ///
-/// A column-split layer, whatever works element by element, and a row-split layer make a block of two collectives, and no rank has all of
-/// what is between. The matrix is outputs by inputs, as in PyTorch. Sizes that the ranks do not divide are split as evenly as can be.
-///
-///     auto multiply = [](un::Matrix<const float> a, un::Matrix<const float> b, un::Matrix<float> c, bool add) {
-///         cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, ...); // c = a b, or c += a b
+///     using Input = un::Matrix<const float>;
+///     auto multiply = [](Input a, Input b, un::Matrix<float> c, bool add) { // c = a b or c += a b
+///         cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans, ...);
 ///     };
 ///     auto& ranks = mesh.axis("tensor");
 ///     layers.add(un::column_linear<float>(ranks, 512, 2048, multiply, first_value));
-///     layers.add(Gelu{2048 / ranks.size()}).add(un::row_linear<float>(ranks, 2048, 512, multiply, first_value));
+///     layers.add(Gelu{2048 / ranks.size()});
+///     layers.add(un::row_linear<float>(ranks, 2048, 512, multiply, first_value));
 ///
-/// Determinism: all ranks have the same bits; sums over inputs are in another order than on one rank, but for column-split layers'
-/// outputs. Errors: bad_input for fewer rows or columns than ranks.
+/// Determinism: all ranks have the same bits. Sums over inputs have another order than on one rank,
+/// except for column-split layers' outputs. Errors: bad_input for fewer rows or columns than ranks.
 
 #include "unisono/collective/all_reduce.hpp"
 #include "unisono/collective/exchange.hpp"
@@ -35,7 +38,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A matrix in memory that is somebody else's: rows x columns, after it was transposed where it lies transposed.
+/// A matrix in memory that another object owns: rows x columns, after transposition if it is stored
+/// transposed.
 template <class T>
 struct Matrix {
     T* data = nullptr;
@@ -53,7 +57,8 @@ template <class P, class T>
 concept matrix_product =
     requires(P& product, Matrix<const T> in, Matrix<T> out, bool add) { product(in, in, out, add); };
 
-/// First values: of the weight from an input to an output; of an output's bias where `input` is the number of inputs.
+/// Initial values: of the weight from an input to an output; of an output's bias if `input` is the
+/// number of inputs.
 template <class F, class T>
 concept first_values = requires(F& values, std::size_t output, std::size_t input) {
     { values(output, input) } -> std::convertible_to<T>;
@@ -61,7 +66,7 @@ concept first_values = requires(F& values, std::size_t output, std::size_t input
 
 namespace detail {
 
-/// Elements [first, first + count) of a size that the ranks of a group share.
+/// Elements [first, first + count) of a dimension that the ranks of a group share.
 struct TensorSlice {
     std::size_t first = 0, count = 0;
 
@@ -76,13 +81,14 @@ struct TensorSlice {
 
 } // namespace detail
 
-/// Of ColumnLinear.
+/// Options of ColumnLinear.
 struct ColumnOptions {
     bool gather = false; ///< each rank has all outputs in the end, else its own
     friend bool operator==(const ColumnOptions&, const ColumnOptions&) = default;
 };
 
-/// A linear layer of whose outputs each rank of `world` computes some; all ranks have all inputs.
+/// A linear layer in which each rank of `world` computes some of the outputs; all ranks have all
+/// inputs.
 template <floating_element T, class World, matrix_product<T> Product, first_values<T> First>
 class ColumnLinear {
 public:
@@ -155,8 +161,8 @@ private:
     std::vector<std::size_t> counts_;
 };
 
-/// A linear layer of whose inputs each rank of `world` has some, as a ColumnLinear leaves them; all ranks get all outputs. The bias is
-/// on every rank, with the same values and gradients.
+/// A linear layer in which each rank of `world` has some of the inputs, as a ColumnLinear leaves
+/// them; all ranks get all outputs. The bias is on every rank, with the same values and gradients.
 template <floating_element T, class World, matrix_product<T> Product, first_values<T> First>
 class RowLinear {
 public:

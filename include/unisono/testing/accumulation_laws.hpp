@@ -34,7 +34,7 @@ struct ArchetypeAccumulation {
 };
 static_assert(accumulation_policy<ArchetypeAccumulation>);
 
-/// What the policy is tried with.
+/// The parameters of the trial.
 struct AccumulationTrial {
     std::int64_t hosted = 1;          ///< replicas a rank hosts
     std::int64_t most_rounds = 65536; ///< within which a window must close
@@ -51,7 +51,7 @@ inline Totals some_round(CounterRandom& random, std::int64_t hosted) {
 
 } // namespace detail
 
-/// Windows foretell their end, stay closed, answer equal rounds alike, and are new after `reset()`.
+/// Windows predict their end, stay closed, treat equal rounds alike, and are new after `reset()`.
 template <accumulation_policy Policy>
 Violations accumulation_laws(const Policy& policy, const AccumulationTrial& trial = {}) {
     Violations found{std::string(Policy::name)};

@@ -76,9 +76,10 @@ void clipping_laws_of(const Clipping& policy, Violations& found) {
 
 } // namespace detail
 
-/// `factor` and `clip` are pure functions, a copy's the same. The factor of a finite norm is a finite number of at least 0, and 1 where
-/// no norm is measured. `clip` scales, and then treats each element alone, so that slices cut anywhere have the same bits; it makes
-/// none larger, and changes nothing where it says so.
+/// `factor` and `clip` are pure functions, a copy's the same. The factor of a finite norm is a
+/// finite number of at least 0, and 1 where no norm is measured. `clip` scales, and then treats
+/// each element alone, so that slices cut anywhere have the same bits; it makes none larger, and
+/// changes nothing where it says so.
 template <clipping_policy Clipping>
 Violations clipping_laws(const Clipping& policy) {
     Violations found{std::string(Clipping::name)};

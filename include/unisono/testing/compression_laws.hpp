@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of compression/compression.hpp for any compression, on threads of this process, and the least one.
+/// The laws of compression/compression.hpp for any compression, on threads of this process, and the
+/// least one.
 
 #include "unisono/compression/compression.hpp"
 #include "unisono/core/text.hpp"
@@ -58,19 +59,19 @@ struct ArchetypeCompression {
 };
 static_assert(compression_policy<ArchetypeCompression>);
 
-/// What the wire format is tried with.
+/// The parameters of the trial.
 struct CompressionTrial {
     int most_ranks = 4;
     std::vector<std::size_t> counts = {1, 7, 300, 1025};         ///< elements of the buckets
     bool loses_nothing = true;                                   ///< what is left over is sent later
-    int updates_until_all = 100;                                 ///< ... in so many updates without a new gradient
-    double tolerance = 1e-4;                                     ///< of the largest sum: what may be lost all the same
+    int updates_until_all = 100;                                 ///< ... in this many updates without a new gradient
+    double tolerance = 1e-4;                                     ///< of the largest sum: what may still be lost
     std::chrono::nanoseconds timeout = std::chrono::seconds(30); ///< of each wait: a hang is a violation too
 };
 
 namespace detail {
 
-/// One world's laws, from inside each rank. Violations of all ranks come together under a lock.
+/// One world's laws, from inside each rank. A lock protects the violations of all ranks.
 template <compression_policy Policy>
 class CompressionWorld {
 public:
@@ -107,7 +108,7 @@ private:
                               std::exp2(static_cast<double>(i % 5) - 2));
     }
 
-    /// One update: what all ranks' gradients became; zeros where `update` is negative.
+    /// One update: the result for all ranks' gradients; zero gradients where `update` is negative.
     template <class T, class Wire>
     std::vector<T> exchange(Group<InProcess>& world, Wire& wire, int update) {
         auto reduction = NativeReducer{}.start(world);
@@ -190,8 +191,9 @@ private:
 
 } // namespace detail
 
-/// The same bits on all ranks; zeros stay zeros; nothing that error feedback keeps is lost, and nothing stays after `forget`; a run
-/// depends on nothing but its gradients. In float and double, on each number of ranks, for buckets of these sizes.
+/// The same bits on all ranks; zeros stay zeros; nothing that error feedback keeps is lost, and
+/// nothing stays after `forget`; a run depends on nothing but its gradients. In float and double,
+/// on each number of ranks, for buckets of these sizes.
 template <compression_policy Policy>
     requires(Policy::compresses)
 Violations compression_laws(const Policy& policy, const CompressionTrial& trial = {}) {

@@ -32,7 +32,8 @@ struct ArchetypeGuard {
 };
 static_assert(guard_policy<ArchetypeGuard>);
 
-/// What a guard must and must not find; those of FiniteGuard by default. Each must be what it is in float and in double.
+/// What a guard must and must not find; those of FiniteGuard by default. Each must be what it is in
+/// float and in double.
 struct GuardTrial {
     std::vector<double> offenders = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                      -std::numeric_limits<double>::infinity()};
@@ -76,8 +77,8 @@ void guard_laws_of(const Guard& guard, const GuardTrial& trial, Violations& foun
 
 } // namespace detail
 
-/// `first_offender` is a pure function that finds each offender, where it is, in every place, and nothing else. A guard
-/// that does not inspect finds nothing.
+/// `first_offender` is a pure function that finds each offender, where it is, in every place, and
+/// nothing else. A guard that does not inspect finds nothing.
 template <guard_policy Guard>
 Violations guard_laws(const Guard& guard, const GuardTrial& trial = {}) {
     Violations found{std::string(Guard::name)};

@@ -26,8 +26,9 @@ struct ArchetypeRate {
 };
 static_assert(learning_rate_policy<ArchetypeRate>);
 
-/// Rates are finite, not negative, and a pure function of base and point: also when asked in another order, at the end of the
-/// training and after it. Where the length of the training is unknown, they are that or refused by bad_input.
+/// Rates are finite, not negative, and a pure function of base and point: also when asked in
+/// another order, at the end of the training and after it. Where the length of the training is
+/// unknown, they are that or refused by bad_input.
 template <learning_rate_policy Policy>
 Violations learning_rate_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};

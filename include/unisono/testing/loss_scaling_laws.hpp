@@ -14,7 +14,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least loss scaling that scales: a constant, half of it after the first gradient that is not finite.
+/// The least loss scaling that scales: a constant, half of it after the first gradient that is not
+/// finite.
 struct ArchetypeLossScaling {
     static constexpr std::string_view name = "archetype loss scaling";
     static constexpr Family family = Family::loss_scaling;
@@ -32,9 +33,10 @@ struct ArchetypeLossScaling {
 };
 static_assert(loss_scaling_policy<ArchetypeLossScaling>);
 
-/// The scale is a finite number above 0 from the start on, whatever happens. What follows depends on the state alone, so that ranks which
-/// saw the same updates have the same. `grow` does not lower it; `back_off` lowers it and says so, or does not and says that;
-/// after some thousand times nothing is left to lower. Where `scales` is false it is always 1.
+/// The scale is a finite number above 0 from the start on, whatever happens. What follows depends
+/// on the state alone, so that ranks which saw the same updates have the same. `grow` does not
+/// lower it; `back_off` lowers it and says so, or does not and says that; after some thousand times
+/// nothing is left to lower. Where `scales` is false it is always 1.
 template <loss_scaling_policy Scaling>
 Violations loss_scaling_laws(const Scaling& policy) {
     Violations found{std::string(Scaling::name)};

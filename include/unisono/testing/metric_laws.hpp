@@ -24,13 +24,14 @@ struct ArchetypeMetric {
 };
 static_assert(mergeable_metric<ArchetypeMetric>);
 
-/// What the metric is held to.
+/// The parameters of the trial.
 struct MetricTrial {
     double tolerance = 0; ///< relative, between merged and whole; 0: equal to the bit
 };
 
-/// Merging over any split of `samples` samples, directly and by way of bytes, gives the value of one rank that saw them all; a
-/// new metric is neutral. `fresh` is new, and `feed(metric, i)` adds sample i of 0 to samples - 1.
+/// Merging over any split of `samples` samples, directly and by way of bytes, gives the value of
+/// one rank that saw them all; a new metric is neutral. `fresh` is new, and `feed(metric, i)` adds
+/// sample i of 0 to samples - 1.
 template <mergeable_metric Metric, class Feed>
 Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, const MetricTrial& trial = {}) {
     Violations found;
@@ -64,7 +65,8 @@ Violations metric_laws(const Metric& fresh, std::size_t samples, Feed feed, cons
         compare(late.value(), value, "merged into a new metric");
     });
     for (const std::size_t ranks : {1u, 2u, 3u, 5u, 8u}) {
-        // In blocks as even as can be, in turn, and all on the last rank, so that the others have seen nothing.
+        // In blocks as even as can be, in turn, and all on the last rank, so that the others have
+        // seen nothing.
         const char* const names[] = {" in blocks", " in turn", " with all of the samples"};
         for (int way = 0; way < 3; ++way) {
             std::vector<Metric> parts(ranks, fresh);

@@ -18,7 +18,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least model: one number, which learns the mean of the batch's numbers. Loss: the mean of (w - x)^2 / 2.
+/// The least model: one number, which learns the mean of the batch's numbers. Loss: the mean of (w
+/// - x)^2 / 2.
 struct ArchetypeModel {
     double weight = 0;
     double gradient = 0;
@@ -37,7 +38,7 @@ struct ArchetypeModel {
 };
 static_assert(trainable_on<ArchetypeModel, std::vector<double>>);
 
-/// What the model is held to.
+/// The parameters of the trial.
 struct ModelTrial {
     double tolerance = 0;          ///< relative, of a difference quotient; 0: 1e-5 for double, 2e-2 for float
     std::size_t most_checked = 64; ///< parameters whose gradient is compared with a difference quotient, spread evenly
@@ -67,7 +68,8 @@ public:
             for (T& value : one) value = from[at++];
     }
 
-    /// The loss with gradients that begin at `start`; buffers (running statistics) are put back afterwards.
+    /// The loss with gradients that begin at `start`; buffers (running statistics) are put back
+    /// afterwards.
     template <class Batch>
     double call(const Batch& batch, const Values& start) {
         assign(gradients(), start);
@@ -151,7 +153,8 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
             spans[p][i] = here;
             const double quotient = (loss_above - loss_below) / (above - below);
             const double given = static_cast<double>(gradient[at]);
-            // What the rounding of the losses alone may do, and of a gradient that nearly cancels.
+            // The possible effect of the rounding of the losses, and of a gradient that nearly
+            // cancels.
             const double noise = 64 * epsilon * std::max({1.0, std::abs(loss_above), std::abs(loss_below)}) / reach;
             if (!(std::abs(quotient - given) <= tolerance * (std::abs(quotient) + std::abs(given)) + noise))
                 found.add(concat({"element ", i, " of ", parameter_label(m, p), " has gradient ", number_text(given),
@@ -162,9 +165,10 @@ void difference_laws(M& m, ModelUnderTrial<M>& trial, const Batch& batch, const 
 
 } // namespace detail
 
-/// Shapes agree; a call adds to the gradients, whatever they hold, says the same twice, leaves the parameters alone, and its
-/// gradient is that of its loss. Choose parameters and a batch where the loss is smooth. The model is left as it was found,
-/// but for its gradients. Cost: about 2 x most_checked calls.
+/// Shapes agree; a call adds to the gradients, whatever they hold, says the same twice, leaves the
+/// parameters alone, and its gradient is that of its loss. Choose parameters and a batch where the
+/// loss is smooth. The model is left as it was found, but for its gradients. Cost: about 2 x
+/// most_checked calls.
 template <model M, class Batch>
     requires trainable_on<M, Batch> && std::floating_point<parameter_element_t<M>>
 Violations model_laws(M& m, const Batch& batch, const ModelTrial& options = {}) {

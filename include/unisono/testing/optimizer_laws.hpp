@@ -18,8 +18,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least optimizer: p -= rate * g, without state. The update is a functor that the library applies, in a region where
-/// the compiler must not fuse multiplications and additions: that is what keeps any cut into slices the same to the bit.
+/// The least optimizer: p -= rate * g, without state. The update is a functor that the library
+/// applies, in a region where the compiler must not fuse multiplications and additions: that is
+/// what keeps any cut into slices the same to the bit.
 struct ArchetypeOptimizer {
     double learning_rate = 0.1;
 
@@ -63,7 +64,8 @@ static_assert(optimizer_policy<ArchetypeOptimizer>);
 
 namespace detail {
 
-/// Parameters and state after a few updates, done in the slices that `cuts` make, and where they lie in a larger memory.
+/// Parameters and state after a few updates, done in the slices that `cuts` make, and where they
+/// lie in a larger memory.
 template <class T, optimizer_policy Policy>
 class OptimizerRun {
 public:
@@ -155,7 +157,8 @@ void optimizer_laws_of(const Policy& policy, Violations& found) {
                               " and gradients multiplied by it give different bits: it must come first", of}));
     }
 
-    // The rate of an update is the step's; the policy's own is only the base from which the step's was computed.
+    // The rate of an update is the step's; the policy's own is only the base from which the step's
+    // was computed.
     if constexpr (requires(Policy changed) { changed.learning_rate = 0.5; }) {
         Policy changed = policy;
         changed.learning_rate = policy.learning_rate + 0.5;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of reducer/reducer.hpp for any reducer, on threads of this process, and the least reducer.
+/// The laws of reducer/reducer.hpp for any reducer, on threads of this process, and the least
+/// reducer.
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/core/text.hpp"
@@ -70,7 +71,7 @@ struct ArchetypeOwnerReducer {
 };
 static_assert(reducer_policy<ArchetypeOwnerReducer, Group<InProcess>>);
 
-/// What the reducer is tried with.
+/// The parameters of the trial.
 struct ReducerTrial {
     int least_ranks = 1; ///< for reducers that refuse smaller worlds
     int most_ranks = 5;
@@ -80,7 +81,7 @@ struct ReducerTrial {
 
 namespace detail {
 
-/// One world's laws, from inside each rank. Violations of all ranks come together under a lock.
+/// One world's laws, from inside each rank. A lock protects the violations of all ranks.
 template <reducer_policy<Group<InProcess>> Policy>
 class ReducerWorld {
 public:
@@ -202,7 +203,8 @@ private:
                                    ", is ", values[i], "; the sum of all ranks' is ", sum<T>(i)}));
     }
 
-    /// As a trainer has them: several buckets, waited for in another order than they were started in.
+    /// As a trainer has them: several buckets, waited for in another order than they were started
+    /// in.
     template <class T, class Verbs>
     void several_in_flight(Group<InProcess>& world, Verbs& verbs) {
         std::vector<std::vector<T>> buckets;
@@ -251,8 +253,9 @@ void owner_laws(const Policy& policy, const ReducerTrial& trial, Violations& fou
 
 } // namespace detail
 
-/// Sums for all ranks, for each owner and of the ranks' slices, what owners publish, the same bits on all ranks, several operations in flight; in
-/// float and double, on each number of ranks. A reducer that gives owners must do so purely.
+/// Sums for all ranks, for each owner and of the ranks' slices, what owners publish, the same bits
+/// on all ranks, several operations in flight; in float and double, on each number of ranks. A
+/// reducer that gives owners must do so purely.
 template <reducer_policy<Group<InProcess>> Policy>
 Violations reducer_laws(const Policy& policy, const ReducerTrial& trial = {}) {
     Violations found{std::string(Policy::name)};

@@ -60,7 +60,7 @@ struct ArchetypeSampler {
         }
 
     private:
-        /// Samples done after so many rounds.
+        /// Samples that are consumed after `rounds` rounds.
         [[nodiscard]] std::int64_t after(std::int64_t rounds) const {
             return std::min(shape_.data_size, from_ + rounds * global_batch());
         }
@@ -90,7 +90,7 @@ enum class Coverage : std::uint8_t {
     cut,    ///< at most once
 };
 
-/// What a stream gave, kept.
+/// A copy of a stream's micro-batch.
 struct Kept {
     std::vector<std::size_t> samples;
     MicroBatch micro;
@@ -101,7 +101,7 @@ struct Kept {
     }
 };
 
-/// All that a stream still has.
+/// All remaining micro-batches of a stream.
 template <class Stream>
 std::vector<Kept> drain(Stream& stream) {
     std::vector<Kept> all;
@@ -138,7 +138,8 @@ std::vector<std::vector<Kept>> all_ranks(const Sampler& sampler, const SamplerSe
     return ranks;
 }
 
-/// The bookkeeping is right, sizes add up, indices are in range; `given` becomes how often each sample was given.
+/// The bookkeeping is right, sizes add up, indices are in range; `given` becomes how often each
+/// sample was given.
 template <class Sampler>
 std::optional<std::string> sampler_books(const Sampler& sampler, const SamplerSetting& s, std::vector<int>& given) {
     given.assign(static_cast<std::size_t>(s.data_size), 0);
@@ -184,7 +185,7 @@ std::optional<std::string> sampler_books(const Sampler& sampler, const SamplerSe
     return std::nullopt;
 }
 
-/// Resumed where any round ended, with as many replicas, every rank gives just the rest.
+/// Resumed after any round, with the same number of replicas, every rank gets exactly the rest.
 template <class Sampler>
 std::optional<std::string> sampler_resumes(const Sampler& sampler, const SamplerSetting& s) {
     for (std::int64_t r = 0; r < s.world; ++r) {
@@ -209,8 +210,8 @@ std::optional<std::string> sampler_resumes(const Sampler& sampler, const Sampler
     return std::nullopt;
 }
 
-/// Resumed at any sample at all, also by another number of ranks: what comes is the rest of the order, nothing twice and
-/// nothing missing. `exact`: the sampler neither pads nor drops.
+/// Resumed at any sample, also by another number of ranks: the stream gives the rest of the order,
+/// no sample twice and none left out. `exact`: the sampler neither pads nor drops.
 template <class Sampler>
 std::optional<std::string> sampler_rests(const Sampler& sampler, const SamplerSetting& s, std::int64_t new_world,
                                          bool exact) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of schedule/schedule.hpp for any family of schedules, proven by its verifier; and the least family.
+/// The laws of schedule/schedule.hpp for any family of schedules, proven by its verifier; and the
+/// least family.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/families.hpp"
@@ -15,7 +16,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// The least schedule, and the least family: a broadcast in one round, in which the root sends everything to each.
+/// The least schedule, and the least family: a broadcast in one round, in which the root sends
+/// everything to each.
 struct ArchetypeBroadcast {
     static constexpr Collective collective = Collective::broadcast;
     static constexpr std::string_view name = "archetype broadcast";
@@ -52,7 +54,7 @@ struct ArchetypeSchedule {
 };
 static_assert(schedule_family<ArchetypeSchedule>);
 
-/// What the schedules are tried with.
+/// The parameters of the trial.
 struct ScheduleTrial {
     std::vector<int> worlds = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 32, 33}; ///< add those that you will run
 };
@@ -80,7 +82,8 @@ void schedule_laws_of(const F& family, const ScheduleTrial& trial, Violations& f
 
 } // namespace detail
 
-/// Proves every collective that the family offers, for each world and the first, a middle and the last root.
+/// Proves every collective that the family offers, for each world and the first, a middle and the
+/// last root.
 template <schedule_family F>
 Violations schedule_laws(const F& family, const ScheduleTrial& trial = {}) {
     Violations found{std::string(F::name)};

@@ -54,9 +54,10 @@ inline bool every_rank_in_order(const Owners& owners) {
 
 } // namespace detail
 
-/// Owners are a pure function of the facts, for a bucket of that size and a world of that many ranks; and they are owners, or all
-/// ranks alike, as the policy declares. Who shards gradients has a slice for every rank, in the order of ranks; who shards
-/// parameters shards gradients, too.
+/// Owners are a pure function of the facts, for a bucket of that size and a world of that many
+/// ranks. The policy gives owners, or all ranks alike, as it declares. A policy that shards
+/// gradients has a slice for every rank, in rank order; one that shards parameters also shards
+/// gradients.
 template <sharding_policy Policy>
 Violations sharding_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};

@@ -1,37 +1,39 @@
 #pragma once
 
 /// \file
-/// Laws by which you certify a policy of your own. A concept is what a compiler can check; each room's header also states
-/// laws that it cannot see, and these functions try them out. They need no test framework: each returns what it found, as
-/// sentences, and an empty list means lawful.
+/// Laws by which you certify a policy of your own. A concept is what a compiler can check; each
+/// room's header also states laws that it cannot see, and these functions try them out. They need
+/// no test framework: each returns what it found, as sentences, and an empty list means lawful.
 ///
 ///     const auto found = un::testing::optimizer_laws(MyOptimizer{.learning_rate = 0.1});
 ///     if (!found.lawful()) std::puts(found.text().c_str());
 ///
-/// | header                 | call                                     | archetype                 |
-/// |------------------------|------------------------------------------|---------------------------|
-/// | sampler_laws.hpp       | `sampler_laws(policy, coverage)`         | `ArchetypeSampler`        |
-/// | accumulation_laws.hpp  | `accumulation_laws(policy)`              | `ArchetypeAccumulation`   |
-/// | reducer_laws.hpp       | `reducer_laws(policy)`                   | `ArchetypeReducer`, `ArchetypeOwnerReducer` |
-/// | guard_laws.hpp         | `guard_laws(policy)`                     | `ArchetypeGuard`          |
-/// | clipping_laws.hpp      | `clipping_laws(policy)`                  | `ArchetypeClipping`       |
-/// | loss_scaling_laws.hpp  | `loss_scaling_laws(policy)`              | `ArchetypeLossScaling`    |
-/// | optimizer_laws.hpp     | `optimizer_laws(policy)`                 | `ArchetypeOptimizer`      |
-/// | learning_rate_laws.hpp | `learning_rate_laws(policy)`             | `ArchetypeRate`           |
-/// | weighing_laws.hpp      | `weighing_laws(policy)`                  | `ArchetypeWeighing`       |
-/// | compression_laws.hpp   | `compression_laws(policy, trial)`        | `ArchetypeCompression`    |
-/// | sharding_laws.hpp      | `sharding_laws(policy)`                  | `ArchetypeSharding`       |
-/// | update_laws.hpp        | `update_laws(policy)`                    | `ArchetypeUpdate`         |
-/// | metric_laws.hpp        | `metric_laws(fresh, samples, feed)`      | `ArchetypeMetric`         |
-/// | model_laws.hpp         | `model_laws(model, batch)`               | `ArchetypeModel`          |
-/// | transport_laws.hpp     | `transport_laws<Transport>()`            | the laws need no more than `thread_transport` |
-/// | schedule_laws.hpp      | `schedule_laws(family)`                  | `ArchetypeSchedule`       |
+/// | header | call | archetype |
+/// | --- | --- | --- |
+/// | sampler_laws.hpp | `sampler_laws(policy, coverage)` | `ArchetypeSampler` |
+/// | accumulation_laws.hpp | `accumulation_laws(policy)` | `ArchetypeAccumulation` |
+/// | reducer_laws.hpp | `reducer_laws(policy)` | `ArchetypeReducer` |
+/// | guard_laws.hpp | `guard_laws(policy)` | `ArchetypeGuard` |
+/// | clipping_laws.hpp | `clipping_laws(policy)` | `ArchetypeClipping` |
+/// | loss_scaling_laws.hpp | `loss_scaling_laws(policy)` | `ArchetypeLossScaling` |
+/// | optimizer_laws.hpp | `optimizer_laws(policy)` | `ArchetypeOptimizer` |
+/// | learning_rate_laws.hpp | `learning_rate_laws(policy)` | `ArchetypeRate` |
+/// | weighing_laws.hpp | `weighing_laws(policy)` | `ArchetypeWeighing` |
+/// | compression_laws.hpp | `compression_laws(policy, trial)` | `ArchetypeCompression` |
+/// | sharding_laws.hpp | `sharding_laws(policy)` | `ArchetypeSharding` |
+/// | update_laws.hpp | `update_laws(policy)` | `ArchetypeUpdate` |
+/// | metric_laws.hpp | `metric_laws(fresh, samples, feed)` | `ArchetypeMetric` |
+/// | model_laws.hpp | `model_laws(model, batch)` | `ArchetypeModel` |
+/// | transport_laws.hpp | `transport_laws<Transport>()` | (a `thread_transport`) |
+/// | schedule_laws.hpp | `schedule_laws(family)` | `ArchetypeSchedule` |
 ///
-/// An **archetype** is the least that a concept takes: what you must write, and nothing superfluous. Copy it to begin. The
-/// library's own generic code is tested with the archetypes, so that it asks for no more than the concepts say.
+/// An **archetype** is the least that a concept takes: what you must write, and nothing
+/// superfluous. Copy it to begin. The library's own generic code is tested with the archetypes, so
+/// that it asks for no more than the concepts say.
 ///
-/// Laws are tried on examples, seeded and the same on every machine: what they report is wrong, what they don't report may
-/// still be. Deliberately absent: laws about time, and about allocation, which a header cannot count.
+/// Laws are tried on examples, seeded and the same on every machine: a reported violation is real,
+/// and an empty report proves nothing. Deliberately absent: laws about time, and about allocation,
+/// which a header cannot count.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/text.hpp"
@@ -47,7 +49,7 @@ namespace testing {
 /// A number as violations show it, small differences included.
 inline std::string number_text(double value) { return detail::number_text(value, std::chars_format::general, 9); }
 
-/// What laws found wrong, a sentence each. Keeps the first few: one fault tends to cause many.
+/// The violations of laws, one sentence each. Keeps the first few: one fault tends to cause many.
 class Violations {
 public:
     static constexpr std::size_t most = 16;

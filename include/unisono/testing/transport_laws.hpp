@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The laws of transport/transport.hpp for any transport whose ranks may be threads of one process. No archetype: these
-/// laws use nothing but what the concept says.
+/// The laws of transport/transport.hpp for any transport whose ranks may be threads of one process.
+/// No archetype: these laws use nothing but what the concept says.
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/run.hpp"
@@ -23,7 +23,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace testing {
 
-/// What the transport is tried with.
+/// The parameters of the trial.
 struct TransportTrial {
     int most_ranks = 4;
     std::vector<std::size_t> sizes = {0, 1, 64, 128, 129, 1000, 5000, 70000}; ///< bytes of messages
@@ -33,7 +33,7 @@ struct TransportTrial {
 
 namespace detail {
 
-/// One message, on either side. What it holds follows from who sends it to whom.
+/// One message, on either side. Its contents follow from the sender and the receiver.
 struct Letter {
     int peer = 0;
     Envelope envelope;
@@ -57,7 +57,8 @@ inline Letter letter(int from, int to, int number, std::size_t bytes) {
     return made;
 }
 
-/// What one rank has in flight, as a sink. A sent letter is burnt at once: a receiver must have it whole by then.
+/// One rank's messages in flight, as a sink. A sent message is overwritten at once: a receiver must
+/// have all of it by then.
 class Mail {
 public:
     std::vector<Letter> out, in;
@@ -104,7 +105,7 @@ public:
 
     enum class Order { as_sent, backwards, late };
 
-    /// Everyone writes to everyone.
+    /// Every rank sends to every rank.
     void traffic(int ranks, Order order) {
         const char* const how[] = {"received in the order of sending", "received in reverse order",
                                    "sent before their receives are posted"};
@@ -207,7 +208,7 @@ public:
         });
     }
 
-    /// For transports that say who is gone.
+    /// For transports that know which ranks have left.
     void leaving() {
         if constexpr (requires(const Transport& endpoint) { endpoint.has_left(0); }) {
             title_ = "2 ranks, one leaves";
@@ -313,8 +314,9 @@ private:
 
 } // namespace detail
 
-/// Matching by tag in any order, early messages, many in flight, each token reported once with what was sent, clocks, faults,
-/// silence after an abort, and leaving. Each on threads of a world of its own.
+/// Matching by tag in any order, early messages, many in flight, each token reported once with what
+/// was sent, clocks, faults, silence after an abort, and leaving. Each on threads of a world of its
+/// own.
 template <thread_transport Transport>
 Violations transport_laws(const TransportTrial& trial = {}) {
     using Laws = detail::TransportUnderTrial<Transport>;

@@ -52,8 +52,8 @@ struct UpdateTrial {
 
 namespace detail {
 
-/// Learns the mean of the targets that it is given: element i of a batch is target + i, its gradient w[i] - (target + i). A target that is not
-/// finite gives a gradient that the guard leaves out.
+/// Learns the mean of its targets: element i of a batch is target + i, its gradient w[i] - (target
+/// + i). A target that is not finite gives a gradient that the guard leaves out.
 struct UpdateLawModel {
     static constexpr std::size_t count = 5;
     std::array<double, count> weights = {}, sums = {};
@@ -73,7 +73,7 @@ struct UpdateLawModel {
     static double target(int rank, std::uint64_t n) { return 1 + rank + 0.25 * static_cast<double>(n % 3); }
 };
 
-/// What one rank found.
+/// The findings of one rank.
 struct UpdateLawFindings {
     std::vector<std::array<double, UpdateLawModel::count>> weights = {}; ///< after each meeting
     std::vector<std::uint64_t> own = {};                                 ///< update_run().own(), then
@@ -88,7 +88,8 @@ void train_update_law(TrainerType& trainer, int rank, std::uint64_t from, std::u
     for (std::uint64_t n = from; n < to; ++n) trainer.step(std::array<double, 1>{UpdateLawModel::target(rank, n)});
 }
 
-/// Trains, meets, and trains on; from the second meeting on, if asked, with a new trainer that is made from what the run names as its state.
+/// Trains, synchronises, and trains on. From the second synchronisation on, if asked, with a new
+/// trainer that is made from the state that the run names.
 template <class Policy>
 std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTrial& trial, bool made_anew) {
     std::vector<UpdateLawFindings> found(static_cast<std::size_t>(trial.ranks));
@@ -146,10 +147,11 @@ std::vector<UpdateLawFindings> try_update(const Policy& policy, const UpdateTria
 
 } // namespace detail
 
-/// Trains a small model with the policy, on threads. After a meeting all ranks hold the same parameters, to the bit, and no rank has an update
-/// of its own; an update that the guard leaves out on all ranks moves nothing; the model learns; a training gives the same bits the next time, and also
-/// where the trainer was made anew at a meeting and restored from `state()`, as a checkpoint does. A policy that is `asynchronous` may give other
-/// bits each time.
+/// Trains a small model with the policy, on threads. After a synchronisation all ranks hold the
+/// same parameters, to the bit, and no rank has an update of its own. An update that the guard
+/// leaves out on all ranks changes nothing. The model learns. A training gives the same bits when
+/// it is repeated, also if the trainer was made anew at a synchronisation and restored from
+/// `state()`, as a checkpoint does. A policy that is `asynchronous` may give other bits each time.
 template <update_policy Policy>
     requires(!requires { typename Policy::Sharding; }) // which needs servers
 Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
@@ -197,7 +199,7 @@ Violations update_laws(const Policy& policy, const UpdateTrial& trial = {}) {
 
 namespace detail {
 
-/// No delay, no compensation; and the same for the same.
+/// Without delay there is no compensation; and equal inputs give equal results.
 template <class Policy>
 void compensation_laws(const Policy& policy, Violations& found) {
     constexpr std::array<double, 4> gradients = {1.5, -2, 0, 0.25}, now = {1, 2, 3, -4}, read = {0, 4, 3.5, -4};
@@ -215,8 +217,9 @@ void compensation_laws(const Policy& policy, Violations& found) {
 
 } // namespace detail
 
-/// A policy that servers follow: one of them at least, the slowest worker goes on, who may go on may so at a lesser clock, or if the
-/// slowest has come further, and waiting for all ends; what is not stale needs no compensation.
+/// A policy that servers follow. At least one worker proceeds: the slowest. A worker that may
+/// proceed may also do so at a lesser clock, or if the slowest has come further, and waiting for
+/// all ends. A gradient that is not stale needs no compensation.
 template <served_update_policy Policy>
 Violations served_update_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};

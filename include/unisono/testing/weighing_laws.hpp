@@ -40,7 +40,8 @@ inline bool is_weight(double value) { return std::isfinite(value) && value >= 0;
 
 } // namespace detail
 
-/// Shares are finite, not negative, a pure function of the facts, and heed no fact that the policy says it does not need.
+/// Shares are finite, not negative, a pure function of the facts, and heed no fact that the policy
+/// says it does not need.
 template <weighing Policy>
 Violations weighing_laws(const Policy& policy) {
     Violations found{std::string(Policy::name)};
