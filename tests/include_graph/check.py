@@ -83,7 +83,7 @@ SYSTEM_CLOCK = {
 MAXIMUM_LINES = 400  # without comments: a long explanation does not split a header
 COMMENT_COLUMNS = 100
 # Rooms whose comments are still to be brought to that width.
-WIDE_ROOMS = {"launch", "schedule", "transport"}
+WIDE_ROOMS = {"transport"}
 COMMENT = re.compile(r"^\s*//")
 WIDE_COMMENT = re.compile(r"^\s*// (NOLINT|clang-format)")
 

@@ -19,19 +19,20 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Where the ranks of a job are, found out when they met.
+/// Which ranks share a host, found out when they met.
 struct Placement {
-    std::vector<int> host_of = {}; ///< for each rank; hosts are numbered in the order of their first ranks
+    std::vector<int> host_of = {}; ///< host of each rank; hosts are numbered in the order of their first ranks
     int hosts = 1;
     int local_rank = 0; ///< of this rank among those of its host
     int local_world = 1;
 };
 
-/// One rank's end of a job's control plane; made by `rendezvous`, or alone a world of one. Movable; the end of its life is
-/// a goodbye. In a child that its process forks it is dead: there it only must be destroyed or left alone.
+/// One rank's end of a job's control plane; made by `rendezvous`, or alone for a world of one.
+/// Movable; its destruction is a goodbye. In a child that the process forks it does nothing: there
+/// it may only be destroyed or left alone.
 ///
-/// Cost: a thread that sleeps, one connection; the rank that keeps the hub has one more thread and a connection for
-/// each rank. Errors: see the laws in launch.hpp.
+/// Cost: a sleeping thread and one connection; the rank with the hub has one more thread, and a
+/// connection for each rank. Errors: see the laws in launch.hpp.
 class ControlPlane {
 public:
     ControlPlane() = default;
@@ -57,9 +58,10 @@ public:
     [[nodiscard]] int rank() const { return spoke_ ? spoke_->rank() : 0; }
     [[nodiscard]] int size() const { return spoke_ ? spoke_->size() : 1; }
 
-    /// Every rank's blob, in the order of ranks. At most 1 MiB a rank and 1 GiB in all.
-    /// Errors: the job's first fault, also where the deadline passes: `timeout`, and the message names the ranks that did
-    /// not come. bad_input for a larger blob, on this rank alone. `deadline` is on the clock of `steady_now()`.
+    /// Every rank's blob, in rank order. At most 1 MiB per rank and 1 GiB in all.
+    /// Errors: the job's first fault, also if the deadline passes: `timeout`, whose message names
+    /// the ranks that did not come. bad_input for a larger blob, on this rank alone. `deadline` is
+    /// on the clock of `steady_now()`.
     std::vector<Blob> all_gather(std::span<const std::byte> blob, nanoseconds deadline) {
         if (blob.size() > detail::most_blob_bytes) {
             refuse_input(
@@ -73,7 +75,8 @@ public:
     [[nodiscard]] const Fault* first_fault() const noexcept { return spoke_ ? spoke_->first_fault() : alone_.load(); }
     [[nodiscard]] bool has_left(int peer) const noexcept { return spoke_ && spoke_->has_left(peer); }
 
-    /// Returns when there is a first fault, within 2 s. Of a `timeout` the root is looked for among all ranks.
+    /// Returns when there is a first fault, within 2 s. For a `timeout`, the cause is searched
+    /// among all ranks.
     void abort(const Fault& fault) {
         if (spoke_) return spoke_->abort(fault);
         if (alone_.load() != nullptr) return;
@@ -91,9 +94,10 @@ public:
     /// `leave` waits no longer than this, where `rendezvous` got a longer time.
     void linger_at_most(std::chrono::nanoseconds most) { linger_ = std::min(linger_, most); }
 
-    /// Where the hub is a thread of this process, this waits for the others' goodbyes, at most `linger` (given to
-    /// `rendezvous`): their star must not end under them. After a fault it waits at most 2 s, and for ranks of this host that a signal
-    /// has stopped 1 s. A line on standard error names the ranks that have not said goodbye by then.
+    /// If the hub is a thread of this process, waits for the others' goodbyes, at most `linger`
+    /// (given to `rendezvous`), so that their hub does not end before them. After a fault it waits
+    /// at most 2 s, and 1 s for ranks of this host that a signal has stopped. A line on standard
+    /// error names the ranks that have not said goodbye by then.
     void leave() {
         if (spoke_) spoke_->leave();
         if (!hub_) return;
@@ -107,8 +111,9 @@ public:
                                     " ms have brought no goodbye from ", late}));
     }
 
-    /// A key for `purpose` that all ranks of the job can derive and strangers cannot, of the job's secret and of `random`, which must be the same
-    /// on all ranks: what they drew for it and gathered. Random in a world of one.
+    /// A key for `purpose` that all ranks of the job can derive and strangers cannot, from the
+    /// job's secret and from `random`, which must be the same on all ranks: random bytes that they
+    /// drew for it and gathered. Random in a world of one.
     [[nodiscard]] JobToken derive_key(std::string_view purpose, std::span<const std::byte> random) const {
         if (!spoke_) return JobToken::random();
         const detail::Digest digest = detail::authenticate(spoke_->secret(), purpose, random);

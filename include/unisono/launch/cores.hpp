@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Which cores a rank may use, how many those of one host have together, and how a rank is bound to one of them: so that it
-/// keeps its caches and the system does not move it about.
+/// The cores that a rank may use, the number that those of one host have together, and how a rank
+/// is bound to one of them, so that it keeps its caches and the system does not move it.
 
 #include "unisono/core/config.hpp"
 
@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The cores that the calling thread may use; none where the system does not say.
+/// The cores that the calling thread may use; empty if the system does not say.
 inline cpu_set_t own_cores() {
     cpu_set_t cores;
     CPU_ZERO(&cores);
@@ -22,7 +22,7 @@ inline cpu_set_t own_cores() {
     return cores;
 }
 
-/// How many those are; at least one.
+/// The number of these cores; at least one.
 inline int available_cores() {
     const cpu_set_t cores = own_cores();
     return std::max(1, CPU_COUNT(&cores));
@@ -44,8 +44,8 @@ private:
     int ranks_ = 0;
 };
 
-/// The calling thread to the rank-th of the cores that it may use, modulo their number. Without effect where the system
-/// does not say which those are.
+/// Binds the calling thread to the rank-th of the cores that it may use, modulo their number. Has
+/// no effect if the system does not say which those are.
 inline void bind_to_core(int rank) {
     const cpu_set_t all = own_cores();
     int skip = rank % std::max(1, CPU_COUNT(&all));

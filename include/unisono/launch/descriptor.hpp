@@ -44,7 +44,8 @@ inline std::string errno_text(int number) {
     return strerror_r(number, text, sizeof text); // the GNU one returns the text
 }
 
-/// What poll takes: the time left in milliseconds, rounded up, so that a deadline is never polled for in a busy loop.
+/// The argument of poll: the time left in milliseconds, rounded up, so that a deadline is never
+/// polled for in a busy loop.
 inline int poll_timeout(nanoseconds until) {
     if (until == never) return -1;
     const nanoseconds left = until - steady_now();
@@ -62,7 +63,8 @@ inline bool wait_for(int fd, short events, nanoseconds until) {
     }
 }
 
-/// Readable once the process has ended; invalid where the system has no such thing, or no such process.
+/// Readable once the process has ended; invalid where the system has no such thing, or no such
+/// process.
 inline FileDescriptor open_process([[maybe_unused]] int pid) {
 #if defined(SYS_pidfd_open)
     return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A rank's way in: it connects to the hub, both prove that they have the job's secret, and frames follow.
+/// A rank's way in: it connects to the hub, both prove that they have the job's secret, and frames
+/// follow.
 
 #include "unisono/launch/launcher_claims.hpp"
 #include "unisono/launch/proof.hpp"
@@ -33,7 +34,8 @@ inline bool read_more(Entrance& entrance, nanoseconds until) {
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
-/// Reads until a frame is whole; nothing at the deadline or the connection's end. The frame points into `unread`.
+/// Reads until a frame is whole; nothing at the deadline or the connection's end. The frame points
+/// into `unread`.
 inline std::optional<Frame> next_frame(Entrance& entrance, std::size_t most_bytes, nanoseconds until,
                                        std::size_t& used) {
     for (;;) {
@@ -58,7 +60,8 @@ inline bool send_all(int fd, std::span<const std::byte> bytes, nanoseconds until
     return true;
 }
 
-/// The rank's side of the handshake (proof.hpp): true once the hub has proven that it has the secret, and the rank's proof is sent.
+/// The rank's side of the handshake (proof.hpp): true once the hub has proven that it has the
+/// secret, and the rank's proof is sent.
 inline bool prove(Entrance& entrance, Hello hello, const JobToken& secret, nanoseconds until, std::string& why) {
     hello.nonce = JobToken::random().value();
     const Blob said = encode(hello);
@@ -83,8 +86,8 @@ inline bool send_frame(Entrance& entrance, Blob frame, nanoseconds until) {
     return send_all(entrance.socket.get(), frame, until);
 }
 
-/// Goes to one address and proves that this process has the secret. Nothing, and why, unless the hub has it, too, and accepts. Errors: the
-/// fault with which it refuses.
+/// Goes to one address and proves that this process has the secret. Nothing, and why, unless the
+/// hub has it, too, and accepts. Errors: the fault with which it refuses.
 inline std::optional<Entrance> enter(const SocketAddress& address, const Hello& hello, const JobToken& secret,
                                      nanoseconds until, std::string& why) {
     Entrance entrance{.socket = connect_to(address, until, why)};

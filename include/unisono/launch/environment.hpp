@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// A process's environment as a plain value, so that what is read from it is a pure function and tests can feed any.
+/// A process's environment as a plain value, so that what is read from it is a pure function and
+/// tests can feed any.
 
 #include "unisono/core/number.hpp"
 
@@ -18,7 +19,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Environment variables as values: those of the process, or made up (by tests, or by a program that knows better).
+/// Environment variables as values: those of the process, or made up (by tests, or by a program
+/// that knows better).
 class Environment {
 public:
     using Variable = std::pair<std::string, std::string>;

@@ -17,7 +17,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How long forked ranks may take.
+/// Options of forked ranks.
 struct ForkOptions {
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of everything; then all are killed
     std::chrono::nanoseconds grace = std::chrono::seconds(5); ///< in which the others may end after one has failed
@@ -28,7 +28,7 @@ struct ForkOptions {
 
 namespace detail {
 
-/// What a child wants its parent to know before it ends: why, and when.
+/// A child's message to its parent before it ends: the fault and its time.
 struct Report {
     Fault fault = {};
     nanoseconds when = 0;
@@ -42,7 +42,7 @@ inline void send_report(int fd, const Fault& fault) {
     [[maybe_unused]] const ssize_t written = ::write(fd, bytes.data(), bytes.size());
 }
 
-/// Nothing if the child has sent none, or not all of it.
+/// Empty if the child has sent no report, or not all of it.
 inline std::optional<Report> receive_report(int fd, int ranks) {
     std::byte bytes[2 * most_text_bytes + 64];
     std::size_t size = 0;
@@ -82,7 +82,7 @@ int run_forked(int rank, Work work, Fail fail) {
     return 1;
 }
 
-/// The failure that began it: the earliest, or of the rank that it blames.
+/// The failure that came first, or that of the rank which it blames.
 inline const Fault& first_failure(const std::vector<std::optional<Report>>& failures) {
     const Report* first = nullptr;
     for (const auto& each : failures) {
@@ -96,7 +96,7 @@ inline const Fault& first_failure(const std::vector<std::optional<Report>>& fail
     return first->fault;
 }
 
-/// Waits for all ranks; throws what the first failed one reported.
+/// Waits for all ranks; throws the first failure that was reported.
 inline void await_forked(Processes& processes, const std::vector<FileDescriptor>& reports, const ForkOptions& options) {
     const int ranks = processes.size();
     const nanoseconds limit = deadline_after(steady_now(), options.timeout);
@@ -140,16 +140,18 @@ inline void await_forked(Processes& processes, const std::vector<FileDescriptor>
 
 } // namespace detail
 
-/// Runs `body` in `ranks` processes forked from this one, and returns when all have ended. The body gets the rank's
-/// `ControlPlane&` (which connects the ranks and has met when it begins), or only its `const Identity&`.
+/// Runs `body` in `ranks` processes forked from this one, and returns when all have ended. The body
+/// gets the rank's `ControlPlane&` (which has connected the ranks before the body begins), or only
+/// its `const Identity&`.
 ///
-/// When a rank fails (throws, exits with another status than 0, is killed), the others hear it over their control plane,
-/// and have `grace` to end; then they are killed. The failure that began it is thrown here as `error`; an exception of
-/// the user's own becomes `aborted`, with its text. Nothing is left: neither processes, nor zombies, nor a port. What the
-/// ranks write to memory stays in them; stdio is flushed. If this process is killed, so are they.
+/// When a rank fails (throws, exits with a status other than 0, is killed), the others learn of it
+/// over their control plane, and have `grace` to end; then they are killed. The first failure is
+/// thrown here as `error`; a user's own exception becomes `aborted`, with its text. No process,
+/// zombie or port is left behind. Changes to memory stay in the ranks; stdio is flushed. If this
+/// process is killed, so are the ranks.
 ///
-/// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or more than 4096 ranks;
-/// timeout after `options.timeout`, naming the ranks that still ran.
+/// Errors: refused if this process has other threads, or cannot fork; bad_input for fewer than 1 or
+/// more than 4096 ranks; timeout after `options.timeout`, naming the ranks that still ran.
 template <class Body>
     requires std::invocable<Body&, ControlPlane&> || std::invocable<Body&, const Identity&>
 void fork_run(int ranks, Body body, const ForkOptions& options = {}) {

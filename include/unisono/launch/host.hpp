@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the system tells about this host and its processes.
+/// Facts about this host and its processes, from the system.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/number.hpp"
@@ -51,14 +51,17 @@ inline std::string host_name() {
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
-/// Equal for processes that see each other by their pids: one boot of one kernel, one pid name space.
+/// Equal for processes that see each other by their pids: one boot of one kernel, one pid name
+/// space.
 inline std::uint64_t host_number() { return number_of(name_space("pid") + host_name()); }
-/// Equal for processes that may see each other by their pids, whatever their hosts are called: for who looks closer.
+/// Equal for processes that may see each other by their pids, whatever the names of their hosts: a
+/// first test before a closer one.
 inline std::uint64_t process_space() { return number_of(name_space("pid")); }
 /// Equal for processes that reach each other by the loopback.
 inline std::uint64_t network_space() { return number_of(name_space("net") + host_name()); }
 
-/// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born); empty if there is none.
+/// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born);
+/// empty if there is none.
 inline std::string process_field(int pid, int field) {
     const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
     std::string_view rest = stat;
@@ -80,7 +83,7 @@ inline bool is_stopped(int pid) {
     return state == "T" || state == "t";
 }
 
-/// What became of a process of this user on this host.
+/// The state of a process of this user on this host.
 enum class ProcessFate : std::uint8_t {
     runs,
     stopped,    ///< by a signal or a debugger
@@ -110,9 +113,9 @@ inline int count_threads() {
 
 } // namespace detail
 
-/// Refuses to go on where this process has other threads: a forked child has only the one that forks, and what the
-/// others held locked stays locked in it for ever. CUDA and thread pools make threads as soon as they are used.
-/// Errors: refused, with the number of threads.
+/// Refuses to continue if this process has other threads: a forked child has only the thread that
+/// forks, and locks that others held stay locked in it for ever. CUDA and thread pools make threads
+/// as soon as they are used. Errors: refused, with the number of threads.
 inline void refuse_other_threads(const std::string& who) {
     constexpr int own = UNISONO_UNDER_THREAD_SANITIZER ? 2 : 1; // it has one
     // A thread that was joined just now may be counted for a moment.

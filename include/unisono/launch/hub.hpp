@@ -21,7 +21,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a hub tells people while ranks are missing: "<waits> <ranks><where>"; after 0 nothing.
+/// The text that a hub prints while ranks are missing: "<waits> <ranks><where>"; after 0 nothing.
 struct HubNotice {
     std::chrono::nanoseconds after{0};
     bool names_those_here = false; ///< a launcher's: it is none of them
@@ -40,8 +40,9 @@ public:
 
     [[nodiscard]] std::uint16_t port() const { return listener_.port; }
 
-    /// Ends once all ranks have said goodbye or died, after `linger`, or when all that have not are stopped. These hear that the hub
-    /// ends, and are returned by number and process, with the reason; an empty text where there are none.
+    /// Ends once all ranks have said goodbye or died, after `linger`, or when all others are
+    /// stopped. Those learn that the hub ends, and are returned by number and process, with the
+    /// reason; an empty text if there are none.
     std::string stop(nanoseconds linger) {
         if (!thread_.joinable()) return {};
         until_.store(linger <= 0 ? 0 : deadline_after(steady_now(), std::chrono::nanoseconds(linger)));
@@ -57,7 +58,7 @@ public:
         wakeup_.ring();
     }
 
-    /// What the ranks see as their first fault, if there is one. From any thread.
+    /// The first fault that the ranks see, if there is one. From any thread.
     [[nodiscard]] std::optional<Fault> first_fault() {
         const std::lock_guard lock(mutex_);
         return fault_;
@@ -136,8 +137,8 @@ private:
         return hello.host == own_host_ && is_stopped(static_cast<int>(hello.pid));
     }
 
-    /// A rank that a signal has stopped says no goodbye. Unless the job has failed, a second passes first: it may have been stopped for
-    /// a moment only.
+    /// A rank that a signal has stopped says no goodbye. Unless the job has failed, the hub waits a
+    /// second first: the rank may have been stopped for a moment only.
     bool only_stopped_are_left(nanoseconds now) {
         if (!state_.ranks_that_are(HubState::Presence::absent).empty())
             return false; // they may come, and hear why it failed
@@ -150,7 +151,7 @@ private:
         return state_.first_fault() || now - stopped_since_ >= 1'000'000'000;
     }
 
-    /// From when the first rank has come until the last one has.
+    /// Active from the arrival of the first rank to that of the last one.
     void tell_who_is_missing() {
         if (notice_.after.count() <= 0) return;
         if (state_.complete() || state_.first_fault()) {
@@ -170,8 +171,8 @@ private:
     }
 
     enum class Accepted : std::uint8_t { all, crowded, no_descriptor };
-    /// `crowded`: there are as many strangers as may be, all new. `no_descriptor`: the system has none left. Then the listening socket
-    /// rests for a while.
+    /// `crowded`: there are as many strangers as allowed, all new. `no_descriptor`: the system has
+    /// none left. Then the listening socket rests for a while.
     Accepted accept_all() {
         for (int taken = 0; taken < 64; ++taken) { // in one turn, so that a flood does not hold up the ranks
             if (strangers_.full()) {
@@ -209,8 +210,9 @@ private:
         const auto found = peers_.find(id);
         if (found == peers_.end()) return;
         std::byte buffer[65536];
-        // A process that has ended may have said goodbye before: all that it sent is read first. Strangers are read
-        // once a turn, so that one that sends without end does not hold up the others.
+        // A process that has ended may have said goodbye before: everything that it sent is read
+        // first. Strangers are read once per turn, so that one that sends without end does not
+        // delay the others.
         for (int reads = 0; reads < 64 || ended; ++reads) {
             const ssize_t got = ::recv(found->second.socket.get(), buffer, sizeof buffer, 0);
             if (got > 0) {
@@ -267,7 +269,8 @@ private:
         peer.out.clear();
         peer.written = 0;
         if (!peer.closing) return;
-        // Closing with unread bytes would reset the connection, and the last words might be lost with it.
+        // Closing with unread bytes would reset the connection, and the last words might be lost
+        // with it.
         ::shutdown(peer.socket.get(), SHUT_WR);
         std::byte rest[4096];
         for (int reads = 0; reads < 16 && ::recv(peer.socket.get(), rest, sizeof rest, 0) > 0; ++reads) {

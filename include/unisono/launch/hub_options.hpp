@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a hub is told, and what it tells whoever has the sockets.
+/// The options of a hub, and its instructions to the owner of the sockets.
 
 #include "unisono/core/time.hpp"
 #include "unisono/launch/launch.hpp"

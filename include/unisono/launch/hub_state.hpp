@@ -1,11 +1,13 @@
 #pragma once
 
 /// \file
-/// The centre of the star as a state machine without sockets, clocks or threads: bytes and events go in, bytes to send
-/// and connections to close come out. So its protocol is tested exactly, and fuzzed.
+/// The centre of the star as a state machine without sockets, clocks or threads: bytes and events
+/// go in, bytes to send and connections to close come out. So its protocol is tested exactly, and
+/// fuzzed.
 ///
-/// Strangers: a connection counts for nothing until it has proven that it has the job's secret (proof.hpp). Anything else, and a proof that
-/// does not come in time, closes it and changes nothing.
+/// Strangers: a connection has no effect until it has proven that it has the job's secret
+/// (proof.hpp). Anything else, and a proof that does not come in time, closes the connection and
+/// changes nothing.
 
 #include "unisono/launch/hub_options.hpp"
 #include "unisono/launch/inquiry.hpp"
@@ -98,7 +100,8 @@ public:
         return next;
     }
 
-    /// The ranks that an inquiry waits for; the caller may find out that their process is stopped, and say so.
+    /// The ranks that an inquiry waits for; the caller may find out that their process is stopped,
+    /// and report it.
     [[nodiscard]] const std::vector<int>& unanswered() const { return inquiry_.unanswered(); }
     void found_stopped(int rank) { note(rank, {Standing::stopped, {}}); }
 
@@ -116,7 +119,7 @@ public:
         const auto found = connections_.find(connection);
         return found == connections_.end() ? -1 : found->second.rank;
     }
-    /// Those present have come, those absent have not yet.
+    /// The ranks that have come (present), or that have not come yet (absent).
     [[nodiscard]] std::vector<int> ranks_that_are(Presence presence) const {
         std::vector<int> ranks;
         for (int rank = 0; rank < options_.world; ++rank)
@@ -166,7 +169,8 @@ private:
         actions_.push_back({connection, std::move(frame), true});
     }
 
-    /// True once the connection is a member's; else it waits for more bytes, or is gone.
+    /// True once the connection belongs to a member; otherwise it waits for more bytes, or is
+    /// closed.
     bool greet(std::uint32_t connection, Blob& input) {
         Connection& stranger = connections_[connection];
         Blob answer;
@@ -229,7 +233,7 @@ private:
         broadcast(make_frame(FrameKind::complete, out.take()));
     }
 
-    /// False for what no member sends.
+    /// False for a frame that no member sends.
     bool handle(int rank, const Frame& frame, nanoseconds now) {
         WireReader in(frame.payload);
         switch (frame.kind) {
@@ -343,7 +347,8 @@ private:
         declare({.code = code, .rank = rank, .peer = rank, .message = concat({"rank ", rank, what})});
     }
 
-    /// A rank's fault. A timeout is not believed as it stands: the rank that noticed it is seldom near its cause.
+    /// A rank reports a fault. A timeout is investigated: the rank that noticed it is seldom its
+    /// cause.
     void complain(int rank, Fault fault, Wait wait, nanoseconds now) {
         if (fault_ || inquiry_.running()) return; // the first one is being dealt with
         if (fault.rank < 0) fault.rank = rank;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Who am I: rank, world, local rank, local world and number of hosts, as the launcher of this job says.
+/// The identity of this process: rank, world, local rank, local world and number of hosts, as the
+/// launcher of this job says.
 
 #include "unisono/launch/launcher_claims.hpp"
 
@@ -10,8 +11,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// One process's place in its job. What a launcher does not say is unknown (-1 or 0) and is found out when the processes
-/// meet: `ControlPlane::placement()`.
+/// One process's position in its job. Numbers that a launcher does not give are unknown (-1 or 0)
+/// until the processes meet: `ControlPlane::placement()`.
 struct Identity {
     int rank = 0;
     int world = 1;
@@ -35,15 +36,16 @@ inline std::string together(const Claim& claim) {
     return text;
 }
 
-/// Two statements about the same number; the first may take it over from the second.
+/// Combines two statements about the same number; an unknown first one takes the value of the
+/// second.
 inline bool agree(Number& first, const Number& second) {
     if (!second.known()) return true;
     if (!first.known()) first = second;
     return first.value == second.value;
 }
 
-/// Joins what a second launcher says to what the first one said. `srun torchrun ...` is no contradiction: there the outer
-/// launcher counts the agents that the inner one counts as nodes.
+/// Combines the statements of two launchers. `srun torchrun ...` is no contradiction: there the
+/// outer launcher counts the agents that the inner one counts as nodes.
 inline void combine(Claim& first, const Claim& second) {
     if (!second.rank.known()) { // knows about nodes only
         if (agree(first.node, second.node) && agree(first.nodes, second.nodes)) return;
@@ -65,7 +67,7 @@ inline void combine(Claim& first, const Claim& second) {
                   name_of(first.launcher), " or =", name_of(second.launcher), " says which one to believe)"});
 }
 
-/// Refuses what no placement of ranks on hosts can explain.
+/// Refuses numbers that no placement of ranks on hosts can explain.
 inline void check(const Claim& claim) {
     const auto refuse = [&](const Number& a, const Number& b, const std::string& why) {
         refuse_input({name_of(claim.launcher), ": ", a.text(), " and ", b.text(), " contradict: ", why});
@@ -112,7 +114,7 @@ inline void check(const Claim& claim) {
     }
 }
 
-/// Fills in what follows from the rest.
+/// Derives the numbers that follow from the others.
 inline Identity identity_of(const Claim& claim) {
     Identity me{.rank = claim.rank.value,
                 .world = claim.world.value,
@@ -130,7 +132,7 @@ inline Identity identity_of(const Claim& claim) {
 
 } // namespace detail
 
-/// What the program itself says. Errors: bad_input unless 0 <= rank < world (<= 2^20).
+/// The identity as the program gives it. Errors: bad_input unless 0 <= rank < world (<= 2^20).
 inline Identity identity_of(int rank, int world) {
     if (world < 1 || world > detail::most_ranks) {
         refuse_input({"a world has 1 to ", detail::most_ranks, " ranks, found ", world});
@@ -146,16 +148,19 @@ inline Identity identity_of(int rank, int world) {
             .launcher = Launcher::program};
 }
 
-/// Who this process is, by its environment; alone (rank 0 of 1) where no launcher speaks. Pure.
+/// The identity of this process, by its environment; rank 0 of 1 without a launcher. Pure.
 ///
-/// Order: UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK, UNISONO_LOCAL_WORLD_SIZE win over everything, since they
-/// mean nobody else. Otherwise all launchers found must agree, or UNISONO_LAUNCHER names the one to believe.
-/// Errors: bad_input for what is no number, for contradictions inside one launcher's variables (as on platforms where
-/// RANK is that of a node) and between launchers; the message quotes the variables with their values.
+/// UNISONO_RANK, UNISONO_WORLD_SIZE, UNISONO_LOCAL_RANK and UNISONO_LOCAL_WORLD_SIZE take
+/// precedence, since no other software sets them. Otherwise all launchers found must agree, or
+/// UNISONO_LAUNCHER names the one to use.
+/// Errors: bad_input for text that is not a number, for contradictions within one launcher's
+/// variables (as on platforms where RANK is that of a node) and between launchers; the message
+/// quotes the variables with their values.
 inline Identity identify(const Environment& environment) {
     std::vector<detail::Claim> claims = detail::claims_of(environment);
     if (claims.empty()) return {};
-    // A launcher that knows of nodes only speaks for the processes where nobody else does: then there is one a node.
+    // A launcher that knows nodes only counts if no other one speaks: then there is one process per
+    // node.
     detail::Claim claim = claims.front();
     for (std::size_t i = 1; i < claims.size(); ++i) detail::combine(claim, claims[i]);
     if (!claim.rank.known() && !claim.world.known()) {
@@ -166,7 +171,7 @@ inline Identity identify(const Environment& environment) {
     return detail::identity_of(claim);
 }
 
-/// The same from this process's environment.
+/// The same from the environment of this process.
 inline Identity identify() { return identify(Environment::of_process()); }
 
 UNISONO_NAMESPACE_END

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// One look into a timeout: who complained, who was asked, who has answered what.
+/// The investigation of a timeout: the rank that complained, the ranks that were asked, and their
+/// answers.
 
 #include "unisono/launch/root_cause.hpp"
 
@@ -15,7 +16,7 @@ namespace detail {
 
 class Inquiry {
 public:
-    /// Asks all that are `here`, but for the one who complained; the others have left.
+    /// Asks all ranks that are `here` except the one that complained; the others have left.
     void begin(int reporter, Fault complaint, Wait wait, const std::vector<bool>& here, nanoseconds now) {
         ++number_;
         reporter_ = reporter;
@@ -31,7 +32,7 @@ public:
         }
     }
 
-    /// False if nobody has asked this rank, or it has answered already.
+    /// False if this rank was not asked, or has answered already.
     bool note(int rank, Answer answer) {
         const auto asked = std::find(unanswered_.begin(), unanswered_.end(), rank);
         if (!running_ || asked == unanswered_.end()) return false;
@@ -40,7 +41,7 @@ public:
         return true;
     }
 
-    /// The complaint, with the root of it as far as it is known.
+    /// The complaint, with its cause as far as it is known.
     Fault conclude() {
         stop();
         const Culprit culprit = find_root_cause(reporter_, answers_);

@@ -1,34 +1,47 @@
 #pragma once
 
 /// \file
-/// Processes that become one job: who am I, where are the others, and who failed first.
+/// Processes that become one job: their identities, where they meet, and which failed first.
 ///
-/// A control plane is what a transport of processes stands on. It is slow and rarely used; gradients never pass it.
+/// A control plane is the basis of a transport of processes. It is slow and rarely used; gradients
+/// never pass through it.
 ///
 /// Laws
-/// - `all_gather` gives every rank all ranks' blobs in the order of ranks. It is collective: each rank's n-th call meets
-///   the others' n-th. At the deadline it throws, and the error names the ranks that did not come.
-/// - The first fault of a job wins and becomes the same on every rank: `first_fault()`, nullptr while all is well, one
-///   atomic load. A rank that dies (its connection ends without a goodbye) is a fault `peer_lost` whose `peer` it is.
-/// - `abort(fault)` returns when there is a first fault: this one, or an earlier one. A fault with the code `timeout` is
-///   looked into before: all ranks are asked what they wait for, and `peer` becomes the rank at the root of it.
-/// - A rank is never declared dead for being slow: only a closed connection or the end of its process is a death.
-/// - `waits(wait)` and `waits_no_more()` bracket a wait that has lasted for a while; what they say is read by other
-///   threads. A rank that waits for nothing is taken to compute.
-/// - `leave()` is a goodbye: the rank's end is no fault. Others that still wait for it get `peer_lost`.
-/// - One thread of the program uses a control plane at a time, but `first_fault` and `has_left` may be asked by any.
+/// - `all_gather` gives every rank all ranks' blobs in rank order. It is collective: each rank's
+///   n-th call matches the others' n-th. At the deadline it throws an error that names the ranks
+///   that did not come.
+/// - The first fault of a job wins and becomes the same on every rank: `first_fault()`, nullptr
+///   without a fault, is one atomic load. If a rank dies (its connection ends without a goodbye),
+///   the fault is `peer_lost` with that rank as `peer`.
+/// - `abort(fault)` returns when there is a first fault: this one, or an earlier one. A fault with
+///   the code `timeout` is investigated before: all ranks are asked what they wait for, and `peer`
+///   becomes the rank that caused it.
+/// - A slow rank is never declared dead: only a closed connection or the end of its process is a
+///   death.
+/// - `waits(wait)` and `waits_no_more()` bracket a wait that has lasted for a while; other threads
+///   read what they say. A rank that waits for nothing is assumed to compute.
+/// - `leave()` is a goodbye: the rank's end is no fault. Ranks that still wait for it get
+///   `peer_lost`.
+/// - One thread of the program uses a control plane at a time; any thread may call `first_fault`
+///   and `has_left`.
 ///
 /// Menu
-/// - identity.hpp: rank, world, local rank, ... from the variables of launchers, or from the program.
-/// - meeting.hpp: where to meet, from the same variables; rendezvous.hpp: go there, and come back as a ControlPlane.
-/// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of rank 0, or of a
-///   launcher, which then survives any rank. A thread and not polling: a rank that computes for minutes must still answer.
-/// - proof.hpp: how both ends prove that they have the job's secret, which is never sent, and what protects the frames between them.
-/// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: the part that starts, waits, kills and reaps.
+/// - identity.hpp: rank, world, local rank, ... from the variables of launchers, or from the
+///   program.
+/// - meeting.hpp: where to meet, from the same variables; rendezvous.hpp: go there, and return a
+///   ControlPlane.
+/// - control_plane.hpp: the star that outlives the rendezvous. Its centre (hub.hpp) is a thread of
+///   rank 0, or of a launcher, which then survives any rank. It is a thread, since a rank that
+///   computes for minutes must still answer.
+/// - proof.hpp: how both ends prove that they have the job's secret, which is never sent, and how
+///   the frames between them are protected.
+/// - fork_run.hpp: ranks as forked processes of this host; processes.hpp: the part that starts,
+///   waits, kills and reaps.
 /// - local_launcher.hpp: unisono-run.
 ///
-/// Absent on purpose: restarting ranks in place (a world whose rank is lost is over; elastic/ forms another one), and encryption
-/// (who reads the network reads what ranks tell each other, but not the job's secret; see docs/security.md).
+/// Deliberately absent: restarting ranks in place (a world whose rank is lost ends; elastic/ forms
+/// another one), and encryption (a reader of the network sees what ranks tell each other, but not
+/// the job's secret; see docs/security.md).
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
@@ -42,16 +55,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a rank waits for. Without an operation: nothing, it computes.
+/// The operation that a rank waits for; without one, the rank computes.
 struct Wait {
     std::string operation = {};  ///< "all_reduce of 1000 float32 elements"
     std::uint64_t context = 0;   ///< of the group
     std::uint64_t sequence = 0;  ///< of the operation in its group
-    std::vector<int> peers = {}; ///< ranks of the world that may be what it waits for
+    std::vector<int> peers = {}; ///< ranks of the world that may be the cause
     friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// Bytes that ranks give one another when they meet.
+/// Bytes that ranks exchange when they meet.
 using Blob = std::vector<std::byte>;
 
 template <class T>

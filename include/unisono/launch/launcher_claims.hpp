@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What each launcher says about a process, read from its variables and not yet compared.
+/// The statements of each launcher about a process, read from its variables and not yet compared.
 
 #include "unisono/launch/environment.hpp"
 
@@ -13,7 +13,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Who started this process, as far as its environment tells.
+/// The launcher that started this process, as far as its environment says.
 enum class Launcher : std::uint8_t {
     none,        ///< started by hand
     program,     ///< the program says itself who it is
@@ -45,7 +45,8 @@ struct Number {
     [[nodiscard]] std::string text() const { return concat({name, "=", value}); }
 };
 
-/// What one launcher says. `node` and `nodes` count hosts, or what starts processes on them.
+/// One launcher's statements. `node` and `nodes` count hosts, or the agents that start processes on
+/// them.
 struct Claim {
     Launcher launcher = Launcher::none;
     Number rank = {};
@@ -79,7 +80,8 @@ inline Number read_if_number(const Environment& environment, std::string_view na
     return read(environment, name);
 }
 
-/// The count of node `node` in Slurm's "2(x3),1": 2 on the first three nodes, 1 on the fourth; -1 if it is not there.
+/// The count of node `node` in Slurm's "2(x3),1": 2 on the first three nodes, 1 on the fourth; -1
+/// if it is not there.
 inline int tasks_on_node(std::string_view text, int node) {
     int passed = 0;
     while (!text.empty()) {
@@ -110,8 +112,8 @@ inline void unisono_claim(const Environment& environment, std::vector<Claim>& cl
     if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
 }
 
-/// torchrun, Kubeflow and platforms that imitate them. Kubeflow's RANK is that of a pod, which may be meant to start
-/// several processes.
+/// torchrun, Kubeflow and platforms that imitate them. Kubeflow's RANK is that of a pod, which may
+/// be meant to start several processes.
 inline void torchrun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::torchrun,
                 .rank = read(environment, "RANK"),
@@ -182,7 +184,8 @@ inline void mpich_claim(const Environment& environment, std::vector<Claim>& clai
     if (claim.rank.known() || claim.world.known()) claims.push_back(std::move(claim));
 }
 
-/// Only a process that srun started has SLURM_PROCID; a shell in an allocation knows the number of tasks alone.
+/// Only a process that srun started has SLURM_PROCID; a shell in an allocation knows the number of
+/// tasks alone.
 inline void srun_claim(const Environment& environment, std::vector<Claim>& claims) {
     Claim claim{.launcher = Launcher::srun,
                 .rank = read(environment, "SLURM_PROCID"),
@@ -196,7 +199,8 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
     const int node = claim.node.known() ? claim.node.value : 0;
     for (const std::string_view name : {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}) {
         const std::string* tasks = environment.find(name);
-        // In an allocation of several nodes these say how many tasks this very node has; SLURM_NTASKS_PER_NODE is a wish.
+        // In an allocation of several nodes these give the number of tasks of this very node;
+        // SLURM_NTASKS_PER_NODE is a request.
         if (tasks == nullptr || (!claim.node.known() && claim.nodes.value != 1)) continue;
         if (const int count = tasks_on_node(*tasks, node); count > 0 && count <= claim.world.value) {
             claim.local_world = {.value = count, .name = name};
@@ -206,7 +210,7 @@ inline void srun_claim(const Environment& environment, std::vector<Claim>& claim
     claims.push_back(std::move(claim));
 }
 
-/// The strings of a JSON array of strings such as ["algo-1","algo-2"]; false if it is none.
+/// The strings of a JSON array of strings such as ["algo-1","algo-2"]; false for other text.
 inline bool parse_hosts(std::string_view text, std::vector<std::string>& hosts) {
     std::size_t at = 0;
     const auto skip = [&] { at = std::min(text.find_first_not_of(" \t\r\n", at), text.size()); };
@@ -224,7 +228,7 @@ inline bool parse_hosts(std::string_view text, std::vector<std::string>& hosts) 
     return at == text.size() && hosts.size() <= std::size_t{most_ranks};
 }
 
-/// SageMaker starts one process a host, which may start others; it says nothing about those.
+/// SageMaker starts one process per host, which may start others, about which it says nothing.
 inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& claims) {
     const std::string* hosts = environment.find("SM_HOSTS");
     const std::string* own = environment.find("SM_CURRENT_HOST");
@@ -253,8 +257,8 @@ inline void sagemaker_claim(const Environment& environment, std::vector<Claim>& 
     claims.push_back(std::move(claim));
 }
 
-/// All that speak, the inner ones first. Of UNISONO_*, if it is there, or of the launcher that UNISONO_LAUNCHER names,
-/// theirs alone.
+/// All launchers that speak, the inner ones first. If UNISONO_* is set, or UNISONO_LAUNCHER names a
+/// launcher, only that one's statements.
 inline std::vector<Claim> claims_of(const Environment& environment) {
     using Reader = void (*)(const Environment&, std::vector<Claim>&);
     struct Known {

@@ -16,7 +16,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What unisono-run takes on its command line.
+/// The command line of unisono-run, parsed.
 struct LaunchOptions {
     int ranks = 1;
     bool bind_to_cores = false; ///< rank r to the r-th available core, modulo their number
@@ -25,7 +25,7 @@ struct LaunchOptions {
     std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< from SIGTERM to SIGKILL
     std::chrono::nanoseconds wait = std::chrono::hours(1); ///< from the first rank's good end to the last's
     int least =
-        0; ///< of an elastic job: as long as so many ranks are left, others live on when one dies; 0: it is none
+        0; ///< of an elastic job: others live on when a rank dies, as long as this many are left; 0: not elastic
     std::string log_dir = {};              ///< each rank's output also goes to files there; empty: none
     std::vector<std::string> command = {}; ///< program and arguments
 
@@ -63,7 +63,8 @@ Where some ranks have come and others have not, a line on standard error says wh
 UNISONO_NOTICE_AFTER=S sets that time, and 0 silences it.
 )";
 
-/// What is written in so many ways: the least number of letters to add, leave out, replace or swap with the next.
+/// The edit distance of two words: the least number of letters to add, leave out, replace or swap
+/// with the next.
 inline std::size_t edits_between(std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> least(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
     for (std::size_t i = 0; i <= a.size(); ++i) {
@@ -81,7 +82,8 @@ inline std::size_t edits_between(std::string_view a, std::string_view b) {
     return least[a.size()][b.size()];
 }
 
-/// The option that somebody meant who wrote this one; empty if none is near. By the names that other launchers have, and by spelling.
+/// The option that the user probably meant; empty if none is similar. Compares the names that other
+/// launchers use, and the spelling.
 inline std::string_view option_meant(std::string_view written) {
     struct Foreign {
         std::string_view name, ours;
@@ -124,14 +126,15 @@ inline std::string_view option_meant(std::string_view written) {
 
 } // namespace detail
 
-/// What a command line asks for, or the status with which to end at once, and the text to print before.
+/// The request of a command line, or the status with which to end at once, and the text to print
+/// before.
 struct LaunchRequest {
     LaunchOptions options = {};
     int status = -1; ///< -1: launch
     std::string text = {};
 };
 
-/// Options end at the program, or at "--".
+/// Options end at the program's name, or at "--".
 inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
     LaunchRequest request;
     LaunchOptions& options = request.options;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What ranks print on its way through their launcher: whole lines, labelled, and copies in files.
+/// The ranks' output on its way through their launcher: whole lines, labelled, with copies in
+/// files.
 
 #include "unisono/launch/socket.hpp"
 
@@ -20,8 +21,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One of the launcher's own outputs. A reader that is slow holds up the ranks, as it would without a launcher, but never
-/// the launcher: it writes only what is taken at once.
+/// One of the launcher's own outputs. A slow reader delays the ranks, as it would without a
+/// launcher, but never the launcher: it writes only what is accepted at once.
 class OutputSink {
 public:
     static constexpr std::size_t most_pending = std::size_t{1} << 20;
@@ -35,7 +36,7 @@ public:
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] pollfd wanted() const { return {pending_.empty() ? -1 : fd_, POLLOUT, 0}; }
 
-    /// When poll says that it can be written: a pipe that is writable takes so much without waiting.
+    /// Call when poll reports it as writable: a writable pipe accepts this much without waiting.
     void flush() {
         const ssize_t wrote = ::write(fd_, pending_.data(), std::min<std::size_t>(pending_.size(), 4096));
         if (wrote > 0) {
@@ -46,7 +47,7 @@ public:
         }
     }
 
-    /// All that is left, as far as it is taken until the deadline.
+    /// Writes the rest, as far as it is accepted until the deadline.
     void finish(nanoseconds until) {
         while (!pending_.empty() && wait_for(fd_, POLLOUT, until)) flush();
     }
@@ -69,7 +70,7 @@ public:
 
     [[nodiscard]] pollfd wanted() const { return {sink_->full() ? -1 : pipe_.get(), POLLIN, 0}; }
 
-    /// Takes what is there; false once nothing can come any more.
+    /// Reads what is available; false once nothing can come any more.
     bool read() {
         char buffer[65536];
         while (pipe_.valid() && !sink_->full()) {
@@ -85,7 +86,7 @@ public:
         return pipe_.valid();
     }
 
-    /// The end: a last line without its end is completed.
+    /// The end: completes a last line without a newline.
     void finish() {
         read();
         if (!line_.empty()) take("\n");

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// unisono-run: starts a program as the ranks of one job on this host, and sees to it that nothing is left.
+/// unisono-run: starts a program as the ranks of one job on this host, and leaves no process
+/// behind.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/hub.hpp"
@@ -69,11 +70,13 @@ public:
     }
 
 private:
-    /// Others may need time to find out by themselves what failed, and to say so, before they are told to stop.
+    /// Time in which other ranks may find out by themselves what failed, and report it, before they
+    /// are told to stop.
     static constexpr nanoseconds settle = 1'000'000'000;
     static constexpr std::chrono::seconds notice_of_late_ranks{60}; ///< once a rank has ended well
 
-    /// Or where it meets others; other variables of ours are settings (UNISONO_INTERFACE, say), which ranks shall have.
+    /// Variables that name a process or its meeting point; other variables of the library are
+    /// settings (such as UNISONO_INTERFACE), which ranks keep.
     static bool says_who_a_process_is(std::string_view name) {
         constexpr std::string_view known[] = {
             "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",
@@ -221,7 +224,7 @@ private:
                  processes_.running() > 0 && !stopping_ ? "; stopping the others" : ""});
         }
         if (!stopping_) ends_[static_cast<std::size_t>(rank)] = end;
-        // Also ranks that wait for one that never came hear of it.
+        // Ranks that wait for one that never came also learn of it.
         hub_->report({.code = ErrorCode::peer_lost,
                       .rank = rank,
                       .peer = rank,
@@ -230,7 +233,8 @@ private:
         if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
     }
 
-    /// Ranks work together, so that they end together. One that still runs much later may be stopped, or hang in code of its own.
+    /// Ranks work together, so they end together. One that still runs much later may be stopped, or
+    /// hang in code of its own.
     void look_for_late_ranks(nanoseconds now) {
         if (first_good_ < 0 || stopping_ || now < std::min(notice_at_, wait_until_)) return;
         std::string late;
@@ -261,7 +265,7 @@ private:
         of_rank_ = of_rank;
     }
 
-    /// Ranks that hear of a fault may end before the one that began it: its status counts then.
+    /// Ranks that learn of a fault may end before the one that caused it, whose status counts.
     int final_status() {
         const std::optional<Fault> fault = hub_->first_fault();
         if (!fault || !of_rank_ || options_.least != 0) return status_.value_or(0);
@@ -286,7 +290,8 @@ private:
             if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
                 processes_.signal_all(signal);
             } else if (asked_to_stop_) {
-                // timeout(1) and job steps send SIGTERM to us and to our process group: one request, which comes twice.
+                // timeout(1) and job steps send SIGTERM to this process and to its process group:
+                // one request, which arrives twice.
                 const bool again = signal == SIGTERM && steady_now() - asked_to_stop_at_ < 1'000'000'000;
                 if (!again) kill_at_ = 0;
             } else {
@@ -297,7 +302,7 @@ private:
         }
     }
 
-    /// Kills what ranks have started and left to us, in sessions of their own.
+    /// Kills processes that ranks have started in sessions of their own and left behind.
     static void sweep() {
         for (int attempt = 0; attempt < 100; ++attempt) {
             bool found = false;
@@ -355,7 +360,8 @@ private:
 
 } // namespace detail
 
-/// The main function of unisono-run: its exit status. Changes the signal handling of the calling process.
+/// The main function of unisono-run: its exit status. Changes the signal handling of the calling
+/// process.
 inline int launch_main(int argc, char** argv) {
     const LaunchRequest request = parse_launch(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
     if (request.status >= 0) {

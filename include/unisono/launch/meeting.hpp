@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Where the processes of a job meet: at an address that all know, or by a file in a folder that all see.
+/// Where the processes of a job meet: at a known address, or by a file in a common folder.
 
 #include "unisono/core/number.hpp"
 #include "unisono/launch/host.hpp"
@@ -19,14 +19,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Rank 0 listens, or a launcher that outlives the ranks. Either `host` and `port` say where, or the file
-/// `folder`/`job`.meet, which rank 0 writes.
+/// Rank 0 listens, or a launcher that outlives the ranks. The address is in `host` and `port`, or
+/// in the file `folder`/`job`.meet, which rank 0 writes.
 struct MeetingPoint {
     std::string host = {};           ///< name or address; empty: the file says
     std::uint16_t port = 0;          ///< with a folder: chosen by the system
-    std::uint16_t further_ports = 0; ///< that are tried after `port` where it is taken
+    std::uint16_t further_ports = 0; ///< further ports to try after `port` if it is taken
     std::string folder = {};         ///< private to the user, seen by all ranks; empty: none
-    bool own_folder = false;         ///< it is made, entered and removed as one of this user's alone
+    bool own_folder = false;         ///< the folder is made, entered and removed as this user's alone
     std::string job = "job";         ///< the file's name: different for jobs that run at the same time
     bool launcher_listens = false;   ///< rank 0 does not
     int launcher = 0;                ///< the process that listens, where it is one of this host; 0: unknown
@@ -72,7 +72,8 @@ inline std::string variables_of(const Environment& environment, std::initializer
     return found;
 }
 
-/// What is the same in all processes of this job and different in others, as far as variables tell.
+/// A text that is the same in all processes of this job and different in other jobs, as far as
+/// variables tell.
 inline std::string job_of(const Environment& environment) {
     return variables_of(environment,
                         {"UNISONO_JOB", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE",
@@ -83,7 +84,8 @@ inline std::string job_at_address(const Environment& environment) {
     return job_of(environment) + variables_of(environment, {"MASTER_ADDR", "MASTER_PORT"});
 }
 
-/// The parent process, by number and time of birth: the ranks that one launcher started on a host have it in common.
+/// The parent process, by number and time of birth: the ranks that one launcher started on a host
+/// have it in common.
 inline std::string parent_process() {
     const int parent = getppid();
     return concat({parent, "@", process_field(parent, 22)});
@@ -97,8 +99,8 @@ inline bool is_file_name(std::string_view text) {
            });
 }
 
-/// Where this user's processes on this host meet: below XDG_RUNTIME_DIR, which the system makes for one user alone and empties when the
-/// user has left, or else in /tmp.
+/// The folder where this user's processes on this host meet: below XDG_RUNTIME_DIR, which the
+/// system makes for one user alone and empties when the user has left, or else in /tmp.
 inline std::string own_meeting_folder(const Environment& environment) {
     const std::string* const runtime = environment.find("XDG_RUNTIME_DIR");
     struct stat about = {};
@@ -108,7 +110,7 @@ inline std::string own_meeting_folder(const Environment& environment) {
     return concat({"/tmp/unisono-", ::geteuid()});
 }
 
-/// By a file in a folder; of the given one, or of one that this user has on this host.
+/// Sets a meeting by a file in a folder: the given one, or one of this user on this host.
 inline void meet_by_file(const Environment& environment, const std::string* folder, std::string_view parent,
                          MeetingPoint& point) {
     point.folder = folder != nullptr ? *folder : own_meeting_folder(environment);
@@ -126,13 +128,14 @@ inline void meet_by_file(const Environment& environment, const std::string* fold
     }
 }
 
-/// By what the name says alone.
+/// Decides by the name alone.
 inline bool is_loopback_name(std::string_view host) {
     return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-/// The secret of a job that meets at an address that all know: a given one; where all ranks are on this host, one that rank 0 draws and leaves
-/// in a file. Errors: refused where there is none, unless the network is trusted.
+/// Sets the secret of a job that meets at a known address: a given one; if all ranks are on this
+/// host, one that rank 0 draws and leaves in a file. Errors: refused if there is none, unless the
+/// network is trusted.
 inline void guard_address(const Environment& environment, const Identity& me, MeetingPoint& point) {
     if (const auto secret = given_secret(environment)) {
         point.token = secret->of_job(job_of(environment));
@@ -154,17 +157,21 @@ inline void guard_address(const Environment& environment, const Identity& me, Me
 
 } // namespace detail
 
-/// Where this process's job meets, by its environment. Pure but for the name of the user and whose XDG_RUNTIME_DIR is; `parent` identifies what
-/// started this process.
+/// The meeting point of this process's job, by its environment. Pure, except for the user's name
+/// and the owner of XDG_RUNTIME_DIR; `parent` identifies the process that started this one.
 ///
-/// In this order: UNISONO_HUB=host:port (a launcher listens there), UNISONO_MASTER=host:port (rank 0 listens),
-/// UNISONO_FOLDER (all see it; UNISONO_JOB tells jobs apart that use it at the same time), MASTER_ADDR and MASTER_PORT or
-/// PET_MASTER_*; else, on one host, a folder of this user's in XDG_RUNTIME_DIR or /tmp, and on several the first host of SLURM_JOB_NODELIST
-/// or SM_HOSTS. Where torchrun has its own store at MASTER_PORT, one host meets by a file and several at the next ports.
+/// In this order: UNISONO_HUB=host:port (a launcher listens there); UNISONO_MASTER=host:port (rank
+/// 0 listens); UNISONO_FOLDER (common to all; UNISONO_JOB distinguishes jobs that use it at the
+/// same time); MASTER_ADDR and MASTER_PORT or PET_MASTER_*. Otherwise, on one host, a folder of
+/// this user in XDG_RUNTIME_DIR or /tmp, and on several hosts the first host of SLURM_JOB_NODELIST
+/// or SM_HOSTS. If torchrun has its own store at MASTER_PORT, one host meets by a file and several
+/// at the next ports.
 ///
-/// The job's secret is UNISONO_TOKEN or the text of UNISONO_TOKEN_FILE. Without one, ranks of one host meet by a file, which this user alone can
-/// read and where rank 0 leaves a secret that it draws, also where an address is said; UNISONO_TRUSTED_NETWORK=1 does without.
-/// Errors: bad_input for malformed variables, refused where nothing says where to meet, or where ranks of several hosts have no secret.
+/// The job's secret is UNISONO_TOKEN or the text of UNISONO_TOKEN_FILE. Without one, ranks of one
+/// host meet by a file that only this user can read, in which rank 0 leaves a secret that it draws,
+/// even if an address is given. UNISONO_TRUSTED_NETWORK=1 does without a secret.
+/// Errors: bad_input for malformed variables; refused if there is no meeting point, or if ranks of
+/// several hosts have no secret.
 inline MeetingPoint meeting_point(const Environment& environment, const Identity& me,
                                   std::string_view parent = detail::parent_process()) {
     MeetingPoint point;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The file by which ranks find rank 0: one line with its address and the job's token, readable by this user alone.
+/// The file by which ranks find rank 0: one line with its address and the job's token, readable by
+/// this user alone.
 
 #include "unisono/launch/meeting.hpp"
 #include "unisono/launch/socket.hpp"
@@ -40,8 +41,8 @@ inline bool parse_meeting_line(std::string_view line, MeetingPoint& point) {
 
 inline std::string meeting_path(const MeetingPoint& point) { return concat({point.folder, "/", point.job, ".meet"}); }
 
-/// Fills in address and token from the file; false if it is not there yet. A file of another user's, or one that others
-/// may write or read, is no invitation. Errors: refused.
+/// Reads address and token from the file; false if it does not exist yet. A file of another user's,
+/// or one that others may write or read, is refused. Errors: refused.
 inline bool read_meeting_file(MeetingPoint& point) {
     const std::string path = meeting_path(point);
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -59,7 +60,7 @@ inline bool read_meeting_file(MeetingPoint& point) {
     return got > 0 && parse_meeting_line(std::string_view(text, static_cast<std::size_t>(got)), point);
 }
 
-/// Makes the folder, if it is not there. The one whose name is known to all must be this user's own.
+/// Makes the folder, if it does not exist. The one with a well-known name must be this user's own.
 inline void make_meeting_folder(const std::string& folder, bool own) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
         throw error(ErrorCode::refused, concat({"cannot make the folder ", folder, ", where the ranks meet: ",
@@ -74,8 +75,8 @@ inline void make_meeting_folder(const std::string& folder, bool own) {
     }
 }
 
-/// Removes what rank 0 of jobs that were killed has left: it holds their tokens. Files of a day ago, of this user's alone; no job waits for
-/// its ranks that long.
+/// Removes files that rank 0 of killed jobs has left, since they hold tokens: files of this user
+/// that are a day old. No job waits for its ranks that long.
 inline void sweep_meeting_folder(const std::string& folder) {
     constexpr std::time_t old = 24 * 3600;
     DIR* const opened = ::opendir(folder.c_str());
@@ -95,7 +96,8 @@ inline void sweep_meeting_folder(const std::string& folder) {
     ::closedir(opened);
 }
 
-/// Rank 0's file while the ranks meet: appears at once and whole, and goes with this object.
+/// Rank 0's file while the ranks meet: appears at once and complete, and is removed with this
+/// object.
 class MeetingFile {
 public:
     MeetingFile() = default;

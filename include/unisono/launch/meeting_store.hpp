@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// Processes that share a key-value store meet by it: rank 0 leaves its addresses under a key, and the other ranks read them. For
-/// programs whose framework has a store of its own, such as PyTorch's.
+/// Processes that share a key-value store meet by it: rank 0 leaves its addresses under a key, and
+/// the other ranks read them. For programs whose framework has a store of its own, such as
+/// PyTorch's.
 
 #include "unisono/launch/rendezvous.hpp"
 
@@ -25,8 +26,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A store that all ranks of a job see. `set` replaces the value of a key. `get` waits until the key has a value, and throws at the
-/// deadline, which is on the clock of `steady_now()`.
+/// A store that all ranks of a job see. `set` replaces the value of a key. `get` waits until the
+/// key has a value, and throws at the deadline, which is on the clock of `steady_now()`.
 template <class Store>
 concept key_value_store =
     requires(Store& store, const std::string& key, const std::string& value, nanoseconds deadline) {
@@ -36,13 +37,15 @@ concept key_value_store =
 
 namespace detail {
 
-/// What rank 0 leaves in the store: `unisono-2 <secret> <port> <network space> <host>,<host>,...`, or `failed <why>`.
+/// Rank 0's entry in the store: `unisono-2 <secret> <port> <network space> <host>,<host>,...`, or
+/// `failed <why>`.
 struct StoreCard {
     static constexpr std::string_view mark = "unisono-2 ";
     static constexpr std::string_view failed = "failed ";
     static constexpr std::string_view given = "given";
 
-    /// `given`: each rank has it; `public-<32 digits>`: the network is trusted; else the name of a file in this user's meeting folder.
+    /// `given`: each rank has it; `public-<32 digits>`: the network is trusted; else the name of a
+    /// file in this user's meeting folder.
     std::string secret = std::string(given);
     std::uint16_t port = 0;
     std::uint64_t network = 0; ///< see `network_space`
@@ -85,8 +88,9 @@ struct StoreCard {
     }
 };
 
-/// Under which addresses other hosts may reach this one: those of its interfaces that are up, IPv4 before IPv6. Neither the
-/// loopback nor link-local addresses, which need the name of an interface.
+/// The addresses under which other hosts may reach this one: those of its interfaces that are up,
+/// IPv4 before IPv6. Neither the loopback nor link-local addresses, which need the name of an
+/// interface.
 inline std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
     ifaddrs* all = nullptr;
@@ -113,7 +117,7 @@ inline std::vector<std::string> own_addresses() {
     return found;
 }
 
-/// A secret that was given is bound to the job and the key.
+/// Binds a given secret to the job and the key.
 inline std::optional<JobToken> secret_for_key(const Environment& environment, const std::string& key) {
     const auto secret = given_secret(environment);
     if (!secret) return std::nullopt;
@@ -128,7 +132,8 @@ inline MeetingPoint secret_file(const Environment& environment, const std::strin
 }
 inline constexpr std::string_view public_secret = "public-";
 
-/// Rank 0's part: listens, and leaves its addresses in the store. Errors: refused, which the other ranks read in the store.
+/// Rank 0's part: listens, and leaves its addresses in the store. Errors: refused, which the other
+/// ranks read in the store.
 template <key_value_store Store>
 Reception receive_by_store(const Identity& me, Store& store, const std::string& key, const RendezvousOptions& options,
                            std::chrono::nanoseconds notice) {
@@ -166,7 +171,8 @@ Reception receive_by_store(const Identity& me, Store& store, const std::string& 
     return made;
 }
 
-/// False, and why, where this rank does not have the secret that rank 0 has. Errors: refused where it cannot have it.
+/// False, with the reason, if this rank does not have rank 0's secret. Errors: refused if it cannot
+/// have it.
 inline bool find_secret(const StoreCard& card, const std::string& key, JobToken& secret, std::string& why) {
     const Environment environment = Environment::of_process();
     const auto own = secret_for_key(environment, key);
@@ -196,7 +202,8 @@ inline bool find_secret(const StoreCard& card, const std::string& key, JobToken&
     return true;
 }
 
-/// The other ranks' part. The key may still have the value of an earlier job, so that it is read again where nobody answers.
+/// The other ranks' part. The key may still have the value of an earlier job, so it is read again
+/// if there is no answer.
 template <key_value_store Store>
 std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const std::string& key, std::uint64_t claimant,
                                        nanoseconds deadline, std::chrono::nanoseconds notice_after, std::string& why) {
@@ -229,15 +236,19 @@ std::optional<Entrance> enter_by_store(const Identity& me, Store& store, const s
 
 } // namespace detail
 
-/// Meets the other ranks of the job by a key-value store, and returns the control plane that connects them. Rank 0 listens at a port that
-/// the system chooses, on all interfaces; the environment's UNISONO_HOST says under which name or address the other ranks reach it, and
+/// Meets the other ranks of the job by a key-value store, and returns the control plane that
+/// connects them. Rank 0 listens at a port that the system chooses, on all interfaces. The
+/// environment's UNISONO_HOST gives the name or address under which the other ranks reach it;
 /// otherwise they try its interfaces in turn. Collective over the job; two jobs use two keys.
 ///
-/// The store is not told the job's secret: that is UNISONO_TOKEN or the text of UNISONO_TOKEN_FILE. Without one rank 0 listens on the loopback,
-/// and leaves a secret in a file that this user's processes on this host alone can read; ranks of other hosts are refused.
-/// With `options.trusted_network` or UNISONO_TRUSTED_NETWORK=1 the store passes a token on, which whoever reads the store has then.
+/// The store does not get the job's secret, which is UNISONO_TOKEN or the text of
+/// UNISONO_TOKEN_FILE. Without one rank 0 listens on the loopback, and leaves a secret in a file
+/// that only this user's processes on this host can read; ranks of other hosts are refused. With
+/// `options.trusted_network` or UNISONO_TRUSTED_NETWORK=1 the store passes a token on, which every
+/// reader of the store then has.
 ///
-/// Errors: as `rendezvous` by a meeting point; and what the store throws. Where rank 0 cannot listen, every rank gets `refused`.
+/// Errors: as `rendezvous` by a meeting point; and what the store throws. If rank 0 cannot listen,
+/// every rank gets `refused`.
 template <key_value_store Store>
 ControlPlane rendezvous(const Identity& me, Store& store, const std::string& key,
                         const RendezvousOptions& options = {}) {

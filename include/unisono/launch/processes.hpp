@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind. Knows nothing of ranks.
+/// Child processes: starts them, waits with a deadline, stops the rest, and leaves none behind.
+/// Independent of ranks.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/descriptor.hpp"
@@ -51,9 +52,10 @@ public:
         while (running_ > 0) static_cast<void>(wait_any(never));
     }
 
-    /// Forks. The child runs `body()`, flushes stdio and ends with the status that it returns, without the destructors
-    /// of the parent's objects; it is killed when this thread ends. `own_group`: signals go to the child's own children,
-    /// too, and the terminal's do not reach it. Errors: refused if the system cannot fork.
+    /// Forks. The child runs `body()`, flushes stdio and ends with the status that it returns,
+    /// without the destructors of the parent's objects; it is killed when this thread ends.
+    /// `own_group`: signals go to the child's own children, too, and the terminal's do not reach
+    /// it. Errors: refused if the system cannot fork.
     template <class Body>
     int start(Body body, bool own_group = false) {
         static_cast<void>(std::fflush(nullptr)); // else the child would write what is buffered here a second time
@@ -81,7 +83,7 @@ public:
     /// Readable once the child has ended; -1 where the system has no such thing.
     [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
 
-    /// To all that run.
+    /// Sends a signal to all that run.
     void signal_all(int signal) const {
         for (const Child& each : children_) {
             if (each.running) ::kill(each.own_group ? -each.pid : each.pid, signal);

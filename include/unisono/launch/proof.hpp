@@ -1,19 +1,23 @@
 #pragma once
 
 /// \file
-/// How a rank and the place where the ranks meet prove to each other that they have the job's secret, which is never sent; and what protects
-/// the frames that follow.
+/// How a rank and the place where the ranks meet prove to each other that they have the job's
+/// secret, which is never sent; and what protects the frames that follow.
 ///
 ///     rank -> hub   Hello      its place, and 16 random bytes
-///     hub  -> rank  Challenge  16 random bytes, and a code over "unisono2 hub", the hello and these bytes
+///     hub  -> rank  Challenge  16 random bytes, and
+///                              a code over "unisono2 hub", the hello and these bytes
 ///     rank -> hub   32 bytes   a code over "unisono2 rank", the hello and the hub's bytes
 ///
-/// A code is HMAC-SHA-256 by the secret. The random bytes of both sides make each handshake another one, so that a recorded one proves
-/// nothing. The words make one side's proof useless as the other's. The hello has rank, world, process and host, so that a proof is good for
-/// one place. A secret that a user gives is bound to the job first (JobToken::of_job), so that it is not good for another job.
+/// A code is HMAC-SHA-256 by the secret. The random bytes of both sides make each handshake another
+/// one, so that a recorded one proves nothing. The words make one side's proof useless as the
+/// other's. The hello has rank, world, process and host, so that a proof is good for one place. A
+/// secret that a user gives is bound to the job first (JobToken::of_job), so that it is not good
+/// for another job.
 ///
-/// Behind each frame follow 16 bytes: the start of a code over the number of the frame in its direction and the frame's SHA-256, by a key for
-/// this connection and direction. A frame that was changed, left out, repeated or sent back ends the connection.
+/// Behind each frame follow 16 bytes: the start of a code over the number of the frame in its
+/// direction and the frame's SHA-256, by a key for this connection and direction. A frame that was
+/// changed, left out, repeated or sent back ends the connection.
 
 #include "unisono/launch/sha256.hpp"
 #include "unisono/launch/token.hpp"
@@ -53,7 +57,7 @@ inline Blob encode(const Challenge& challenge) {
     return out.take();
 }
 
-/// Nothing unless the bytes are a challenge.
+/// Empty unless the bytes are a challenge.
 inline std::optional<Challenge> parse_challenge(std::span<const std::byte> input) {
     const auto magic = std::as_bytes(std::span(Challenge::magic));
     if (input.size() != Challenge::bytes || !std::equal(magic.begin(), magic.end(), input.begin())) return std::nullopt;
@@ -77,7 +81,8 @@ inline Digest digest_of(std::span<const std::byte> text) {
     return hash.finish();
 }
 
-/// One direction of a connection: adds codes to the frames that leave, or checks those of frames that come. Both ends count.
+/// One direction of a connection: adds codes to the frames that leave, or checks those of frames
+/// that come. Both ends count.
 class Seal {
 public:
     static constexpr std::size_t bytes = 16;
@@ -85,7 +90,8 @@ public:
     Seal() : Seal(Digest{}) {}
     explicit Seal(const Digest& key) : key_(key) {}
 
-    /// The next frame's code. `digest` is the frame's, so that a frame for many ranks is hashed once.
+    /// The next frame's code. `digest` is the frame's, so that a frame for many ranks is hashed
+    /// once.
     [[nodiscard]] std::array<std::uint8_t, bytes> next(const Digest& digest) {
         WireWriter number;
         number.u64(count_++);
@@ -102,7 +108,8 @@ public:
     }
     void close(Blob& frame) { close(frame, digest_of(frame)); }
 
-    /// `parse_frame` of one whose code is right; `used` is its size with the code. `forged` where the code is wrong.
+    /// `parse_frame` of a frame with a correct code; `used` is its size with the code. `forged` if
+    /// the code is wrong.
     Parsed open(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {
         const Parsed parsed = parse_frame(input, most_bytes, frame, used);
         if (parsed != Parsed::frame) return parsed;
@@ -118,7 +125,7 @@ private:
     std::uint64_t count_ = 0;
 };
 
-/// What both ends of a connection have once they have proven themselves.
+/// The state of both ends of a connection after their proofs.
 struct ControlSession {
     enum class Side : std::uint8_t { rank, hub };
 
@@ -140,8 +147,8 @@ class Doorkeeper {
 public:
     enum class Answer : std::uint8_t { waits, stranger, proven };
 
-    /// Takes what it knows from the start of `input`, and adds what is to be sent to `out`. What cannot become a hello makes a stranger at its
-    /// first wrong byte, so that it is not kept waiting.
+    /// Takes the bytes that it knows from the start of `input`, and adds bytes to send to `out`.
+    /// Bytes that cannot become a hello identify a stranger at once, so that it does not wait.
     Answer look(const JobToken& secret, Blob& input, Blob& out) {
         if (!hello_) {
             const auto magic = std::as_bytes(std::span(Hello::magic));

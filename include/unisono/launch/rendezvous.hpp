@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// W processes that know their rank and where to meet become one job with a control plane.
+/// W processes that know their rank and meeting point become one job with a control plane.
 
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/entrance.hpp"
@@ -19,14 +19,16 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// How ranks that come from a launcher find one another.
+/// Options for ranks that come from a launcher.
 struct RendezvousOptions {
     std::chrono::nanoseconds timeout = std::chrono::minutes(5); ///< until all ranks have come
     std::chrono::nanoseconds linger = std::chrono::minutes(5);  ///< how long rank 0 waits in the end for the others
-    /// When a rank that waits first says so on standard error; 0: never. UNISONO_NOTICE_AFTER takes precedence (waiting_notice.hpp).
+    /// When a waiting rank first reports that on standard error; 0: never. UNISONO_NOTICE_AFTER
+    /// takes precedence (waiting_notice.hpp).
     std::chrono::nanoseconds notice_after = detail::usual_notice_after;
-    /// Ranks of several hosts may meet without a secret: everybody who reaches their ports can take part, which is right where only machines that
-    /// you trust do. So says UNISONO_TRUSTED_NETWORK=1, too. See docs/security.md.
+    /// Ranks of several hosts may meet without a secret: everyone who reaches their ports can take
+    /// part, which is right only if you trust all machines that can. UNISONO_TRUSTED_NETWORK=1 has
+    /// the same effect. See docs/security.md.
     bool trusted_network = false;
 
     friend bool operator==(const RendezvousOptions&, const RendezvousOptions&) = default;
@@ -34,12 +36,12 @@ struct RendezvousOptions {
 
 namespace detail {
 
-/// For people: the address, or the file that has it.
+/// Text for messages: the address, or the file that contains it.
 inline std::string place_of(const MeetingPoint& point) {
     return point.folder.empty() ? concat({point.host, ":", point.port}) : meeting_path(point);
 }
 
-/// Tries where the hub may be, again and again until the deadline.
+/// Tries the possible addresses of the hub repeatedly until the deadline.
 class Search {
 public:
     Search(const Identity& me, MeetingPoint point, std::uint64_t claimant)
@@ -61,7 +63,8 @@ public:
         }
     }
 
-    /// Each address once. With several ports, one that does not answer must not use up all time.
+    /// Tries each address once. With several ports, one that does not answer must not use up all
+    /// time.
     std::optional<Entrance> once(nanoseconds deadline) {
         if (!point_.folder.empty()) {
             if (!read_meeting_file(point_)) {
@@ -101,14 +104,15 @@ inline std::uint64_t draw_claimant() {
     return number;
 }
 
-/// Rank 0's part before it comes in like everyone else: listens, and leaves its address in the file.
+/// Rank 0's part before it joins like the others: listens, and writes its address to the file.
 struct Reception {
     std::unique_ptr<Hub> hub = {};
     MeetingFile file = {};
     MeetingPoint reached = {}; ///< where this process itself finds the hub
 };
 
-/// Another process listens as rank 0 of this job. It says hello to itself soon, and is told of the two; so are we.
+/// Another process listens as rank 0 of this job. It greets itself soon, and learns of the two; so
+/// does this one.
 [[noreturn]] inline void refuse_second_rank_0(Entrance& entrance) {
     const nanoseconds deadline = steady_now() + 2'000'000'000;
     std::size_t used = 0;
@@ -133,7 +137,8 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
                    std::any_of(addresses.begin(), addresses.end(),
                                [](const SocketAddress& each) { return each.storage.ss_family == AF_INET; });
     } else {
-        // A file that is there already is an old one, unless somebody answers: then two processes are rank 0.
+        // An existing file is an old one, unless there is an answer at its address: then two
+        // processes are rank 0.
         if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
         loopback = point.listen_host.empty();
         reached.host = loopback ? "127.0.0.1" : point.listen_host == "*" ? host_name() : point.listen_host;
@@ -143,7 +148,8 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
     try {
         listener = listen_at(loopback, point.folder.empty() ? point.port : std::uint16_t{0}, point.further_ports);
     } catch (const error&) {
-        // If another process of this job listens there, its answer says more than that the port is taken.
+        // If another process of this job listens there, its answer says more than that the port is
+        // taken.
         if (auto entrance = others.once(steady_now() + 2'000'000'000)) refuse_second_rank_0(*entrance);
         throw;
     }
@@ -162,7 +168,8 @@ inline Reception receive_ranks(const Identity& me, const MeetingPoint& point, st
     return made;
 }
 
-/// Waits until all have come: the others' hosts and pids. Errors: the fault with which the rendezvous ends.
+/// Waits until all have come; returns the others' hosts and pids. Errors: the fault with which the
+/// rendezvous ends.
 inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const RendezvousOptions& options,
                                    nanoseconds deadline, const MeetingPoint& point) {
     const auto world = static_cast<std::size_t>(me.world);
@@ -224,7 +231,7 @@ inline std::vector<Peer> await_all(Entrance& entrance, const Identity& me, const
     }
 }
 
-/// Errors: bad_input for an identity or options that cannot be.
+/// Errors: bad_input for an invalid identity or options.
 inline void check_rendezvous(const Identity& me, const RendezvousOptions& options) {
     if (me.world < 1 || me.world > most_ranks || me.rank < 0 || me.rank >= me.world) {
         static_cast<void>(unisono::identity_of(me.rank, me.world)); // says what is wrong
@@ -234,7 +241,8 @@ inline void check_rendezvous(const Identity& me, const RendezvousOptions& option
     if (options.notice_after.count() < 0) refuse_input("RendezvousOptions::notice_after must not be negative");
 }
 
-/// Goes in by `enter(why)` and waits for the others. `hub` is this process's own, if it keeps one; `point` says whether a launcher has it.
+/// Joins by `enter(why)` and waits for the others. `hub` is this process's own, if it keeps one;
+/// `point` says whether a launcher has it.
 template <class Enter>
 ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseconds deadline, std::unique_ptr<Hub> hub,
                   const MeetingPoint& point, Enter enter) {
@@ -258,7 +266,8 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
                                         point.launcher),
                 std::move(hub), options.linger};
     } catch (const error&) {
-        // The others hear why, also those that come a little later: their deadline is about this rank's.
+        // The others hear why, also those that come a little later: their deadline is about this
+        // rank's.
         if (hub) hub->stop(std::clamp<nanoseconds>(deadline - steady_now(), 500'000'000, 2'000'000'000));
         throw;
     }
@@ -266,12 +275,13 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
 
 } // namespace detail
 
-/// Meets the other ranks of the job and returns the control plane that connects them; a world of one meets nobody.
-/// Collective over the job; a process may take part in several jobs.
+/// Meets the other ranks of the job and returns the control plane that connects them; a world of
+/// one returns at once. Collective over the job; a process may take part in several jobs.
 ///
-/// Errors, the same on all ranks that came: timeout after `options.timeout`, which names the ranks that never came;
-/// bad_input where ranks disagree about the world or two claim the same rank; peer_lost where one died meanwhile. On this
-/// rank alone: refused where rank 0 cannot listen, the file is not this user's, or the point has no secret; timeout where nobody listens.
+/// Errors, the same on all ranks that came: timeout after `options.timeout`, which names the ranks
+/// that never came; bad_input if ranks disagree about the world or two claim the same rank;
+/// peer_lost if one died meanwhile. On this rank alone: refused if rank 0 cannot listen, the file
+/// is not this user's, or the point has no secret; timeout if there is no answer.
 inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, const RendezvousOptions& options = {}) {
     detail::check_rendezvous(me, options);
     if (me.world == 1) return {};
@@ -291,8 +301,8 @@ inline ControlPlane rendezvous(const Identity& me, const MeetingPoint& point, co
         std::optional<detail::Entrance> entrance;
         detail::Search search(me, own.reached, claimant);
         if (listens) {
-            // By the name that the others use, so that another process that is rank 0 there is found; not every network
-            // lets a host reach itself by it.
+            // By the name that the others use, so that another process that is rank 0 there is
+            // found; not every network lets a host reach itself by it.
             entrance = search.until(std::min(deadline, steady_now() + 3'000'000'000));
             own.reached.host = "127.0.0.1";
             if (!entrance) entrance = detail::Search(me, own.reached, claimant).until(deadline);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Who is at the root of a timeout: not the neighbour that is late because it waits itself, but the rank that the
-/// neighbour's neighbour waits for. A pure function of what all ranks answered.
+/// The cause of a timeout: not the neighbour that is late because it waits itself, but the rank
+/// that the neighbour's neighbour waits for. A pure function of all ranks' answers.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/launch.hpp"
@@ -23,7 +23,7 @@ inline std::string list_of(const std::vector<int>& ranks) {
     return concat({text, ranks.size() > 16 ? ", ..." : ""});
 }
 
-/// What a rank's answer, or its silence, says about it; the worse, the later.
+/// The meaning of a rank's answer, or of its silence; worse values come later.
 enum class Standing : std::uint8_t {
     waits,   ///< for others, in a call of the library
     works,   ///< in code of its own
@@ -58,9 +58,10 @@ inline std::string describe(int rank, const Answer& answer) {
     return who;
 }
 
-/// Follows who waits for whom from the rank that complained. Of all ranks that are reached, the worst standing is to
-/// blame; among equals the one reached first. Where all wait, one that waits for something else than the complaining
-/// rank is; else nobody, and the message says what each one waits for.
+/// Follows the waits from the rank that complained. Of all ranks that are reached, the one with the
+/// worst standing is to blame; among equals the one reached first. If all wait, one that waits for
+/// another operation than the complaining rank is to blame; otherwise none, and the message says
+/// what each one waits for.
 inline Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
     List<std::uint8_t> reached(answers.size());
     List<int> order{reporter};

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Whether a job has a secret of its user's: UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE names.
+/// Whether a job has a secret of its user's: UNISONO_TOKEN, or a file that UNISONO_TOKEN_FILE
+/// names.
 
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/environment.hpp"
@@ -18,8 +19,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// 32 hexadecimal digits, and what is white after them. The file is this user's or root's, and nobody else may read it; a link to it may be
-/// another's, as Kubernetes has it. Errors: refused, bad_input.
+/// 32 hexadecimal digits, followed by white space. The file belongs to this user or root, and no
+/// one else may read it; a link to it may be another user's, as in Kubernetes. Errors: refused,
+/// bad_input.
 inline JobToken read_token_file(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!file.valid())
@@ -59,7 +61,7 @@ inline bool trusts_network(const Environment& environment) {
     return true;
 }
 
-/// What to do about it, for those who have no secret.
+/// The advice for jobs without a secret.
 inline constexpr std::string_view how_to_give_a_secret =
     "set UNISONO_TOKEN to the same 32 hexadecimal digits on all ranks (openssl rand -hex 16 draws some), or "
     "UNISONO_TOKEN_FILE to a file of "

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), by which processes prove that they know a secret without sending it. Checked against the
-/// published test vectors in tests/launch/sha256.cpp. By the processor's own instructions where it has them.
+/// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), by which processes prove that they know a secret
+/// without sending it. Checked against the published test vectors in tests/launch/sha256.cpp. By
+/// the processor's own instructions where it has them.
 
 #include "unisono/core/config.hpp"
 
@@ -89,7 +90,8 @@ inline bool has_sha256_instructions() {
     return ask(0).a >= 7 && (ask(1).c & (1u << 19)) != 0 && (ask(7).b & (1u << 29)) != 0;
 }
 
-/// The same by these instructions: 4 rounds at a time. The state is in two vectors, in the order that they want.
+/// The same by these instructions: 4 rounds at a time. The state is in two vectors, in the order
+/// that they want.
 __attribute__((target("sha,sse4.1"))) inline void sha256_block_by_instructions(Sha256State& state,
                                                                                const std::byte* text) {
     using Four = int __attribute__((vector_size(16)));
@@ -176,8 +178,8 @@ private:
     std::uint64_t total_ = 0;
 };
 
-/// A message authentication code: who does not know the key cannot make it. A copy continues from where the original is, so that a key
-/// is prepared once.
+/// A message authentication code, which cannot be made without the key. A copy continues from the
+/// state of the original, so that a key is prepared once.
 class HmacSha256 {
 public:
     explicit HmacSha256(std::span<const std::uint8_t> key) {

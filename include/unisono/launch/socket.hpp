@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Sockets as the control plane needs them: non-blocking, closed on exec, every wait with a deadline.
+/// Sockets as the control plane needs them: non-blocking, closed on exec, every wait with a
+/// deadline.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/time.hpp"
@@ -26,7 +27,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One address of a name. Names are looked up by the system, which has a time limit of its own; numbers are not.
+/// One address of a name. Names are looked up by the system, which has a time limit of its own;
+/// numbers are not.
 struct SocketAddress {
     sockaddr_storage storage = {};
     socklen_t length = 0;
@@ -72,8 +74,9 @@ inline bool is_loopback(const SocketAddress& address) {
     return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
-/// Small messages leave at once, and a host that vanished is noticed (after a minute) though it cannot say so. The other
-/// side's system answers the probes, so that a process that is slow or stopped is no vanished host.
+/// Small messages leave at once, and a host that vanished is noticed (after a minute) though it
+/// cannot say so. The other side's system answers the probes, so that a process that is slow or
+/// stopped is no vanished host.
 inline void set_up_connection(int fd) {
     const int on = 1;
     const int idle_s = 20;
@@ -92,8 +95,8 @@ struct Listener {
     std::uint16_t port = 0;
 };
 
-/// Listens at `port` (0: chosen by the system) or one of the `further` ones after it; on the loopback alone where only
-/// this host is meant. Errors: refused, with the system's reason.
+/// Listens at `port` (0: chosen by the system) or one of the `further` ones after it; on the
+/// loopback alone where only this host is meant. Errors: refused, with the system's reason.
 inline Listener listen_at(bool loopback, std::uint16_t port, int further = 0) {
     std::string why;
     for (int each = port; each <= port + further && each <= 65535; ++each) {

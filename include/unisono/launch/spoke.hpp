@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// The connections that outlive the rendezvous: each process keeps one to the hub, served by a thread of its own, which
-/// sleeps until something happens. It answers for the process while that computes, and falls silent with it when it is
-/// stopped or killed: that is what tells a slow rank from a dead one.
+/// The connections that outlive the rendezvous: each process keeps one to the hub, served by a
+/// thread of its own, which sleeps until something happens. It answers for the process while that
+/// computes, and falls silent when the process is stopped or killed: that distinguishes a slow rank
+/// from a dead one.
 
 #include "unisono/launch/hub.hpp"
 
@@ -92,7 +93,7 @@ public:
         throw error(*first_fault());
     }
 
-    /// Returns with a first fault. `awaits_hub`: that is what it complains of.
+    /// Returns with a first fault. `awaits_hub`: the complaint is about the hub.
     void abort(const Fault& fault, bool awaits_hub = false) {
         std::unique_lock lock(mutex_);
         if (seen_.load() != nullptr) return;
@@ -165,7 +166,7 @@ private:
         }
     }
 
-    /// The hub's answer, if it comes in time; nobody waits for a hub whose process is stopped.
+    /// Waits for the hub's answer; not for a hub whose process is stopped.
     template <class Condition>
     void await_hub(std::unique_lock<std::mutex>& lock, Condition done) {
         const nanoseconds until = steady_now() + verdict_within;
@@ -182,9 +183,10 @@ private:
         return peer.host == peers_[static_cast<std::size_t>(rank_)].host;
     }
 
-    /// What a rank finds out by itself where the hub is silent. Ranks that hear of a fault end soon after, by a status or by abort(), so that a
-    /// rank that another signal has killed is at the root, or one that is stopped; then the hub, where this rank waits for it alone.
-    /// Of the others the one counts whose connection has ended, and then one whose process has. A stopped hub is named beside it.
+    /// This rank's own findings if the hub is silent. Ranks that learn of a fault end soon after, by
+    /// a status or by abort(). So the cause is a rank that another signal has killed, or one that is
+    /// stopped; then the hub, if this rank waits for it alone. Of the others, first one whose
+    /// connection has ended, then one whose process has. A stopped hub is named beside it.
     [[nodiscard]] Fault seen_on_this_host(Fault own, bool awaits_hub) const {
         if (own.code != ErrorCode::timeout && own.code != ErrorCode::peer_lost) return own;
         int killed = -1, stopped = -1, ended = -1;

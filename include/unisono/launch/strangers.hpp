@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// What the connections may cost of which the hub does not know yet whose they are: room for a fixed number, and of that no more for one
-/// source than it leaves to others.
+/// Limits for connections that have not yet proven their identity: room for a fixed number, of
+/// which no source may use more than it leaves to others.
 ///
-/// A stranger that has just come never gives way: it may be a rank about to speak. While all are that new, further ones wait in the
-/// system's queue. After `grace` the oldest of the source that has the most gives way. Each step costs the same however many there are.
+/// A stranger that has just come never gives way: it may be a rank about to speak. While all are
+/// that new, further ones wait in the system's queue. After `grace` the oldest of the source with
+/// the most connections gives way. Each step has the same cost for any number of strangers.
 
 #include "unisono/core/time.hpp"
 
@@ -26,7 +27,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Where a connection comes from: an IPv4 address, or the network half of an IPv6 address, of which one host may have any number.
+/// Where a connection comes from: an IPv4 address, or the network half of an IPv6 address, of which
+/// one host may have any number.
 inline std::uint64_t source_of(const sockaddr_storage& address) {
     std::uint64_t source = 0;
     if (address.ss_family == AF_INET) {
@@ -48,7 +50,8 @@ inline std::size_t room_for_strangers(std::size_t most) {
 
 class Strangers {
 public:
-    /// In which a stranger gives way to none. A rank that takes longer to speak, and has to go, comes again.
+    /// The time in which a stranger gives way to none. A rank that takes longer to speak, and is
+    /// dropped, comes again.
     static constexpr nanoseconds grace = 250'000'000;
 
     explicit Strangers(std::size_t most) : most_(most) {}
@@ -68,7 +71,8 @@ public:
         sources_[found->second.first].erase(found->second.second);
         where_.erase(found);
     }
-    /// The one that gives way to another now, if any has had its time: the oldest of the source that has the most.
+    /// The one that gives way to another now, if any has had its time: the oldest of the source
+    /// that has the most.
     [[nodiscard]] std::optional<std::uint32_t> first_to_go(nanoseconds now) const {
         const auto crowd = std::max_element(sources_.begin(), sources_.end(),
                                             [](const auto& a, const auto& b) { return a.size() < b.size(); });

@@ -37,7 +37,8 @@ public:
         return made;
     }
 
-    /// 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input with `where` (which does not quote what may be a secret).
+    /// 32 hexadecimal digits, as in UNISONO_TOKEN. Errors: bad_input with `where` (which does not
+    /// quote what may be a secret).
     static JobToken parse(std::string_view text, std::string_view where = "UNISONO_TOKEN") {
         JobToken made;
         const auto digit = [](char c) {
@@ -59,7 +60,8 @@ public:
         return made;
     }
 
-    /// The same for all that know the text, strangers included: keeps apart jobs that meet at one address by mistake, and is no secret.
+    /// The same token for all that know the text, strangers included: it separates jobs that meet
+    /// at one address by mistake, and is no secret.
     static JobToken derived_from(std::string_view text) {
         JobToken made;
         std::uint64_t halves[2] = {0xcbf29ce484222325u, 0x9e3779b97f4a7c15u};
@@ -74,7 +76,8 @@ public:
         return made;
     }
 
-    /// Another secret for each job that was given this one: what is proven in one job proves nothing in another.
+    /// Another secret for each job that was given this one: what is proven in one job proves
+    /// nothing in another.
     [[nodiscard]] JobToken of_job(std::string_view job) const {
         const detail::Digest digest = detail::HmacSha256(value_).add("unisono2 job ").add(job).finish();
         JobToken made;

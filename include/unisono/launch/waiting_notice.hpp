@@ -1,19 +1,21 @@
 #pragma once
 
 /// \file
-/// What a process tells people while it waits for the other ranks to come: a line on standard error, once after 3 seconds, and
-/// then at growing intervals (9 s later, 27 s later, ..., at most every 5 minutes).
+/// What a process tells people while it waits for the other ranks to come: a line on standard
+/// error, once after 3 seconds, and then at growing intervals (9 s later, 27 s later, ..., at most
+/// every 5 minutes).
 ///
-///     unisono: rank 0 of 4 is waiting for ranks 1, 3 at 10.0.0.1:29500 (3 s so far)
-///     unisono: rank 2 of 4 is waiting for rank 0 at 10.0.0.1:29500 (3 s so far; Connection refused)
+///     unisono: rank 0 of 4 is waiting for ranks 1, 3 at 10.0.0.1:9500 (3 s so far)
+///     unisono: rank 2 of 4 is waiting for rank 0 at 10.0.0.1:9500 (3 s so far; Connection refused)
 ///     unisono-run: ranks 0, 2 have come; waiting for ranks 1, 3 (3 s so far)
 ///
-/// Only the process where the ranks meet (rank 0, or the launcher) knows who is missing, so only that process names them. A rank that
-/// has reached that process says nothing more. It is the same for every transport that finds its ranks by a rendezvous: sockets,
-/// shared memory, and a file in a common folder, whose path then stands instead of the address.
+/// Only the process where the ranks meet (rank 0, or the launcher) knows who is missing, so only
+/// that process names them. A rank that has reached that process says nothing more. It is the same
+/// for every transport that finds its ranks by a rendezvous: sockets, shared memory, and a file in
+/// a common folder, whose path then stands instead of the address.
 ///
-/// `RendezvousOptions::notice_after` sets the first interval, and 0 silences it; the environment's UNISONO_NOTICE_AFTER, in seconds,
-/// takes precedence: UNISONO_NOTICE_AFTER=0 keeps a job silent.
+/// `RendezvousOptions::notice_after` sets the first interval, and 0 silences it; the environment's
+/// UNISONO_NOTICE_AFTER, in seconds, takes precedence: UNISONO_NOTICE_AFTER=0 keeps a job silent.
 
 #include "unisono/core/condition.hpp"
 #include "unisono/core/error.hpp"
@@ -36,7 +38,8 @@ namespace detail {
 
 inline constexpr std::chrono::nanoseconds usual_notice_after = std::chrono::seconds(3);
 
-/// What the environment says, or what the program says. \throws error bad_input that names the variable
+/// The setting of the environment, or that of the program. \throws error bad_input that names the
+/// variable
 inline std::chrono::nanoseconds notice_after(const Environment& environment, std::chrono::nanoseconds said) {
     const std::string* text = environment.find("UNISONO_NOTICE_AFTER");
     if (text == nullptr) return said;
@@ -46,7 +49,7 @@ inline std::chrono::nanoseconds notice_after(const Environment& environment, std
     return after;
 }
 
-/// When it is time for a notice. Pure: the clock is the caller's.
+/// Decides when a notice is due. Pure: the caller has the clock.
 class NoticeTimes {
 public:
     NoticeTimes() = default; ///< never
@@ -74,7 +77,8 @@ private:
 /// One line, whole, on standard error.
 inline void tell_people(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
 
-/// Tells people that this rank still looks for the place where the ranks meet, from a thread of its own: connecting may block.
+/// Reports that this rank still looks for the meeting point, from a thread of its own, as
+/// connecting may block.
 class SearchNotice {
 public:
     SearchNotice(std::string waits, std::chrono::nanoseconds after) : waits_(std::move(waits)) {
@@ -91,7 +95,7 @@ public:
         changed_.notify_all();
         thread_.join();
     }
-    /// Why the last attempt failed.
+    /// Notes why the last attempt failed.
     void note(const std::string& why) {
         const std::lock_guard lock(mutex_);
         why_ = why;

@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// What travels between a control plane and its hub, as pure functions from bytes to values: nothing here blocks, throws
-/// on foreign bytes or trusts a length. Numbers are little-endian.
+/// The messages between a control plane and its hub, as pure functions from bytes to values: no
+/// function here blocks, throws on foreign bytes or trusts a length. Numbers are little-endian.
 ///
-/// A connection opens with a handshake of fixed size (proof.hpp). Frames follow: length of the payload (4 bytes), kind (1), zeros (3), payload.
+/// A connection opens with a handshake of fixed size (proof.hpp). Frames follow: length of the
+/// payload (4 bytes), kind (1), zeros (3), payload.
 
 #include "unisono/launch/launch.hpp"
 
@@ -90,7 +91,8 @@ private:
 /// Random bytes that are used once.
 using Nonce = std::array<std::uint8_t, 16>;
 
-/// How a process presents itself. Nothing in it is secret, and nothing of it counts before it is proven.
+/// The greeting of a process. Nothing in it is secret, and nothing of it counts before it is
+/// proven.
 struct Hello {
     static constexpr std::size_t bytes = 56;
     static constexpr std::string_view magic = "unisono2";
@@ -117,7 +119,7 @@ inline Blob encode(const Hello& hello) {
     return out.take();
 }
 
-/// Nothing unless the bytes are a hello.
+/// Empty unless the bytes are a hello.
 inline std::optional<Hello> parse_hello(std::span<const std::byte> input) {
     if (input.size() != Hello::bytes) return std::nullopt;
     WireReader in(input);
@@ -158,7 +160,8 @@ struct Frame {
 
 enum class Parsed : std::uint8_t { incomplete, frame, garbage, forged };
 
-/// The first frame of the input, if it is all there; `used` is then its size. Garbage as soon as a header cannot be.
+/// The first frame of the input, if it is complete; `used` is then its size. Garbage as soon as a
+/// header is impossible.
 inline Parsed parse_frame(std::span<const std::byte> input, std::size_t most_bytes, Frame& frame, std::size_t& used) {
     if (input.size() < frame_header_bytes) return Parsed::incomplete;
     WireReader in(input.first(frame_header_bytes));
@@ -192,7 +195,7 @@ inline void write(WireWriter& out, const Fault& fault) {
     out.text(fault.message);
 }
 
-/// False for a fault that no member of a world of `world` can mean.
+/// False for a fault that is impossible in a world of `world` ranks.
 inline bool read(WireReader& in, int world, Fault& fault) {
     const std::uint8_t code = in.u8();
     fault.code = static_cast<ErrorCode>(code);

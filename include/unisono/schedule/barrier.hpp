@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// A barrier over messages, by dissemination: in round k each rank tells the one 2^k further on that it and all it heard
-/// of are there. Cost a rank: ceil(log2 p) empty messages and rounds.
-/// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", IJPP 1988.
+/// A barrier over messages, by dissemination: in round k each rank tells the rank 2^k further on
+/// which ranks it knows to have arrived. Cost per rank: ceil(log2 p) empty messages and rounds.
+/// Source: D. Hensgen, R. Finkel, U. Manber, "Two algorithms for barrier synchronization", IJPP
+/// 1988.
 
 #include "unisono/schedule/base.hpp"
 
@@ -11,7 +12,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// In round k each rank signals rank + 2^k and waits for rank - 2^k. ceil(log2 p) rounds of empty messages. (Hensgen, Finkel and Manber 1988)
+/// In round k each rank signals rank + 2^k and waits for rank - 2^k. ceil(log2 p) rounds of empty
+/// messages. (Hensgen, Finkel and Manber 1988)
 struct DisseminationBarrier : ScheduleBase<Collective::barrier> {
     static constexpr std::string_view name = "dissemination barrier";
 

@@ -14,7 +14,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Refuses shapes that no schedule is defined for; whoever takes a rank or root from a user calls it.
+/// Refuses shapes for which no schedule is defined; functions that take a rank or root from a user
+/// call it.
 inline void refuse_bad_shape(const Shape& shape) {
     const std::string ranks = concat({", expected 0 to ", shape.world - 1});
     if (shape.world < 1) refuse_input({"world is ", shape.world, ", expected at least 1 rank"});
@@ -38,7 +39,8 @@ constexpr std::uint32_t block_at(const Shape& shape, int distance) {
     return static_cast<std::uint32_t>(rank_at(shape, distance));
 }
 
-/// Calls visit(peer) for all others, from the next rank around the circle on: so not all come to the same one at once.
+/// Calls visit(peer) for all others, from the next rank around the circle on, so that they do not
+/// all start with the same peer.
 template <class Visit>
 constexpr void for_each_peer(const Shape& shape, Visit&& visit) {
     for (int distance = 1; distance < shape.world; ++distance) visit(rank_at(shape, distance));
@@ -53,8 +55,9 @@ constexpr std::uint32_t from_root(const Shape& shape) {
 /// Rounds in which p ranks can all hear of each other.
 constexpr std::uint32_t ceil_log2(std::uint32_t count) { return static_cast<std::uint32_t>(std::bit_width(count - 1)); }
 
-/// Cuts `count` blocks from `first` on, around the circle, into the one or two ranges that do not wrap around; calls
-/// visit(first, count, part) with parts 0 and 1. Sender and receiver get the same parts.
+/// Cuts `count` blocks from `first` on, around the circle, into the one or two ranges that do not
+/// wrap around; calls visit(first, count, part) with parts 0 and 1. Sender and receiver get the
+/// same parts.
 template <class Visit>
 constexpr void for_each_range(std::uint32_t first, std::uint32_t count, std::uint32_t world, Visit&& visit) {
     const std::uint32_t unwrapped = first + count <= world ? count : world - first;
@@ -66,13 +69,14 @@ constexpr std::uint32_t count_ranges(std::uint32_t first, std::uint32_t count, s
     return count == 0 ? 0 : first + count <= world ? 1 : 2;
 }
 
-/// A range in scratch whose packed run goes around the circle from block `start` in slot 0 (and on from block 0 behind it).
+/// A range in scratch whose packed run goes around the circle from block `start` in slot 0 (and on
+/// from block 0 behind it).
 constexpr Blocks in_run(std::uint32_t first, std::uint32_t count, std::uint32_t start, std::uint32_t world) {
     return first >= start ? scratch_blocks(first, count, 0, first - start)
                           : scratch_blocks(first, count, world - start, first);
 }
 
-/// What a world of one does in every collective that has an input.
+/// The steps of a world of one in every collective that has an input.
 template <class Visit>
 constexpr void copy_through(std::uint32_t first, Visit&& visit) {
     visit(copy_blocks(input_blocks(first), output_blocks(first)));

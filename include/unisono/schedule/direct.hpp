@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// Direct exchange over messages: each rank owns block `rank` and gets it from everybody itself. Blocks are combined in
-/// rank order 0 to p - 1 whoever owns them, so the bits equal those of the mapped schedules and of one rank that adds
-/// in that order. One or two rounds, p - 1 messages each: for few ranks, or where latency counts. Each rank starts with its
-/// successor, so that nobody is flooded by all at once.
+/// Direct exchange over messages: each rank owns block `rank` and gets it from everybody itself.
+/// Blocks are combined in rank order 0 to p - 1 whoever owns them, so the bits equal those of the
+/// mapped schedules and of one rank that adds in that order. One or two rounds, p - 1 messages
+/// each: for few ranks, or where latency counts. Each rank starts with its successor, so that
+/// nobody is flooded by all at once.
 
 #include "unisono/schedule/base.hpp"
 
@@ -13,12 +14,14 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// The scratch slot for what rank `from` sent to this one: slots in rank order, none for the own block.
+/// The scratch slot for what rank `from` sent to this one: slots in rank order, none for the own
+/// block.
 constexpr std::uint32_t slot_of(const Shape& shape, int from) {
     return static_cast<std::uint32_t>(from < shape.rank ? from : from - 1);
 }
 
-/// Sends outgoing(peer) to every peer, the next rank first; then receives incoming(peer) of every one, the rank before first.
+/// Sends outgoing(peer) to every peer, the next rank first; then receives incoming(peer) of every
+/// one, the rank before first.
 template <class Outgoing, class Incoming, class Visit>
 constexpr void exchange_with_all(const Shape& shape, Outgoing outgoing, Incoming incoming, Visit&& visit) {
     for_each_peer(shape, [&](int peer) { visit(send_to(peer, outgoing(peer))); });
@@ -52,7 +55,8 @@ constexpr void publish_own(const Shape& shape, const Blocks& own, Visit&& visit)
 
 } // namespace detail
 
-/// Cost a rank: 2(p - 1) messages and blocks sent in 2 rounds, p - 1 combined. Scratch: p - 1 blocks.
+/// Cost a rank: 2(p - 1) messages and blocks sent in 2 rounds, p - 1 combined. Scratch: p - 1
+/// blocks.
 struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "direct all_reduce";
 
@@ -77,9 +81,9 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
 };
 static_assert(collective_schedule<DirectAllReduce>);
 
-/// Everybody's whole vector to everybody, who all combine in rank order: latency of one message, bytes of p - 1 vectors. For very
-/// small vectors and few ranks. Cost a rank: p - 1 messages and blocks (the vector is one) sent and combined in one round. Scratch:
-/// p - 1 blocks.
+/// Everybody's whole vector to everybody, who all combine in rank order: latency of one message,
+/// bytes of p - 1 vectors. For very small vectors and few ranks. Cost a rank: p - 1 messages and
+/// blocks (the vector is one) sent and combined in one round. Scratch: p - 1 blocks.
 struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "exchange all_reduce";
 
@@ -141,7 +145,8 @@ struct DirectAllGather : ScheduleBase<Collective::all_gather> {
 };
 static_assert(collective_schedule<DirectAllGather>);
 
-/// The root sends everything to all. Cost: p - 1 messages of everything at the root, one round. Scratch: none.
+/// The root sends everything to all. Cost: p - 1 messages of everything at the root, one round.
+/// Scratch: none.
 struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "direct broadcast";
 
@@ -160,8 +165,9 @@ struct DirectBroadcast : ScheduleBase<Collective::broadcast> {
 };
 static_assert(collective_schedule<DirectBroadcast>);
 
-/// All send everything to the root, which combines in rank order: a parameter server's way. Cost: one message of
-/// everything a rank; the root combines p - 1 times everything. Scratch: p - 1 times everything at the root.
+/// All send everything to the root, which combines in rank order: a parameter server's way. Cost:
+/// one message of everything a rank; the root combines p - 1 times everything. Scratch: p - 1 times
+/// everything at the root.
 struct DirectReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "direct reduce";
 
@@ -233,8 +239,8 @@ struct DirectScatter : ScheduleBase<Collective::scatter> {
 };
 static_assert(collective_schedule<DirectScatter>);
 
-/// Pairs, one distance a round: in round k each rank sends to the one k + 1 further on. Cost a rank: p - 1 messages,
-/// blocks sent and rounds. Scratch: none. Not in place.
+/// Pairs, one distance a round: in round k each rank sends to the one k + 1 further on. Cost a
+/// rank: p - 1 messages, blocks sent and rounds. Scratch: none. Not in place.
 struct DirectAllToAll : ScheduleBase<Collective::all_to_all> {
     static constexpr std::string_view name = "direct all_to_all";
 

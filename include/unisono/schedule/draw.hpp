@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Draws any schedule as SVG: ranks are lines, rounds are columns from left to right, messages are arrows labelled with
-/// the numbers of their blocks. Mapped schedules show flags, and arrows from the memory that is read to its reader. Each mark has
-/// a tooltip with its step in words. Readable up to about 16 ranks.
+/// Draws any schedule as SVG: ranks are lines, rounds are columns from left to right, messages are
+/// arrows labelled with the numbers of their blocks. Mapped schedules show flags, and arrows from
+/// the memory that is read to its reader. Each mark has a tooltip with its step in words. Readable
+/// up to about 16 ranks.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/program.hpp"
@@ -150,7 +151,8 @@ private:
         int beside = 0;
         for (const Step& step : steps_) {
             const std::string tip = concat({"rank ", number(rank), ", round ", round, ": ", describe(step)});
-            // Close to its own line, where no other rank's label can be; those for several peers one behind the other.
+            // Close to its own line, where no other rank's label can be; those for several peers
+            // one behind the other.
             const auto along = [&](int y1, int y2) {
                 if (arrows > options_.labels || step.source.count == 0) return;
                 const std::string words = describe_numbers(step.source.first, step.source.count);

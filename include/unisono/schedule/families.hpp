@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Families of schedules as plain values to choose from: `RingSchedule{.chunk_bytes = 1 << 20}`. A family has a member for
-/// each collective that it offers, which returns the schedule of one rank; a member that it lacks means that another family
-/// must serve. `chunk_bytes` asks the executor to cut data into lanes of about that size (0: one lane).
+/// Families of schedules as plain values to choose from: `RingSchedule{.chunk_bytes = 1 << 20}`. A
+/// family has a member for each collective that it offers, which returns the schedule of one rank;
+/// a member that it lacks means that another family must serve. `chunk_bytes` asks the executor to
+/// cut data into lanes of about that size (0: one lane).
 
 #include "unisono/core/value.hpp"
 #include "unisono/schedule/barrier.hpp"
@@ -77,7 +78,8 @@ constexpr std::size_t chunk_bytes_of(const Family& family) {
 
 } // namespace schedule
 
-/// Neighbours only: fewest bytes; large data over messages. With chunks, broadcast and reduce are pipelined.
+/// Neighbours only: fewest bytes; large data over messages. With chunks, broadcast and reduce are
+/// pipelined.
 struct RingSchedule {
     static constexpr std::string_view name = "ring";
     std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole
@@ -93,7 +95,8 @@ struct RingSchedule {
 };
 static_assert(schedule_family<RingSchedule>);
 
-/// log2 p rounds of whole vectors; small data, and everything with a root. Chunks pipeline all but gather and scatter.
+/// log2 p rounds of whole vectors; small data, and everything with a root. Chunks pipeline all but
+/// gather and scatter.
 struct TreeSchedule {
     static constexpr std::string_view name = "tree";
     std::size_t chunk_bytes = 0; ///< of a piece; 0: data travel whole

@@ -1,13 +1,15 @@
 #pragma once
 
 /// \file
-/// Recursive halving and doubling for any world: ceil(log2 p) rounds each way and p - 1 blocks, the fewest of both that
-/// are possible. Ranks work on circular ranges: rank r sees block (r + i) mod p as its i-th. The range of interest shrinks
-/// from s(0) = p to s(k + 1) = ceil(s(k) / 2); in round k its upper part goes to the rank s(k + 1) further on. For powers of two
-/// this has the rounds and volume of the classic algorithm, and no other world pays for not being one.
-/// Sums grow along a fixed circulant graph: the same bits on all ranks, other bits for another p.
-/// Source: J. L. Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024, algorithms 1 and 2;
-/// all_gather: J. Bruck et al., "Efficient algorithms for all-to-all communications", TPDS 1997, section 4.
+/// Recursive halving and doubling for any world: ceil(log2 p) rounds each way and p - 1 blocks, the
+/// fewest of both that are possible. Ranks work on circular ranges: rank r sees block (r + i) mod p
+/// as its i-th. The range of interest shrinks from s(0) = p to s(k + 1) = ceil(s(k) / 2); in round
+/// k its upper part goes to the rank s(k + 1) further on. For powers of two this has the rounds and
+/// volume of the classic algorithm, and no other world pays for not being one. Sums grow along a
+/// fixed circulant graph: the same bits on all ranks, other bits for another p.
+/// Source: J. L. Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024,
+/// algorithms 1 and 2; all_gather: J. Bruck et al., "Efficient algorithms for all-to-all
+/// communications", TPDS 1997, section 4.
 
 #include "unisono/schedule/base.hpp"
 
@@ -57,8 +59,9 @@ constexpr void double_range(const Shape& shape, const Halving& halving, bool fro
                    });
 }
 
-/// Halving round: sends [narrow, wide) further on; combines what comes into [0, moving). Partial sums live in
-/// `sums(first, count)`, results in `results(first, count)`; in round 0 all is still in the input.
+/// Halving round: sends [narrow, wide) further on; combines what comes into [0, moving). Partial
+/// sums live in `sums(first, count)`, results in `results(first, count)`; in round 0 all is still
+/// in the input.
 template <class Sums, class Results, class Visit>
 constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Results&& results, Visit&& visit) {
     const std::uint32_t own = rank_of(shape), world = world_of(shape);
@@ -67,7 +70,8 @@ constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Res
     const auto so_far = [&](std::uint32_t first, std::uint32_t count) {
         return k == 0 ? input_blocks(first, count) : sums(first, count);
     };
-    // An odd range leaves its middle block without partner in round 0; from here on it is looked for among the sums.
+    // An odd range leaves its middle block without partner in round 0; from here on it is looked
+    // for among the sums.
     if (k == 0 && halving.moving() != halving.narrow) {
         const std::uint32_t middle = block_at(shape, static_cast<int>(halving.moving()));
         visit(copy_blocks(input_blocks(middle), sums(middle, 1)));
@@ -84,8 +88,8 @@ constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Res
 
 } // namespace detail
 
-/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent and combined, a message a round (two where a range wraps around
-/// the end). Scratch: ceil(p / 2) blocks (p > 2).
+/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent and combined, a message a round (two where a
+/// range wraps around the end). Scratch: ceil(p / 2) blocks (p > 2).
 struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "halving reduce_scatter";
     static constexpr bool single_blocks = false;
@@ -114,8 +118,8 @@ struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
 };
 static_assert(collective_schedule<HalvingReduceScatter>);
 
-/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent, a message a round (two where a range wraps around the end).
-/// Scratch: none.
+/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent, a message a round (two where a range wraps
+/// around the end). Scratch: none.
 struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "doubling all_gather";
     static constexpr bool single_blocks = false;
@@ -137,8 +141,8 @@ struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
 };
 static_assert(collective_schedule<DoublingAllGather>);
 
-/// Both in turn on p even parts of a vector. Cost a rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks sent, p - 1 combined.
-/// Scratch: none; sums grow in the output.
+/// Both in turn on p even parts of a vector. Cost a rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks
+/// sent, p - 1 combined. Scratch: none; sums grow in the output.
 struct HalvingDoublingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "halving_doubling all_reduce";
     static constexpr bool single_blocks = false;

@@ -1,21 +1,24 @@
 #pragma once
 
 /// \file
-/// Two levels: ranks of one host by a tree to its head and back, the heads of all hosts among themselves. Between hosts goes only
-/// what one rank a host would send, by a ring where data are large (all_reduce, all_gather, reduce_scatter) and by a tree where
-/// there is a root. For networks that are much slower than what the ranks of a host have in common. Not among families.hpp:
+/// Two levels: ranks of one host by a tree to its head and back, the heads of all hosts among
+/// themselves. Between hosts goes only what one rank a host would send, by a ring where data are
+/// large (all_reduce, all_gather, reduce_scatter) and by a tree where there is a root. For networks
+/// that are much slower than what the ranks of a host have in common. Not among families.hpp:
 /// include it where it is used.
 ///
-/// Hosts have `ranks_per_host` ranks each, in rank order, and the last one may have fewer; or they are as a HostMap says, of any
-/// sizes and with ranks in any order. Where the ranks of a host do not follow one another, the blocks of all_gather, reduce_scatter, gather and
-/// scatter take more messages, and as many bytes. One rank a host: a ring or tree of all ranks.
-/// One host: a tree. Each phase is a schedule of ring.hpp, tree.hpp or barrier.hpp on fewer ranks: what they combine, and in
-/// which order, is said there. Equal shapes and hosts give equal bits on all ranks.
-/// Source: N. T. Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
-/// performance", IPDPS 2000.
+/// Hosts have `ranks_per_host` ranks each, in rank order, and the last one may have fewer; or they
+/// are as a HostMap says, of any sizes and with ranks in any order. Where the ranks of a host do
+/// not follow one another, the blocks of all_gather, reduce_scatter, gather and scatter take more
+/// messages, and as many bytes. One rank a host: a ring or tree of all ranks. One host: a tree.
+/// Each phase is a schedule of ring.hpp, tree.hpp or barrier.hpp on fewer ranks: what they combine,
+/// and in which order, is said there. Equal shapes and hosts give equal bits on all ranks.
+/// Source: N. T. Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize
+/// collective operation performance", IPDPS 2000.
 ///
-/// Absent on purpose: all_to_all by heads, which saves messages but no bytes (DirectAllToAll serves); a ring for each rank of a
-/// host, with which the ranks share its network: that pays where one rank cannot keep the network busy.
+/// Absent on purpose: all_to_all by heads, which saves messages but no bytes (DirectAllToAll
+/// serves); a ring for each rank of a host, with which the ranks share its network: that pays where
+/// one rank cannot keep the network busy.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -27,9 +30,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// `HierarchicalSchedule{.ranks_per_host = 8}`, or `{.hosts = group.hosts()}` where the transport knows them; the same on all
-/// ranks, which compare it. \throws error bad_input, when it is used: ranks_per_host is not at least 1; hosts of another number of
-/// ranks
+/// `HierarchicalSchedule{.ranks_per_host = 8}`, or `{.hosts = group.hosts()}` where the transport
+/// knows them; the same on all ranks, which compare it. \throws error bad_input, when it is used:
+/// ranks_per_host is not at least 1; hosts of another number of ranks
 struct HierarchicalSchedule {
     static constexpr std::string_view name = "hierarchical";
     int ranks_per_host = 1;

@@ -12,9 +12,10 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Up the tree of each host, among the heads, down the trees. The heads go around a ring, with H blocks on H hosts, or up and
-/// down a tree, with one. Cost: a head sends 2(H - 1) blocks to the next host, or as in TreeAllReduce; within hosts as TreeAllReduce
-/// of everything. Scratch: none; sums grow in the output.
+/// Up the tree of each host, among the heads, down the trees. The heads go around a ring, with H
+/// blocks on H hosts, or up and down a tree, with one. Cost: a head sends 2(H - 1) blocks to the
+/// next host, or as in TreeAllReduce; within hosts as TreeAllReduce of everything. Scratch: none;
+/// sums grow in the output.
 struct HierarchicalAllReduce : detail::OnHosts<Collective::all_reduce> {
     static constexpr std::string_view name = "hierarchical all_reduce";
     static constexpr bool single_blocks = false;
@@ -66,8 +67,8 @@ private:
 };
 static_assert(collective_schedule<HierarchicalAllReduce>);
 
-/// Down the tree of heads, then down those of the hosts. Cost a rank: a message of everything to each child, at most
-/// ceil(log2 hosts) of them to other hosts. Scratch: none.
+/// Down the tree of heads, then down those of the hosts. Cost a rank: a message of everything to
+/// each child, at most ceil(log2 hosts) of them to other hosts. Scratch: none.
 struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
     static constexpr std::string_view name = "hierarchical broadcast";
 
@@ -89,8 +90,9 @@ struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
 };
 static_assert(collective_schedule<HierarchicalBroadcast>);
 
-/// Up the trees of the hosts, then up that of the heads. Cost a rank: one message of everything towards the root, a combination
-/// for each child. Scratch: everything once at ranks that combine, but for the root.
+/// Up the trees of the hosts, then up that of the heads. Cost a rank: one message of everything
+/// towards the root, a combination for each child. Scratch: everything once at ranks that combine,
+/// but for the root.
 struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
     static constexpr std::string_view name = "hierarchical reduce";
 
@@ -127,8 +129,8 @@ struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
 };
 static_assert(collective_schedule<HierarchicalReduce>);
 
-/// Everybody tells its head, the heads one another, and each its host. Cost a rank: an empty message to its parent and to each
-/// child, ceil(log2 hosts) more at heads.
+/// Everybody tells its head, the heads one another, and each its host. Cost a rank: an empty
+/// message to its parent and to each child, ceil(log2 hosts) more at heads.
 struct HierarchicalBarrier : detail::OnHosts<Collective::barrier> {
     static constexpr std::string_view name = "hierarchical barrier";
 

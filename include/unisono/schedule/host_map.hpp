@@ -14,8 +14,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Hosts are numbered in the order of their first ranks. Ranks have *positions*: one host's after the other's, on each in rank
-/// order. A plain value; equal on all ranks of a group.
+/// Hosts are numbered in the order of their first ranks. Ranks have *positions*: one host's after
+/// the other's, on each in rank order. A plain value; equal on all ranks of a group.
 class HostMap {
 public:
     HostMap() = default;
@@ -66,12 +66,14 @@ public:
     [[nodiscard]] int rank_at(int position) const { return ranks_[static_cast<std::size_t>(position)]; }
     /// Whether each rank is at its own position: each host's ranks follow one another.
     [[nodiscard]] bool in_rank_order() const { return runs_ <= 1; }
-    /// Runs are positions whose ranks follow one another, as far as they do: one where ranks are in rank order. Where the run of a
-    /// position begins, how many there are, and with how many of them a host has to do at the most.
+    /// Runs are positions whose ranks follow one another, as far as they do: one where ranks are in
+    /// rank order. Where the run of a position begins, how many there are, and with how many of
+    /// them a host has to do at the most.
     [[nodiscard]] int run_begin(int position) const { return run_begin_[static_cast<std::size_t>(position)]; }
     [[nodiscard]] int runs() const { return runs_; }
     [[nodiscard]] int most_runs() const { return most_runs_; }
-    /// Whether ranks take turns on hosts, powers of two of both. Then ranks at distances that are larger powers of two share a host.
+    /// Whether ranks take turns on hosts, powers of two of both. Then ranks at distances that are
+    /// larger powers of two share a host.
     [[nodiscard]] bool takes_turns() const { return takes_turns_; }
     /// Whether there are several hosts, and one of them has several ranks: two levels.
     [[nodiscard]] bool has_levels() const { return hosts() > 1 && largest() > 1; }
@@ -101,7 +103,8 @@ private:
 
 namespace schedule {
 
-/// The hosts of a hierarchical schedule: of so many ranks each in rank order, of which the last may have fewer; or as a map says.
+/// The hosts of a hierarchical schedule: of so many ranks each in rank order, of which the last may
+/// have fewer; or as a map says.
 struct HostLayout {
     int per_host = 1;
     const HostMap* map = nullptr; ///< outlives the schedule

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Ranks on hosts, as the hierarchical schedules see them, and how a schedule for fewer ranks becomes one phase of another.
+/// Ranks on hosts, as the hierarchical schedules see them, and how a schedule for fewer ranks
+/// becomes one phase of another.
 
 #include "unisono/schedule/base.hpp"
 #include "unisono/schedule/host_map.hpp"
@@ -13,16 +14,17 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Blocks of ranks by their positions. In scratch they lie in a region of slots: from `slot` on those of the positions from `start` on,
-/// around the circle of `size` positions that begins with `circle`. Of size 0: from `slot` on the blocks of all ranks in rank order.
+/// Blocks of ranks by their positions. In scratch they lie in a region of slots: from `slot` on
+/// those of the positions from `start` on, around the circle of `size` positions that begins with
+/// `circle`. Of size 0: from `slot` on the blocks of all ranks in rank order.
 struct PlacedBlocks {
     Buffer where = Buffer::input;
     std::uint32_t first = 0, count = 0;
     std::uint32_t slot = 0, start = 0, circle = 0, size = 0;
 };
 
-/// Hosts as a layout says. One rank of each host is its *head*, which alone speaks with other hosts: the root on its own host,
-/// elsewhere the first.
+/// Hosts as a layout says. One rank of each host is its *head*, which alone speaks with other
+/// hosts: the root on its own host, elsewhere the first.
 struct Hosts {
     Shape shape;
     HostLayout layout = {};
@@ -69,11 +71,13 @@ struct Hosts {
         return ceil_log2(static_cast<std::uint32_t>(hosts()));
     }
 
-    // Blocks that belong to ranks. In the program's memory they are in rank order; schedules within and across hosts see positions. So
-    // what is one message to them is one for each run of ranks that follow one another.
+    // Blocks that belong to ranks. In the program's memory they are in rank order; schedules within
+    // and across hosts see positions. So what is one message to them is one for each run of ranks
+    // that follow one another.
 
     static constexpr std::uint32_t runs_a_round = 8; ///< a step has so many parts, twice
-    /// Rounds that a round takes within a host or with the blocks of one host; and of a round with those of several.
+    /// Rounds that a round takes within a host or with the blocks of one host; and of a round with
+    /// those of several.
     [[nodiscard]] constexpr std::uint32_t turns_of_host() const {
         return layout.map == nullptr ? 1 : turns(layout.map->most_runs());
     }
@@ -97,15 +101,15 @@ struct Hosts {
         return block(all) - block(host) + block(host + count - all);
     }
 
-    /// Blocks of hosts as blocks of ranks. Those in scratch begin at slot 0, or they have wrapped around: then they go on with
-    /// block 0 behind those of the last hosts.
+    /// Blocks of hosts as blocks of ranks. Those in scratch begin at slot 0, or they have wrapped
+    /// around: then they go on with block 0 behind those of the last hosts.
     [[nodiscard]] constexpr PlacedBlocks unfold(const Blocks& of_hosts) const {
         const std::uint32_t begin = block(of_hosts.first);
         const auto all = static_cast<std::uint32_t>(hosts());
         const std::uint32_t start = of_hosts.slot == 0 ? of_hosts.first - of_hosts.ahead : all - of_hosts.slot;
         return {of_hosts.where, begin, block(of_hosts.first + of_hosts.count) - begin, 0, block(start), 0, block(all)};
     }
-    /// Blocks of this host's ranks as blocks of the world's, likewise.
+    /// Blocks of this host's ranks as blocks of the world's.
     [[nodiscard]] constexpr PlacedBlocks shift(const Blocks& of_host) const {
         const std::uint32_t begin = block(static_cast<std::uint32_t>(host()));
         const auto all = static_cast<std::uint32_t>(size());
@@ -123,7 +127,8 @@ struct Hosts {
         return {Buffer::scratch, blocks.first, blocks.count};
     }
 
-    /// The first of these blocks, from the one at a position on, as far as ranks follow one another.
+    /// The first of these blocks, from the one at a position on, as far as ranks follow one
+    /// another.
     [[nodiscard]] constexpr Blocks run_from(const PlacedBlocks& blocks, std::uint32_t position) const {
         std::uint32_t end = position + 1;
         while (end != blocks.first + blocks.count && run_begin(end) == run_begin(position)) ++end;
@@ -157,7 +162,8 @@ constexpr auto renaming(Peer peer, Place place, Visit& visit) {
     };
 }
 
-/// The same of blocks of ranks, which `place` gives as PlacedBlocks: a step for each run of them, of which this turn has some.
+/// The same of blocks of ranks, which `place` gives as PlacedBlocks: a step for each run of them,
+/// of which this turn has some.
 template <class Peer, class Place, class Visit>
 constexpr auto in_runs(const Hosts& at, std::uint32_t turn, Peer peer, Place place, Visit& visit) {
     return [&at, turn, peer, place, &visit](Step step) {
@@ -179,7 +185,8 @@ constexpr auto in_runs(const Hosts& at, std::uint32_t turn, Peer peer, Place pla
     };
 }
 
-/// A schedule's round as a round among the ranks of this host. What it calls blocks `place` makes blocks of the world.
+/// A schedule's round as a round among the ranks of this host. What it calls blocks `place` makes
+/// blocks of the world.
 template <class Schedule, class Place, class Visit>
 constexpr void round_within(const Hosts& at, const Schedule& schedule, std::uint32_t r, Place place, Visit& visit) {
     if (r >= schedule.rounds()) return;
@@ -213,7 +220,7 @@ constexpr void round_across(const Hosts& at, const Schedule& schedule, std::uint
     schedule.round(r, renaming([&at](int host) { return at.head(host); }, place, visit));
 }
 
-/// What a schedule costs, by looking.
+/// The cost of a schedule, found by counting its steps.
 template <class Schedule>
 constexpr Cost counted(const Schedule& schedule) {
     Cost cost;
@@ -230,7 +237,7 @@ constexpr Cost counted(const Schedule& schedule) {
     return cost;
 }
 
-/// The sum of two phases' costs, the second with blocks that are so many times larger.
+/// The sum of two phases' costs; the second has blocks `blocks` times as large.
 constexpr Cost plus(const Cost& a, const Cost& b, std::uint64_t blocks = 1) {
     return {.messages = a.messages + b.messages,
             .blocks_sent = a.blocks_sent + b.blocks_sent * blocks,
@@ -238,7 +245,8 @@ constexpr Cost plus(const Cost& a, const Cost& b, std::uint64_t blocks = 1) {
             .rounds = a.rounds + b.rounds};
 }
 
-/// The base of hierarchical schedules: a shape, and the hosts of its ranks. Without a root the tree of heads starts at rank 0.
+/// The base of hierarchical schedules: a shape, and the hosts of its ranks. Without a root the tree
+/// of heads starts at rank 0.
 template <Collective What>
 struct OnHosts : ScheduleBase<What> {
     using ScheduleBase<What>::shape;

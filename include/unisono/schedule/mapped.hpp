@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// The direct schedules for transports that map peers' memory: no messages, each rank reads and writes its peers'
-/// buffers between two flags. Blocks are combined in rank order, as in direct.hpp, with the same bits.
-/// A first flag says that a rank's buffers are ready, a second one that it is done with those of others. The staged schedules
-/// leave a copy beside the flag instead, so that nobody waits for readers: for a few hundred bytes.
+/// The direct schedules for transports that map peers' memory: no messages, each rank reads and
+/// writes its peers' buffers between two flags. Blocks are combined in rank order, as in
+/// direct.hpp, with the same bits. A first flag says that a rank's buffers are ready, a second one
+/// that it is done with those of others. The staged schedules leave a copy beside the flag instead,
+/// so that nobody waits for readers: for a few hundred bytes.
 
 #include "unisono/schedule/base.hpp"
 
@@ -15,7 +16,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 namespace detail {
 
-/// Tells all, with a copy of `payload` where it has blocks, and waits for all: the end of a round.
+/// Signals all ranks, with a copy of `payload` if it has blocks, and waits for all: the end of a
+/// round.
 template <class Visit>
 constexpr void meet(Visit&& visit, const Blocks& payload = {}) {
     visit(Step{StepKind::post, everyone, payload, {}, 0});
@@ -39,7 +41,8 @@ constexpr bool keeps_own_block(Collective what, const Shape& shape) {
            ((what == Collective::gather || what == Collective::scatter) && shape.rank == shape.root);
 }
 
-/// Copies into the output what peers have for this rank. `source(block)` says where a peer has a block.
+/// Copies peers' blocks for this rank into the output. `source(block)` is the position of a block
+/// at a peer.
 template <Collective What, class Source, class Visit>
 constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit) {
     const bool is_root = shape.rank == shape.root;
@@ -57,17 +60,15 @@ constexpr void copy_from_peers(const Shape& shape, Source source, Visit&& visit)
 
 } // namespace detail
 
-/// Between two flags each rank reads what it needs from the inputs of its peers. Scratch: none. Cost a rank:
-///
-/// | collective             | reads                  | writes                                          |
-/// |------------------------|------------------------|-------------------------------------------------|
-/// | all_reduce             | its block of p inputs  | the sum of its block to all outputs             |
-/// | reduce_scatter         | its block of p inputs  | the sum of its block to its output              |
-/// | reduce                 | its block of p inputs  | the sum of its block to the root's output       |
-/// | all_gather, all_to_all | a block of each peer   | p blocks to its output                          |
-/// | gather                 | at the root a block of each peer | at the root p blocks to its output    |
-/// | scatter                | its block at the root  | its output                                      |
-/// | broadcast              | all blocks at the root | its output                                      |
+/// Between two flags each rank reads what it needs from the inputs of its peers. Scratch: none.
+/// Cost per rank:
+/// - all_reduce: reads its block of p inputs, and writes its sum to all outputs.
+/// - reduce_scatter: reads its block of p inputs, and writes its sum to its output.
+/// - reduce: reads its block of p inputs, and writes its sum to the root's output.
+/// - all_gather, all_to_all: reads a block of each peer, and writes p blocks to its output.
+/// - gather: the root reads a block of each peer, and writes p blocks to its output.
+/// - scatter: reads its block at the root, and writes its output.
+/// - broadcast: reads all blocks at the root, and writes its output.
 template <Collective What>
 struct Mapped : ScheduleBase<What> {
     static constexpr std::string_view name = std::array<std::string_view, 8>{
@@ -97,7 +98,7 @@ struct Mapped : ScheduleBase<What> {
     }
 
 private:
-    /// What happens between the two flags.
+    /// The steps between the two flags.
     template <class Visit>
     constexpr void work(std::uint32_t own, Visit&& visit) const {
         if constexpr (detail::combines(What)) {

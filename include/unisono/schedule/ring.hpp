@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// Rings and chains: every rank talks to its two neighbours only. Fewest bytes, most rounds; the choice for large data
-/// over messages. Blocks are combined in rank order around the circle, block b starting at rank b (all_reduce) or
-/// b + 1 (reduce_scatter), so equal shapes give equal bits on all ranks.
-/// Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009,
-/// section 3; chains: pipelined trees of degree one.
+/// Rings and chains: every rank talks to its two neighbours only. Fewest bytes, most rounds; the
+/// choice for large data over messages. Blocks are combined in rank order around the circle, block
+/// b starting at rank b (all_reduce) or b + 1 (reduce_scatter), so equal shapes give equal bits on
+/// all ranks.
+/// Source: P. Patarasuk, X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+/// workstations", JPDC 2009, section 3; chains: pipelined trees of degree one.
 
 #include "unisono/schedule/base.hpp"
 
@@ -14,7 +15,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 
 /// p even parts of a vector go around twice: first they gather sums, then they are published.
-/// Cost a rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none; sums grow in the output.
+/// Cost a rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none; sums grow
+/// in the output.
 struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "ring all_reduce";
 
@@ -69,7 +71,8 @@ struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
 };
 static_assert(collective_schedule<RingReduceScatter>);
 
-/// Every block goes around once. Cost a rank: p - 1 messages, rounds and blocks sent. Scratch: none.
+/// Every block goes around once. Cost a rank: p - 1 messages, rounds and blocks sent. Scratch:
+/// none.
 struct RingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "ring all_gather";
 
@@ -91,8 +94,9 @@ struct RingAllGather : ScheduleBase<Collective::all_gather> {
 };
 static_assert(collective_schedule<RingAllGather>);
 
-/// A chain away from the root; pipelined by lanes. Cost a rank: one message of everything (none at the end of the chain).
-/// With L lanes the last rank is done after p - 2 + L messages of n / L. Scratch: none.
+/// A chain away from the root; pipelined by lanes. Cost a rank: one message of everything (none at
+/// the end of the chain). With L lanes the last rank is done after p - 2 + L messages of n / L.
+/// Scratch: none.
 struct RingBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "ring broadcast";
 
@@ -115,8 +119,9 @@ private:
 };
 static_assert(collective_schedule<RingBroadcast>);
 
-/// A chain towards the root, which adds as it goes; pipelined by lanes. Cost a rank: one message of everything (none at
-/// the root), one combination (none at the far end). Scratch: everything once between the two ends of the chain.
+/// A chain towards the root, which adds as it goes; pipelined by lanes. Cost a rank: one message of
+/// everything (none at the root), one combination (none at the far end). Scratch: everything once
+/// between the two ends of the chain.
 struct RingReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "ring reduce";
 

@@ -1,70 +1,82 @@
 #pragma once
 
 /// \file
-/// A schedule: one collective algorithm as a pure function of a rank and a shape. It yields rounds of steps, generated as
-/// they are needed; the same steps are executed over any transport, verified symbolically (verify.hpp), simulated in
-/// virtual time and drawn (draw.hpp).
+/// A schedule: one collective algorithm as a pure function of a rank and a shape. It yields rounds
+/// of steps, generated as they are needed; the same steps are executed over any transport, verified
+/// symbolically (verify.hpp), simulated in virtual time and drawn (draw.hpp).
 ///
-/// **Blocks.** Data are numbered blocks. What a block is depends on the collective (p = world):
+/// **Blocks.** Data are numbered blocks, whose meaning depends on the collective (p = world):
 ///
-/// | collective                   | input                         | output                        | blocks            |
-/// |------------------------------|-------------------------------|-------------------------------|-------------------|
-/// | all_reduce                   | all blocks                    | all blocks                    | as the schedule says: even parts of a vector |
-/// | broadcast                    | none: the root's output holds the data | all blocks           | the same          |
-/// | reduce                       | all blocks                    | all blocks, at the root only  | the same          |
-/// | reduce_scatter               | p blocks                      | the own block                 | p, any sizes      |
-/// | all_gather                   | the own block                 | p blocks                      | p, any sizes      |
-/// | gather                       | the own block                 | p blocks, at the root only    | p, any sizes      |
-/// | scatter                      | p blocks, at the root only    | the own block                 | p, any sizes      |
-/// | all_to_all                   | p blocks, block j is for rank j | p blocks, block i is from rank i | p, any sizes   |
-/// | barrier                      | none                          | none                          | 0                 |
+/// - all_reduce: input and output have all blocks, as the schedule says: even parts of a vector.
+/// - broadcast: no input; the root's output holds the data, all outputs get all blocks. Blocks as
+///   before.
+/// - reduce: the input has all blocks, and so has the root's output. Blocks as before.
+/// - reduce_scatter: the input has p blocks of any sizes, the output the own block.
+/// - all_gather: the input has the own block, the output p blocks of any sizes.
+/// - gather: the input has the own block, the root's output p blocks of any sizes.
+/// - scatter: the root's input has p blocks of any sizes, the output the own block.
+/// - all_to_all: both have p blocks of any sizes; block j of the input is for rank j, block i of
+///   the output is from rank i.
+/// - barrier: no blocks.
 ///
-/// Blocks keep their numbers: the own block is block `rank` wherever it lies, also in a buffer that holds nothing else.
-/// A message's blocks have the same numbers on both sides, except in all_to_all (block j of rank i's input becomes block
-/// i of rank j's output).
+/// Blocks keep their numbers: the own block is block `rank` wherever it lies, also in a buffer that
+/// holds nothing else. A message's blocks have the same numbers on both sides, except in all_to_all
+/// (block j of rank i's input becomes block i of rank j's output).
 ///
-/// Input is never written, except that the caller may pass the same memory as input and output ("in place"): for
-/// all_reduce and reduce (root) the same vector; for reduce_scatter and scatter the output is the input's own block; for
-/// all_gather and gather the input is the output's own block. Schedules work either way; a copy onto itself is skipped.
-/// Ranks without output (reduce and gather away from the root) must not touch it. Broadcast has no input.
+/// Input is never written, except that the caller may pass the same memory as input and output ("in
+/// place"): for all_reduce and reduce (root) the same vector; for reduce_scatter and scatter the
+/// output is the input's own block; for all_gather and gather the input is the output's own block.
+/// Schedules work either way; a copy onto itself is skipped. Ranks without output (reduce and
+/// gather away from the root) must not touch it. Broadcast has no input.
 ///
-/// **Scratch** is `scratch_slots()` slots, each as large as the largest block. Blocks in scratch lie packed, with their own
-/// sizes, in a run that begins at a slot: the range `[first, first + count)` with `slot` and `ahead` starts behind the
-/// blocks `[first - ahead, first)`, which start at `slot`. So ranges received one by one can be sent on as one.
+/// **Scratch** is `scratch_slots()` slots, each as large as the largest block. Blocks in scratch
+/// lie packed, with their own sizes, in a run that begins at a slot: the range
+/// `[first, first + count)` with `slot` and `ahead` starts behind the blocks
+/// `[first - ahead, first)`, which start at `slot`. So ranges received one by one can be sent on as
+/// one.
 ///
-/// **Rounds.** A rank runs its rounds in order. Within a round the local steps (`copy`, `combine_ranks`) happen at once
-/// in the order given; then sends and receives are posted together, and the round ends when all have completed. So no step of a
-/// round may touch what another step of it receives into, and what a round receives can be used from the next round on.
-/// A send may read what a local step of its round wrote. Different ranks' rounds are not synchronised, and a message carries its
-/// round and part: a send in round r with part k is received by the peer's receive of round r and part k. Matching rounds
-/// therefore have matching numbers on both sides, and a rank's rounds may be empty.
+/// **Rounds.** A rank runs its rounds in order. Within a round the local steps (`copy`,
+/// `combine_ranks`) happen at once in the order given; then sends and receives are posted together,
+/// and the round ends when all have completed. So no step of a round may touch what another step of
+/// it receives into, and what a round receives can be used from the next round on. A send may read
+/// what a local step of its round wrote. Different ranks' rounds are not synchronised, and a
+/// message carries its round and part: a send in round r with part k is received by the peer's
+/// receive of round r and part k. Matching rounds therefore have matching numbers on both sides,
+/// and a rank's rounds may be empty.
 ///
-/// That alone rules out deadlock as long as all messages of a round are posted together, even if sends only complete when they
-/// meet their receive. `channel_depth()` is for everything simpler: with room for so many messages from each rank to each other
-/// one, the schedule ends even if every step blocks and steps run one by one in the order given.
+/// That alone rules out deadlock as long as all messages of a round are posted together, even if
+/// sends only complete when they meet their receive. `channel_depth()` is for everything simpler:
+/// with room for so many messages from each rank to each other one, the schedule ends even if every
+/// step blocks and steps run one by one in the order given.
 ///
-/// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that map peers' memory; they
-/// run in the order given. `await` waits until every rank has posted as often as this rank has; it ends its round. All
-/// ranks post equally often and await once after each post. The copy that post number k leaves beside the flag
-/// lies in place k mod 2, so it can be read until its owner posts for the second time after.
+/// **Mapped steps** (`post`, `await`, `combine_peers`, `copy_from_peer`) are for transports that
+/// map peers' memory; they run in the order given. `await` waits until every rank has posted as
+/// often as this rank has; it ends its round. All ranks post equally often and await once after
+/// each post. The copy that post number k leaves beside the flag lies in place k mod 2, so it can
+/// be read until its owner posts for the second time after.
 ///
-/// **Lanes.** Data may be cut into L pieces that run the same schedule side by side, each with its own scratch and tags: piece l
-/// of the vector (all_reduce, broadcast, reduce) or of every block (the others, if `single_blocks`). Chains of messages
-/// pipeline that way.
+/// **Lanes.** Data may be cut into L pieces that run the same schedule side by side, each with its
+/// own scratch and tags: piece l of the vector (all_reduce, broadcast, reduce) or of every block
+/// (the others, if `single_blocks`). Chains of messages pipeline that way.
 ///
 /// Menu
-/// - ring.hpp: neighbours only; fewest bytes, p - 1 or 2(p - 1) rounds. Large vectors over messages. No scratch for all_reduce.
+/// - ring.hpp: neighbours only; fewest bytes, p - 1 or 2(p - 1) rounds. Large vectors over
+///   messages. No scratch for all_reduce.
 /// - tree.hpp: binomial; log2 p rounds, whole vectors. Small vectors, and everything with a root.
 /// - halving_doubling.hpp: log2 p rounds and fewest bytes, for any p. Middle sizes, many ranks.
-/// - direct.hpp: each rank owns a block and combines it from all in rank order: bits do not depend on who owns what. Few ranks.
-///   And exchange: everything to everybody in one round, for very small vectors.
-/// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The best on one machine.
-/// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts goes what one rank a host would send.
+/// - direct.hpp: each rank owns a block and combines it from all in rank order: bits do not depend
+///   on who owns what. Few ranks. And exchange: everything to everybody in one round, for very
+///   small vectors.
+/// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The
+///   best on one machine.
+/// - hierarchical.hpp: two levels, for hosts of several ranks: between hosts goes what one rank a
+///   host would send.
 /// - transports_own.hpp: whatever the transport has of its own, behind our checks.
-/// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove, estimate, draw.
+/// - families.hpp: the above as values to choose from. verify.hpp, cost.hpp, draw.hpp: prove,
+///   estimate, draw.
 ///
-/// Absent on purpose: segmented and multi-ported variants (lanes do that), and algorithms that need the operation to be
-/// commutative or not, told apart: every schedule may reorder operands.
+/// Absent on purpose: segmented and multi-ported variants (lanes do that), and algorithms that need
+/// the operation to be commutative or not, told apart: every schedule may reorder operands.
 
 #include "unisono/core/config.hpp"
 #include "unisono/core/value.hpp"
@@ -76,7 +88,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a schedule brings about.
+/// The effect of a schedule.
 enum class Collective : std::uint8_t {
     all_reduce,
     reduce_scatter,
@@ -99,10 +111,11 @@ constexpr std::string_view name_of(Collective what) {
                                                              : "an unknown collective"; // a peer's may be any
 }
 
-/// What a rank passes as a buffer of a collective: nothing, its own block, or everything (the vector, or a block per rank).
+/// The contents of a rank's buffer in a collective: nothing, its own block, or everything (the
+/// vector, or a block per rank).
 enum class Holding : std::uint8_t { nothing, own_block, everything, everything_at_root };
 
-/// What a collective reads from each rank's input and writes to each rank's output.
+/// The elements that a collective reads from each rank's input and writes to each rank's output.
 struct BufferUse {
     Holding input = Holding::nothing;
     Holding output = Holding::nothing;
@@ -124,12 +137,12 @@ constexpr BufferUse buffer_use(Collective what) {
     }
 }
 
-/// Whether a rank passes anything.
+/// True if a rank passes any elements.
 constexpr bool holds_any(Holding what, bool is_root) {
     return what == Holding::everything_at_root ? is_root : what != Holding::nothing;
 }
 
-/// Whether a block of everything is in what a rank passes.
+/// True if a block of everything is in a rank's buffer.
 constexpr bool holds_block(Holding what, bool is_root, bool is_own) {
     return what == Holding::own_block ? is_own : holds_any(what, is_root);
 }
@@ -147,7 +160,7 @@ constexpr bool moves_vectors(Collective what) {
 
 namespace schedule {
 
-/// Whose memory, of those that a rank has in a collective.
+/// A kind of memory of a rank in a collective.
 enum class Buffer : std::uint8_t {
     input,
     output,
@@ -155,7 +168,8 @@ enum class Buffer : std::uint8_t {
     posted, ///< mapped transports: the copy of its input that each rank put beside its flag with `post`
 };
 
-/// Blocks `first` to `first + count - 1`; no wrap-around (a circular range is two steps with parts 0 and 1).
+/// Blocks `first` to `first + count - 1`; no wrap-around (a circular range is two steps with parts
+/// 0 and 1).
 struct Blocks {
     Buffer where = Buffer::input;
     std::uint32_t first = 0;
@@ -165,25 +179,27 @@ struct Blocks {
     friend bool operator==(const Blocks&, const Blocks&) = default;
 };
 
-/// What a step does.
+/// The kinds of steps.
 enum class StepKind : std::uint8_t {
     send,            ///< source to peer
     receive,         ///< from peer into target
     receive_combine, ///< target = source (own memory, same blocks) combined with what peer sent
     copy,            ///< target = source, both in own memory
     combine_ranks, ///< target = rank 0's block combined with rank 1's, ... in rank order: that of rank i lies in scratch
-                   ///< slot source.slot + i (one less above the own rank), the own one in `source` (not scratch)
+                   // /< slot source.slot + i (one less above the own rank), the own one in `source`
+                   // (not scratch)
     post,          ///< tell all ranks that this one got here; with blocks in source: and put a copy beside the flag
     await,         ///< until every rank has posted as often as this one
     combine_peers,  ///< target = source of rank 0 combined with that of rank 1, ... in rank order, straight from their
-                    ///< memory; written to the memory of rank `peer`, or of all ranks where peer is `everyone`
+                    // /< memory; written to the memory of rank `peer`, or of all ranks where peer
+                    // is `everyone`
     copy_from_peer, ///< target (own memory) = source in the memory of rank `peer`
 };
 
 /// A peer that stands for all ranks.
 inline constexpr int everyone = -1;
 
-/// One thing that a rank does in a round; steps of a round may be done at the same time.
+/// One action of a rank in a round; steps of a round may be done at the same time.
 struct Step {
     StepKind kind = StepKind::copy;
     int peer = everyone;
@@ -225,7 +241,7 @@ constexpr Step combine_from(int peer, Blocks source, Blocks target, std::uint8_t
 /// Copies within the rank's own memory.
 constexpr Step copy_blocks(Blocks source, Blocks target) { return {StepKind::copy, everyone, source, target, 0}; }
 
-/// Who I am in a collective.
+/// A rank's position in a collective.
 struct Shape {
     int world = 1;
     int rank = 0;
@@ -233,7 +249,7 @@ struct Shape {
     friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-/// What a schedule claims for its rank; the verifier counts and compares.
+/// The cost that a schedule claims for its rank; the verifier counts and compares.
 struct Cost {
     std::uint64_t messages = 0;        ///< sent by this rank
     std::uint64_t blocks_sent = 0;     ///< by this rank
@@ -249,10 +265,11 @@ struct AnyVisitor {
 } // namespace detail
 } // namespace schedule
 
-/// A collective algorithm of one rank; `mapped` says that it needs a transport which maps peers' memory, `single_blocks` that
-/// no step has more than one block. The laws that a compiler cannot see are what `schedule::verify` proves: each
-/// contribution reaches each result exactly once, sends match receives, nobody deadlocks with channels that hold
-/// `channel_depth()` messages, no step of a round touches what another receives into, and the cost is as claimed.
+/// A collective algorithm of one rank; `mapped` says that it needs a transport which maps peers'
+/// memory, `single_blocks` that no step has more than one block. The laws that a compiler cannot
+/// see are what `schedule::verify` proves: each contribution reaches each result exactly once,
+/// sends match receives, nobody deadlocks with channels that hold `channel_depth()` messages, no
+/// step of a round touches what another receives into, and the cost is as claimed.
 template <class S>
 concept collective_schedule = detail::copyable_value<S> && detail::comparable_value<S> &&
                               requires(const S& s, std::uint32_t round, schedule::detail::AnyVisitor visit) {
@@ -273,7 +290,8 @@ namespace schedule {
 /// A schedule of messages beside which the transport runs a collective of its own.
 template <class S>
 inline constexpr bool is_transports_own = requires { requires S::transports_own; };
-/// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside flags.
+/// A mapped schedule may say by `staged` that no rank touches another's buffers, only copies beside
+/// flags.
 template <class S>
 inline constexpr bool is_staged = requires { requires S::staged; };
 } // namespace schedule

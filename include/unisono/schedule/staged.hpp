@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// Mapped schedules for small data: each rank leaves a copy beside its flag and everybody reads the copies. One flag and one
-/// round, as nobody touches another's buffers; the copies alternate between two places, so the next operation needs no
-/// flag either. All ranks do the whole work: for a few hundred bytes. Every rank waits for all, also where it reads from none
-/// (a broadcast's root), so that what ranks do not agree on is found by each of them.
+/// Mapped schedules for small data: each rank leaves a copy beside its flag and everybody reads the
+/// copies. One flag and one round, as nobody touches another's buffers; the copies alternate
+/// between two places, so the next operation needs no flag either. All ranks do the whole work: for
+/// a few hundred bytes. Every rank waits for all, also where it reads from none (a broadcast's
+/// root), so that what ranks do not agree on is found by each of them.
 
 #include "unisono/schedule/mapped.hpp"
 
@@ -12,19 +13,17 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// Each rank posts its data with its flag, and reads what it needs from the copies of its peers. Scratch: none. Sums are formed in rank
-/// order: the same bits everywhere. Cost a rank: one flag, and
-///
-/// | collective             | posts                     | reads                                       |
-/// |------------------------|---------------------------|---------------------------------------------|
-/// | all_reduce             | its vector                | p vectors, and combines them                |
-/// | reduce                 | its vector                | at the root p vectors, and combines them    |
-/// | reduce_scatter         | p blocks                  | its block of p copies, and combines them    |
-/// | all_gather             | its block                 | a block of each peer                        |
-/// | gather                 | its block                 | at the root a block of each peer            |
-/// | all_to_all             | p blocks                  | its block of each peer                      |
-/// | scatter                | at the root p blocks      | its block of the root's copy                |
-/// | broadcast              | at the root the vector    | the root's copy                             |
+/// Each rank posts its data with its flag, and reads what it needs from the copies of its peers.
+/// Scratch: none. Sums are computed in rank order: the same bits on all ranks. Cost per rank: one
+/// flag, and
+/// - all_reduce: posts its vector; reads p vectors, and combines them.
+/// - reduce: posts its vector; the root reads p vectors, and combines them.
+/// - reduce_scatter: posts p blocks; reads its block of p copies, and combines them.
+/// - all_gather: posts its block; reads a block of each peer.
+/// - gather: posts its block; the root reads a block of each peer.
+/// - all_to_all: posts p blocks; reads its block of each peer.
+/// - scatter: the root posts p blocks; each rank reads its block of the root's copy.
+/// - broadcast: the root posts the vector; each rank reads the root's copy.
 template <Collective What>
 struct Staged : ScheduleBase<What> {
     static constexpr std::string_view name = std::array<std::string_view, 8>{
@@ -62,7 +61,7 @@ struct Staged : ScheduleBase<What> {
 
 private:
     [[nodiscard]] constexpr bool is_root() const { return shape.rank == shape.root; }
-    /// What this rank leaves beside its flag.
+    /// The blocks that this rank puts beside its flag.
     [[nodiscard]] constexpr Blocks payload(std::uint32_t own) const {
         if ((What == Collective::broadcast || What == Collective::scatter) && !is_root()) return {};
         if (What == Collective::broadcast) return output_blocks(0);

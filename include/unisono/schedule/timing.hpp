@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// When the ranks of a collective are done, by the model of core/cluster_model.hpp: the schedule's own rounds, played in virtual time without
-/// data. transport/simulated runs programs with their data by the same model; this one is for figures of many ranks: 100,000 of them, where
-/// ranks that do the same may be folded into one.
+/// When the ranks of a collective are done, by the model of core/cluster_model.hpp: the schedule's
+/// own rounds, played in virtual time without data. transport/simulated runs programs with their
+/// data by the same model; this one is for figures of many ranks: 100,000 of them, where ranks that
+/// do the same may be folded into one.
 
 #include "unisono/core/cluster_model.hpp"
 #include "unisono/core/error.hpp"
@@ -19,7 +20,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What `predict` found.
+/// The result of `predict`.
 struct Prediction {
     double seconds = 0;         ///< until the last rank is done
     double mean_seconds = 0;    ///< until a rank is done, of all ranks: what osu_allreduce prints
@@ -96,7 +97,8 @@ private:
         receiver.last = index;
     }
 
-    /// The first message of this peer that has been sent to the rank: when it arrives; -1: there is none.
+    /// The first message of this peer that has been sent to the rank: when it arrives; -1: there is
+    /// none.
     double take(State& receiver, int from) {
         std::uint32_t before = none;
         for (std::uint32_t index = receiver.first; index != none; before = index, index = messages_[index].next) {
@@ -120,7 +122,8 @@ private:
                                    element_);
     }
 
-    /// A rank sends what a round has to send, and then receives; a round without messages costs its combinations.
+    /// A rank sends what a round has to send, and then receives; a round without messages costs its
+    /// combinations.
     void begin(int rank, double time) {
         const auto schedule = make_(Shape{world_, rank, 0});
         State& state = at(rank);
@@ -157,7 +160,8 @@ private:
         if (receiver != rank) receive(receiver);
     }
 
-    /// Goes on with the receives of the round that is under way, in their order, as far as messages have been sent.
+    /// Goes on with the receives of the round that is under way, in their order, as far as messages
+    /// have been sent.
     void receive(int rank) {
         State& state = at(rank);
         if (!state.waits) return;
@@ -175,7 +179,8 @@ private:
         begins_.push({state.time, rank});
     }
 
-    /// The rank that is farthest away among those for which `rank` stands must do the same, so many ranks further on.
+    /// The rank that is farthest away among those for which `rank` stands must do the same, so many
+    /// ranks further on.
     template <class Schedule>
     void expect_alike(const Schedule& schedule, int rank, std::uint32_t round) {
         const int other = rank + (world_ / ranks_ - 1) * ranks_;
@@ -214,12 +219,16 @@ private:
 
 } // namespace detail
 
-/// How long `world` ranks take for the schedule that `make(Shape)` gives each of them, on `bytes` in all blocks together.
+/// How long `world` ranks take for the schedule that `make(Shape)` gives each of them, on `bytes`
+/// in all blocks together.
 ///
-/// `stand_for_all`: only so many ranks are played, each for all that are a multiple of so many ranks further on; 0: all are. They must do the
-/// same, so many ranks further on: a ring, on whole hosts, with equal blocks. One rank of each class is compared with another in each round.
-/// Cost: time and memory as the messages of the ranks that are played. Depends on nothing but its arguments.
-/// \throws error bad_input: a bad model; a schedule of mapped memory; ranks that cannot stand for others
+/// `stand_for_all`: only so many ranks are played, each for all that are a multiple of so many
+/// ranks further on; 0: all are. They must do the same, so many ranks further on: a ring, on whole
+/// hosts, with equal blocks. One rank of each class is compared with another in each round.
+/// Cost: time and memory as the messages of the ranks that are played. Depends on nothing but its
+/// arguments.
+/// \throws error bad_input: a bad model; a schedule of mapped memory; ranks that cannot stand for
+/// others
 template <class Make>
 Prediction predict(const Make& make, int world, std::uint64_t bytes, const ClusterModel& model, int stand_for_all = 0,
                    std::uint64_t element_bytes = 1) {

@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// A collective that a transport has of its own (MPI's, NCCL's on a stream), as a schedule: its messages tell all ranks that all others
-/// have come to the same one, and the transport does all the rest (group/own_collectives.hpp). Costs ceil(log2 p) empty messages more
-/// than the transport's own would alone; for that it has our checks, our deadlines, and our blame.
+/// A collective that a transport has of its own (MPI's, NCCL's on a stream), as a schedule: its
+/// messages tell all ranks that all others have come to the same one, and the transport does all
+/// the rest (group/own_collectives.hpp). Costs ceil(log2 p) empty messages more than the
+/// transport's own would alone; for that it has our checks, our deadlines, and our blame.
 
 #include "unisono/schedule/barrier.hpp"
 
@@ -11,9 +12,10 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// The messages of DisseminationBarrier, which carry and compare the collective's signature: nobody ends before all have started the
-/// same. Nothing but an executor whose transport has such collectives can run it; verify and cost see no data in it. `way` tells
-/// apart by which algorithm the transport does it, where there are several.
+/// The messages of DisseminationBarrier, which carry and compare the collective's signature: nobody
+/// ends before all have started the same. Nothing but an executor whose transport has such
+/// collectives can run it; verify and cost see no data in it. `way` tells apart by which algorithm
+/// the transport does it, where there are several.
 template <Collective What>
 struct TransportsOwn : ScheduleBase<What> {
     static constexpr std::string_view name = "transport's own";

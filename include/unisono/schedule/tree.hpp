@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// Binomial trees: ceil(log2 p) rounds, whole vectors. The choice for small data, and for everything with a root.
-/// Ranks count from the root: v = (rank - root) mod p. The parent of v is v without its lowest set bit 2^j, and the subtree
-/// of v is [v, v + 2^j), cut off at p. Children with large subtrees are served first on the way down and last on the way up.
-/// Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication operations in MPICH",
-/// IJHPCA 2005, section 3.
+/// Binomial trees: ceil(log2 p) rounds, whole vectors. The choice for small data, and for
+/// everything with a root. Ranks count from the root: v = (rank - root) mod p. The parent of v is v
+/// without its lowest set bit 2^j, and the subtree of v is [v, v + 2^j), cut off at p. Children
+/// with large subtrees are served first on the way down and last on the way up.
+/// Source: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of collective communication
+/// operations in MPICH", IJHPCA 2005, section 3.
 
 #include "unisono/schedule/base.hpp"
 
@@ -37,7 +38,8 @@ struct TreePlace {
     }
     [[nodiscard]] constexpr int child(std::uint32_t at) const { return rank_at(shape, 1 << at); }
     [[nodiscard]] constexpr int parent() const { return rank_at(shape, -(1 << level())); }
-    /// Ranks in this rank's subtree, itself included: the blocks from its own one on, around the circle.
+    /// Ranks in this rank's subtree, itself included: the blocks from its own one on, around the
+    /// circle.
     [[nodiscard]] constexpr std::uint32_t subtree() const {
         const std::uint32_t left = world() - place();
         return is_root() || (1u << level()) > left ? left : 1u << level();
@@ -77,8 +79,8 @@ private:
 };
 static_assert(collective_schedule<TreeBroadcast>);
 
-/// Cost a rank: one message of everything to its parent, one combination for each child. Scratch: everything once at ranks
-/// between root and leaves.
+/// Cost a rank: one message of everything to its parent, one combination for each child. Scratch:
+/// everything once at ranks between root and leaves.
 struct TreeReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "tree reduce";
 
@@ -107,8 +109,9 @@ private:
 };
 static_assert(collective_schedule<TreeReduce>);
 
-/// Up the tree of rank 0 and down again. Cost a rank: a message of everything to its parent and to each child, a combination
-/// for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none; sums grow in the output.
+/// Up the tree of rank 0 and down again. Cost a rank: a message of everything to its parent and to
+/// each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none; sums
+/// grow in the output.
 struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "tree all_reduce";
 
@@ -144,8 +147,9 @@ private:
 };
 static_assert(collective_schedule<TreeAllReduce>);
 
-/// Each rank sends its whole subtree's blocks to its parent. Cost a rank: one message (two where its blocks wrap around the end),
-/// at most p / 2 blocks; the root receives p - 1. Scratch: the subtree's blocks between root and leaves.
+/// Each rank sends its whole subtree's blocks to its parent. Cost a rank: one message (two where
+/// its blocks wrap around the end), at most p / 2 blocks; the root receives p - 1. Scratch: the
+/// subtree's blocks between root and leaves.
 struct TreeGather : ScheduleBase<Collective::gather> {
     static constexpr std::string_view name = "tree gather";
     static constexpr bool single_blocks = false;
@@ -195,8 +199,9 @@ private:
 };
 static_assert(collective_schedule<TreeGather>);
 
-/// Each rank passes its subtrees' blocks on to its children. Cost a rank: a message to each child (two where its blocks wrap around
-/// the end); the root sends p - 1 blocks. Scratch: the subtree's blocks between root and leaves.
+/// Each rank passes its subtrees' blocks on to its children. Cost a rank: a message to each child
+/// (two where its blocks wrap around the end); the root sends p - 1 blocks. Scratch: the subtree's
+/// blocks between root and leaves.
 struct TreeScatter : ScheduleBase<Collective::scatter> {
     static constexpr std::string_view name = "tree scatter";
     static constexpr bool single_blocks = false;

@@ -1,20 +1,24 @@
 #pragma once
 
 /// \file
-/// Proves a schedule by running all its ranks on symbolic values: sets of contributions instead of numbers.
+/// Proves a schedule by running all its ranks on symbolic values: sets of contributions instead of
+/// numbers.
 ///
-/// What is proven, for one world and root
-/// - every contribution is in each result exactly once, and the results lie in the right place (for barriers: nobody leaves
-///   before having heard of all);
-/// - input is never written, nothing is read before it is written, blocks of any sizes lie where they are looked for;
-/// - no step of a round touches what another step of it receives into; mapped schedules have no data race, also when the
-///   collective is repeated at once;
+/// Proven for one world and root:
+/// - every contribution is in each result exactly once, and the results lie in the right place (for
+///   barriers: nobody leaves before having heard of all);
+/// - input is never written, nothing is read before it is written, blocks of any sizes lie where
+///   they are looked for;
+/// - no step of a round touches what another step of it receives into; mapped schedules have no
+///   data race, also when the collective is repeated at once;
 /// - all that in place as well;
-/// - sends and receives of a round match in peer, part and blocks, so no rank waits for ever (even if sends complete only with
-///   their receives); and channels of `channel_depth()` places suffice where every step blocks;
+/// - sends and receives of a round match in peer, part and blocks, so no rank waits for ever (even
+///   if sends complete only with their receives); and channels of `channel_depth()` places suffice
+///   where every step blocks;
 /// - `cost()` is what is done.
 ///
-/// Cost: about 50 ns a step and block; memory for world x blocks values. For tests, not for programs.
+/// Cost: about 50 ns a step and block; memory for world x blocks values. For tests, not for
+/// programs.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/channels.hpp"
@@ -25,7 +29,7 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// What is assumed while a schedule is verified.
+/// The assumptions of a verification.
 struct VerifyOptions {
     std::uint32_t lanes = 1; ///< that share the channels between two ranks; more than one is for small worlds
 };
@@ -56,7 +60,8 @@ inline void verify_program(const Program& program, const VerifyOptions& options,
 
 } // namespace detail
 
-/// Proves the schedule that `make` returns for each rank's Shape. Refuses worlds that are empty or above 32,767.
+/// Proves the schedule that `make` returns for each rank's Shape. Refuses worlds that are empty or
+/// above 32,767.
 template <class Factory>
 Report verify(int world, int root, const Factory& make, const VerifyOptions& options = {}) {
     refuse_bad_shape(Shape{world, 0, root});

@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// The proof of bounded channels: every rank runs its steps one by one in the order given and each step blocks, a send
-/// while its channel is full and a receive while it is empty; 0 places mean a rendezvous. With one lane such a
-/// network is deterministic (sequential processes, one sender and one receiver a channel), so one run stands for all. With several
-/// lanes, which share the channels between two ranks, runs differ; a number of different orders is tried.
+/// The proof of bounded channels: every rank runs its steps one by one in the order given and each
+/// step blocks, a send while its channel is full and a receive while it is empty; 0 places mean a
+/// rendezvous. With one lane such a network is deterministic (sequential processes, one sender and
+/// one receiver a channel), so one run stands for all. With several lanes, which share the channels
+/// between two ranks, runs differ; a number of different orders is tried.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/program.hpp"
@@ -23,7 +24,8 @@ public:
           held_(program.ranks.size() * program.ranks.size() * lanes),
           total_(program.ranks.size() * program.ranks.size()) {}
 
-    /// Whether all ranks end with `depth` places a lane between each two ranks; else `stuck()` says where they do not.
+    /// Whether all ranks end with `depth` places a lane between each two ranks; else `stuck()` says
+    /// where they do not.
     bool ends(std::uint32_t depth) {
         depth_ = depth;
         for (auto& count : held_) count = 0;
@@ -39,7 +41,8 @@ public:
             const std::size_t start = random_ == 0 ? 0 : next_random() % processes_.size();
             for (std::size_t k = 0; k < processes_.size() && running != 0; ++k) {
                 const std::size_t i = (start + k) % processes_.size();
-                // In a seeded run a lane takes a few steps at a time, so that lanes overtake each other in many ways.
+                // In a seeded run a lane takes a few steps at a time, so that lanes overtake each
+                // other in many ways.
                 for (std::size_t left = random_ == 0 ? ~std::size_t{0} : next_random() % 4;
                      left != 0 && try_step(i, running); --left)
                     moved = true;

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// Symbolic values: which ranks' contributions to which block a piece of memory holds. Exact: sets of ranks are arcs of
-/// the circle of ranks where they can be (two numbers), else bit sets kept once each, so that equal sets have equal names
-/// and most unions cost a few instructions.
+/// Symbolic values: which ranks' contributions to which block a piece of memory holds. Exact: sets
+/// of ranks are arcs of the circle of ranks where they can be (two numbers), else bit sets kept
+/// once each, so that equal sets have equal names and most unions cost a few instructions.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/schedule.hpp"
@@ -142,7 +142,7 @@ private:
     std::pair<Id, bool> last_ = {};
 };
 
-/// What a rank's output must hold in the end.
+/// The required contents of a rank's output at the end.
 struct Expected {
     Collective collective;
     int root;

@@ -1,10 +1,11 @@
 #pragma once
 
 /// \file
-/// The proof for schedules over mapped memory: values as for messages, and freedom of data races. Rank b's access happens before
-/// rank a's if b made it before its k-th post and a made its own after awaiting k posts; two accesses of different ranks to
-/// one block, at least one a write, must be ordered so. The collective runs three times in a row, each time on
-/// new input written by its owner, so that leaving too early and reusing staged copies too early are found as well.
+/// The proof for schedules over mapped memory: values as for messages, and freedom of data races.
+/// Rank b's access happens before rank a's if b made it before its k-th post and a made its own
+/// after awaiting k posts; two accesses of different ranks to one block, at least one a write, must
+/// be ordered so. The collective runs three times in a row, each time on new input written by its
+/// owner, so that leaving too early and reusing staged copies too early are found as well.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/contributions.hpp"
@@ -128,7 +129,8 @@ private:
         to.value = value;
     }
 
-    // The caller's side --------------------------------------------------------------------------------------------
+    // The caller's side
+    // --------------------------------------------------------------------------------------------
 
     void begin_operation(int rank) {
         Rank& state = ranks_[index(rank)];
@@ -138,7 +140,8 @@ private:
         for (std::uint32_t block = 0; block < blocks_; ++block) {
             const Value fresh{number_of(rank, block), ContributionSets::one(rank)};
             const bool data = program_.collective == Collective::broadcast && rank == program_.root;
-            // The caller owns both buffers between operations; what was in the output is of no use any more.
+            // The caller owns both buffers between operations; what was in the output is of no use
+            // any more.
             if (program_.has_output(rank, block) && !in_place_)
                 write(rank, rank, Buffer::output, block, data ? fresh : Value{}, true);
             else if (program_.has_output(rank, block) && in_place_ && !program_.has_input(rank, block))
@@ -170,7 +173,8 @@ private:
                 report_.add(concat({"rank ", rank, " leaves without having heard of rank ", other}));
     }
 
-    // Steps --------------------------------------------------------------------------------------------------------
+    // Steps
+    // --------------------------------------------------------------------------------------------------------
 
     void load_round(int rank) {
         Rank& state = ranks_[index(rank)];

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The symbolic memory of all ranks for the proof of message schedules: input, output and scratch as cells of one block,
-/// and the rules about what may be read and written.
+/// The symbolic memory of all ranks for the proof of message schedules: input, output and scratch
+/// as cells of one block, and the rules about what may be read and written.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/contributions.hpp"
@@ -99,7 +99,8 @@ public:
         return from.value;
     }
 
-    /// Prepares scratch for a write: what other runs keep where this one may lie is lost, as blocks have any size.
+    /// Prepares scratch for a write: what other runs keep where this one may lie is lost, as blocks
+    /// have any size.
     void overwrite(int rank, const Blocks& range) {
         if (range.where != Buffer::scratch || range.count == 0) return;
         std::uint32_t& reach = reach_[index(rank)];

@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// The proof for schedules over messages: all ranks' rounds run side by side on symbolic values. That is as good as any
-/// other order: a message is named by its round and part, and no step of a round touches what another one receives
-/// into (both are checked), so what each rank holds after a round depends on nothing else. If every receive of a round
-/// meets a send of the same round, then by induction over rounds no rank waits for ever, even if sends complete only
-/// together with their receives.
+/// The proof for schedules over messages: all ranks' rounds run side by side on symbolic values.
+/// That is as good as any other order: a message is named by its round and part, and no step of a
+/// round touches what another one receives into (both are checked), so what each rank holds after a
+/// round depends on nothing else. If every receive of a round meets a send of the same round, then
+/// by induction over rounds no rank waits for ever, even if sends complete only together with their
+/// receives.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/verify/memory.hpp"
@@ -106,7 +107,8 @@ private:
         return {a.block, who};
     }
 
-    // A round ------------------------------------------------------------------------------------------------------
+    // A round
+    // ------------------------------------------------------------------------------------------------------
 
     void start_round(int rank) {
         program_.steps_of(rank, round_, steps_);
@@ -154,7 +156,8 @@ private:
         cost.rounds += waits ? 1 : 0;
     }
 
-    /// Scratch runs are packed: two that start differently may share bytes although they share no slot number.
+    /// Scratch runs are packed: two that start differently may share bytes although they share no
+    /// slot number.
     void check_runs(int rank) {
         for (const Step& one : steps_) {
             if (!receives(one) || one.target.where != Buffer::scratch) continue;
@@ -291,7 +294,8 @@ private:
         return text;
     }
 
-    // The end ------------------------------------------------------------------------------------------------------
+    // The end
+    // ------------------------------------------------------------------------------------------------------
 
     void check_results() {
         const Expected expected{program_.collective, program_.root};

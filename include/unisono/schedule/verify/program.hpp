@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// What the proofs see of a schedule: one table of facts for all its ranks, and the steps by rank and round, whatever its type.
+/// A schedule as the proofs see it: one table of facts for all its ranks, and the steps by rank and
+/// round, whatever its type.
 
 #include "unisono/core/text.hpp"
 #include "unisono/schedule/circular.hpp"
@@ -15,11 +16,12 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// What `verify` found. Without violations the schedule is proven.
+/// The result of `verify`. Without violations the schedule is proven.
 struct Report {
     std::vector<std::string> violations = {};
     std::size_t most_violations = 16; ///< more are not worth reading, and one fault tends to cause many
-    /// Messages between each two ranks that channels must hold when every step blocks; 0: a rendezvous will do.
+    /// Messages between each two ranks that channels must hold when every step blocks; 0: a
+    /// rendezvous will do.
     std::uint32_t least_depth = 0;
     std::uint64_t steps = 0; ///< of all ranks
 
@@ -121,7 +123,7 @@ struct Journal {
     void fail(const std::string& text) { report.add(place.text() + text); }
 };
 
-/// What a rank did, against what it claims.
+/// Compares a rank's counted cost with the claimed one.
 inline void compare_cost(const Program& program, int rank, const Cost& counted, Report& report) {
     const Cost& claimed = program.at(rank).cost;
     const auto compare = [&](const char* what, std::uint64_t claim, std::uint64_t count) {
