@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What collectives are given: contiguous elements, or one element alone.
+/// The data of a collective: contiguous elements, or one element.
 ///
 /// | argument | elements | example |
 /// | --- | --- | --- |

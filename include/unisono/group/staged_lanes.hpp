@@ -175,8 +175,7 @@ public:
         }
     }
 
-    /// What comes on `stream` from now on waits for it; false while there is something left to
-    /// enqueue.
+    /// Later work on `stream` waits for it; false while there is work left to enqueue.
     [[nodiscard]] bool follow(Transport& transport, const OperationState& operation, void* stream) {
         if (operation.is_transports_own()) return whole_.follow(transport, operation, stream);
         if (operation.point_to_point || !operation.request.stream.through_host)

@@ -33,7 +33,7 @@ concept enqueuing_transport = streaming_transport<T> && !through_host_transport<
 
 namespace detail {
 
-/// What one rank gives and gets, in bytes.
+/// Bytes of one rank's input and output.
 struct StreamExtents {
     std::size_t input = 0;
     std::size_t output = 0;

@@ -183,10 +183,10 @@ private:
         return peer.host == peers_[static_cast<std::size_t>(rank_)].host;
     }
 
-    /// This rank's own findings if the hub is silent. Ranks that learn of a fault end soon after, by
-    /// a status or by abort(). So the cause is a rank that another signal has killed, or one that is
-    /// stopped; then the hub, if this rank waits for it alone. Of the others, first one whose
-    /// connection has ended, then one whose process has. A stopped hub is named beside it.
+    /// This rank's own findings if the hub is silent. Ranks that learn of a fault end soon after,
+    /// by a status or by abort(). So the cause is a rank that another signal has killed, or one
+    /// that is stopped; then the hub, if this rank waits for it alone. Of the others, first one
+    /// whose connection has ended, then one whose process has. A stopped hub is named beside it.
     [[nodiscard]] Fault seen_on_this_host(Fault own, bool awaits_hub) const {
         if (own.code != ErrorCode::timeout && own.code != ErrorCode::peer_lost) return own;
         int killed = -1, stopped = -1, ended = -1;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a trainer tells a model during one micro-batch, and the reverse.
+/// The exchange of information between a trainer and a model during one micro-batch.
 
 #include "unisono/core/random.hpp"
 

@@ -57,7 +57,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a pass needs from the object that holds the memory.
+/// The interface of a pass to the object that holds the memory.
 template <class T>
 class UnitKeeper {
 public:

@@ -40,7 +40,7 @@ StateMemory memory_of(const Trainer& trainer, DeviceSpan<T> values) {
     trainer.place().read(values.data(), values.size(), [&](std::span<const E> found) { memory = copy_of(found); });
     return memory;
 }
-/// What `visit_parameters` shows, valid for longer than its call.
+/// The values that `visit_parameters` shows, valid for longer than its call.
 template <class Trainer, class T>
 StateMemory memory_of_visited(const Trainer& trainer, std::span<const T> values) {
     if constexpr (trained_on_device<std::remove_reference_t<decltype(trainer.trained())>>) return copy_of(values);

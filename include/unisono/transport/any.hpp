@@ -24,7 +24,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What AnyTransport can hold.
+/// A transport that AnyTransport can hold.
 template <class T>
 concept mapping_transport =
     transport<T> && T::maps_peers && requires(T& t, const T& c, int peer, std::uint64_t context) {
@@ -191,7 +191,8 @@ private:
 
 } // namespace detail
 
-/// What the ranks of a world share, in one process or in those forked from it. `transport`: "in_process" or "shared_memory".
+/// The common state of a world's ranks, in one process or in those forked from it. `transport`:
+/// "in_process" or "shared_memory".
 /// Errors: bad_input for another word; as that transport's world.
 class AnyWorld {
 public:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the ranks of one group share where memory is common (in_process, simulated, shared_memory): announcements, by which
+/// The board of one group where memory is common (in_process, simulated, shared_memory): announcements, by which
 /// waiting ranks find out that a peer does something else; and mapped lines, the flags of the direct schedules.
 ///
 /// Boards are values: views of one record a rank, in memory that the world gives: its own, or a segment that processes map. Memory

@@ -58,7 +58,7 @@ public:
 
     /// The device, as this process numbers them.
     [[nodiscard]] int device() const { return copies_->ordinal(); }
-    /// What a program enqueues there before a collective is done before it.
+    /// Work that a program enqueues on this stream before a collective runs before it.
     [[nodiscard]] cudaStream_t stream() const { return copies_->stream(); }
     /// Into pieces of how many bytes data of the device are cut where the schedule's family does not say so.
     [[nodiscard]] std::size_t piece_bytes() const { return piece_bytes_; }

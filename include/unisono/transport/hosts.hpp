@@ -80,7 +80,7 @@ public:
     /// Equal for ranks that share a host: 0 to hosts() - 1, in the order of the hosts' first ranks.
     [[nodiscard]] int host_of(int peer) const { return places_.host_of(peer); }
     [[nodiscard]] int hosts() const { return places_.hosts(); }
-    /// What this rank has sent to other hosts, in messages; without what the network adds.
+    /// Bytes of messages that this rank has sent to other hosts, without the network's overhead.
     [[nodiscard]] std::uint64_t bytes_to_other_hosts() const { return bytes_to_other_hosts_; }
 
     bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) {

@@ -110,7 +110,7 @@ public:
         if (!device_->failure().empty() && first_fault() == nullptr) [[unlikely]]
             report_failure();
     }
-    /// What goes on on the device wakes nobody: it is asked again.
+    /// Work on the device wakes no thread: it is polled.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (device_->is_quiet()) Base::idle(attempt, until);
         else detail::idle_on_host(patience_, attempt, until);

@@ -72,7 +72,8 @@ public:
     }
     /// Whether the job has a fault that the world does not know yet; then it is the world's.
     void look() { world().watch(rank()); }
-    /// What this rank waits for once that has lasted for a while, and that it no longer does: so the root of a timeout is found.
+    /// Notes the operation for which this rank has waited for a while, and the end of the wait, by
+    /// which the cause of a timeout is found.
     void waits(const Wait& wait) { world().waits(rank(), wait); }
     void waits_no_more() { world().waits_no_more(rank()); }
 

@@ -64,7 +64,7 @@ public:
     void compute(nanoseconds duration) { world_->compute(rank_, duration); }
     /// This rank reaches for memory that it shares with others: takes the latency and jitter of a message.
     void reach_shared_memory() { world_->reach(rank_); }
-    /// What this rank has sent and received so far.
+    /// The messages and bytes of this rank so far.
     [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank_); }
 
 private:

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a transport with a stream is asked to do: an operation is a program, a list of calls that the transport enqueues in
+/// The calls of a transport with a stream: an operation is a program, a list of calls that the transport enqueues in
 /// order on its device's stream. Who makes programs (group/stream_steps.hpp) knows schedules, and who runs them (nccl/device.hpp)
 /// knows a library.
 ///
@@ -42,7 +42,7 @@ enum class StreamVerb : std::uint8_t {
     launch,         ///< the graph at `in`
 };
 
-/// What the library's own reductions are.
+/// The library's own reductions.
 enum class StreamReduction : std::uint8_t { sum, product, min, max, weighted_sum };
 
 /// Enqueues, on `stream`: for each element i of `count`, targets[t][i] = sources[0][i] op sources[1][i] op ... (left fold), as a

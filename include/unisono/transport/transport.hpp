@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What moves bytes between ranks. A transport knows no algorithm and no arithmetic: it matches messages by tag, hands the
+/// A transport moves bytes between ranks. It knows no algorithm and no arithmetic: it matches messages by tag, hands the
 /// received bytes to a sink, tells the time, and spreads the first fault of its world.
 ///
 /// Laws
@@ -84,7 +84,7 @@ struct Tag {
     friend bool operator==(const Tag&, const Tag&) = default;
 };
 
-/// What the user called, where the operation is only part of it: so that a mismatch names that call.
+/// The user's call of which an operation is a part, so that a mismatch names that call.
 enum class Caller : std::uint8_t { none, split, trainer, fit, evaluate, predict, verify_replicas, save, resume };
 
 constexpr std::string_view name_of(Caller caller) {
@@ -101,7 +101,7 @@ constexpr std::string_view name_of(Caller caller) {
                                                                : "an unknown call";
 }
 
-/// What the sender believes is going on; compared by the receiver.
+/// The sender's description of the operation, which the receiver compares.
 struct Signature {
     std::uint8_t collective = 0; ///< Collective
     std::uint8_t reduction = 0;  ///< ReductionKind
@@ -116,7 +116,7 @@ struct Signature {
     }
 };
 
-/// What goes before a message's bytes: whom it is for, and what it says it is.
+/// The header of a message: its tag, its signature and its size.
 struct Envelope {
     Tag tag;
     Signature signature;

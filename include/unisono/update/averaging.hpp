@@ -120,7 +120,7 @@ protected:
     void all(Visit visit) const {
         flat().visit({0, flat().count()}, visit);
     }
-    /// What this rank contributes to the sum: its parameters, or the common parameters minus its
+    /// This rank's contribution to the sum: its parameters, or the common parameters minus its
     /// own.
     template <class Stretch>
     void set_out(const Stretch& one) {

@@ -129,8 +129,7 @@ private:
         to.value = value;
     }
 
-    // The caller's side
-    // --------------------------------------------------------------------------------------------
+    // --- The caller's side ---
 
     void begin_operation(int rank) {
         Rank& state = ranks_[index(rank)];
@@ -173,8 +172,7 @@ private:
                 report_.add(concat({"rank ", rank, " leaves without having heard of rank ", other}));
     }
 
-    // Steps
-    // --------------------------------------------------------------------------------------------------------
+    // --- Steps ---
 
     void load_round(int rank) {
         Rank& state = ranks_[index(rank)];

@@ -107,8 +107,7 @@ private:
         return {a.block, who};
     }
 
-    // A round
-    // ------------------------------------------------------------------------------------------------------
+    // --- A round ---
 
     void start_round(int rank) {
         program_.steps_of(rank, round_, steps_);
@@ -294,8 +293,7 @@ private:
         return text;
     }
 
-    // The end
-    // ------------------------------------------------------------------------------------------------------
+    // --- The end ---
 
     void check_results() {
         const Expected expected{program_.collective, program_.root};

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a rank needs of its device where another transport moves its bytes: two streams of copies, one each way, marks in them, and pinned
+/// A rank's resources on its device where another transport moves its bytes: two streams of copies, one each way, marks in them, and pinned
 /// memory. Nothing here waits but `settle`.
 
 #include "unisono/core/list.hpp"
@@ -47,7 +47,7 @@ public:
     [[nodiscard]] cudaStream_t stream() const { return out_.get(); }
     [[nodiscard]] const std::shared_ptr<PinnedRanges>& pinned() const { return pinned_; }
 
-    /// What could not be had, or what CUDA says of copies; of no code while all is well. The first one stays.
+    /// A missing resource, or CUDA's first error of copies; without a code if there is none.
     [[nodiscard]] const Fault& failure() const { return failure_; }
     void note(const Fault& fault) {
         if (failure_.code == ErrorCode::none) failure_ = fault;
@@ -88,7 +88,7 @@ public:
     void move(std::byte* to, const std::byte* from, std::size_t bytes) {
         expect(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, back_.get()), "cudaMemcpyAsync");
     }
-    /// What others wrote to the device's memory by themselves is seen by what comes on its streams from now on.
+    /// Makes later work on the device's streams see what others wrote to its memory.
     void see_arrivals() {
 #if defined(CUDART_VERSION) && CUDART_VERSION >= 11030
         const CudaDeviceGuard here(ordinal_);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a program, or its environment, says about ranks with a device over another transport.
+/// Options of ranks with a device over another transport, from the program or its environment.
 
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"

@@ -15,7 +15,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a rank tells the others of its devices.
+/// A rank's description of its devices for the others.
 struct CudaCard {
     std::uint64_t host = 0;
     std::string problem = {};              ///< why this rank can't take part; empty: it can

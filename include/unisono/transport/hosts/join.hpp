@@ -25,7 +25,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What each process tells the others: where its page is. Behind it the name of its host as it was told, or why it cannot join.
+/// Each process's message to the others: the address of its page, followed by the name of its host
+/// as it was given, or the reason why it cannot join.
 struct HostCard {
     static constexpr std::uint64_t expected = 0x3174736f68696e75;
 

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What joins the two halves of `Hosts`: which rank lives on which host, and one first fault for both.
+/// The common part of the two halves of `Hosts`: the host of each rank, and one first fault for both.
 
 #include "unisono/transport/hosts/options.hpp"
 #include "unisono/transport/network/world.hpp"
@@ -98,7 +98,7 @@ public:
 
     [[nodiscard]] const HostPlaces& places() const { return places_; }
     [[nodiscard]] const std::shared_ptr<NetworkWorld>& network() const { return network_; }
-    /// What the ranks of a rank's host share.
+    /// The shared memory of a rank's host.
     [[nodiscard]] const std::shared_ptr<SharedMemoryWorld>& memory_of(int rank) const {
         return memory_[static_cast<std::size_t>(places_.host_of(rank))];
     }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the ranks of an in-process world share: the rings of descriptors between them, their boards, and the first fault.
+/// The common state of the ranks of an in-process world: the rings of descriptors between them, their boards, and the first fault.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What the ranks of an in-process world share.
+/// The common state of the ranks of an in-process world.
 class InProcessWorld {
 public:
     static constexpr bool stages = false; ///< peers see all of each other's memory

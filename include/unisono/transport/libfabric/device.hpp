@@ -218,7 +218,7 @@ private:
         return region;
     }
 
-    /// What is chosen, once more with FI_HMEM, which is for memory that is not the host's.
+    /// Tries the chosen provider and domain once more with FI_HMEM, for memory that is not the host's.
     void find_device_memory() {
         if (wish().probe == nullptr) return;
         if (peers_read()) {

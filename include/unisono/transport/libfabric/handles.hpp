@@ -32,7 +32,8 @@ struct FabricCloser {
 template <class Object>
 using FabricHandle = std::unique_ptr<Object, FabricCloser>;
 
-/// What an operation of libfabric needs to lie somewhere until it is complete: the base of what has begun it.
+/// The context of an operation of libfabric, which must live until the operation is complete: the
+/// base of the objects that start operations.
 struct FabricOperation {
     enum class Kind : std::uint8_t { room, outgoing, sending, landing };
 
@@ -41,7 +42,7 @@ struct FabricOperation {
     Kind kind;
 };
 
-/// What lives as long as memory is registered with it.
+/// A domain, which lives as long as memory is registered with it.
 struct FabricDomain {
     FabricHandle<fi_info> info;
     FabricHandle<fid_fabric> fabric; // what stands below is closed before

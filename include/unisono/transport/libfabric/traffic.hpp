@@ -294,7 +294,7 @@ protected:
         }
         return nullptr;
     }
-    /// What is for later is tried again at the next poll.
+    /// An operation that libfabric postpones is tried again at the next poll.
     bool check(FabricOperation& operation, int peer, ssize_t result) {
         if (result == -FI_EAGAIN) again_.push_back(&operation);
         else if (result != 0 && peer >= 0) lose(peer, result);

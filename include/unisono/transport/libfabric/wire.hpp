@@ -150,7 +150,7 @@ public:
 private:
     [[nodiscard]] bool is_gone(int peer) const { return lost(peer) || world_->has_left(peer); }
 
-    /// What a peer does not take holds up only what goes to the same one.
+    /// A peer that takes no messages delays only messages to itself.
     template <class Handler>
     void send_queued(Handler& handler) {
         ++pass_;

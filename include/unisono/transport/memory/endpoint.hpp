@@ -113,14 +113,14 @@ public:
 
     void abort(const Fault& fault) { world_->abort(rank_, fault); }
     [[nodiscard]] const Fault* first_fault() const { return world_->first_fault(); }
-    /// What a peer consumed before it left is seen by the next `progress`.
+    /// Messages that a peer consumed before it left are reported by the next `progress`.
     [[nodiscard]] bool has_left(int peer) const {
         if (!world_->has_left(peer)) return false;
         polls_ = look_at_receipts;
         return true;
     }
 
-    /// What to add to an address as `peer` sees its memory, to reach the same memory from here.
+    /// The offset from an address in `peer`'s address space to the same memory here.
     [[nodiscard]] std::ptrdiff_t shift(int peer) const { return world_->shift(peer); }
 
     Announcements announcements(std::uint64_t context, int size) { return world_->announcements(context, size); }
@@ -301,7 +301,7 @@ private:
         return false;
     }
 
-    /// What a peer's messages come by.
+    /// The ring of a peer's messages.
     Peer& incoming(int peer) {
         Peer& from = peers_[static_cast<std::size_t>(peer)];
         if (from.in == nullptr) {

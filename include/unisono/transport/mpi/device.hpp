@@ -22,7 +22,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a rank tells the others, byte by byte.
+/// A rank's message to the others, sent byte by byte.
 struct MpiDeviceCard {
     using Text = std::array<char, 200>;
 

@@ -32,7 +32,7 @@ public:
     void hear(const Fault& fault) {
         if (!std::exchange(known_, true)) fault_ = fault;
     }
-    /// What this rank waits for, if it has done so for a while; of no operation: it does not.
+    /// The operation that this rank has waited for for a while; none: it does not wait.
     [[nodiscard]] const Wait& wait() const { return wait_; }
     /// A fault of this rank's that the others have not been told; once.
     [[nodiscard]] bool take_untold() { return std::exchange(untold_, false); }

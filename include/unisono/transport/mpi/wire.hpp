@@ -153,8 +153,8 @@ public:
         return found;
     }
 
-    /// What is being received is cancelled. MPI cannot take back what is being sent: that is waited for, a second at the most;
-    /// what even then is not gone may still be read by MPI, until the memory's owner frees it.
+    /// Cancels receives. MPI cannot cancel sends: they are waited for, a second at most; MPI may read
+    /// unfinished ones until the memory's owner frees it.
     void forget() {
         if (peers_.size() == 1 || std::exchange(forgotten_, true)) return;
         if (overseer_->take_untold() && overseer_->first_fault() != nullptr) tell(*overseer_->first_fault());
@@ -303,7 +303,7 @@ private:
         incoming_.push_back(std::move(transfer));
     }
 
-    /// What is no message. Answers nobody waits for any more are dropped.
+    /// Processes a frame that is not a message. Answers for which no rank waits any more are dropped.
     void take_notice(const Frame& frame) {
         if (frame.kind == Kind::goodbye) {
             peers_[static_cast<std::size_t>(frame.from)].left = true;

@@ -32,7 +32,7 @@ inline std::string nccl_version_text(int code) {
     return concat({major, ".", minor, ".", code % 100});
 }
 
-/// What NCCL calls it, and what it said last about anything.
+/// NCCL's name of a result, and its last message.
 inline std::string words_of(ncclResult_t code) {
     std::string text = ncclGetErrorString(code);
     const char* const last = ncclGetLastError(nullptr);

@@ -56,7 +56,7 @@ public:
     [[nodiscard]] const std::string& why() const { return why_; }
     [[nodiscard]] ncclResult_t code() const { return code_; }
 
-    /// What a call on it has answered: it may be at it for a while.
+    /// Notes the result of a call, which may still be in progress.
     bool note(ncclResult_t answer, const char* call) {
         if (answer == ncclSuccess) return true;
         if (answer == ncclInProgress) return busy_ = true;

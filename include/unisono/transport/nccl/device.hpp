@@ -40,7 +40,7 @@ public:
     [[nodiscard]] PinnedRanges& pinned() { return *pinned_; }
     [[nodiscard]] const std::shared_ptr<PinnedRanges>& shared_pinned() const { return pinned_; }
 
-    /// What went wrong, in NCCL's or CUDA's words; empty: nothing. It stays.
+    /// The first error, in NCCL's or CUDA's words; empty: none.
     [[nodiscard]] const std::string& failure() const { return failure_; }
     /// Whether that was said to come from another rank.
     [[nodiscard]] bool failed_remotely() const { return failed_remotely_; }
@@ -131,7 +131,7 @@ public:
         awaited_.push_back(std::move(events_.back()));
         events_.pop_back();
     }
-    /// What comes on this stream from now on waits for the program; false while that is not enqueued.
+    /// Later work on this stream waits for the program; false if that is not enqueued yet.
     [[nodiscard]] bool follow_program(std::uint32_t number, cudaStream_t stream) {
         Slot& slot = *slots_[number];
         if (slot.stage == Stage::waits) pump();

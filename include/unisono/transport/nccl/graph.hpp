@@ -14,7 +14,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a stream was given while it was captured, ready to be launched over and over.
+/// The captured work of a stream, ready to be launched repeatedly.
 class CudaGraph {
 public:
     CudaGraph(cudaGraphExec_t made, std::size_t programs) : made_(made), programs_(programs) {}
@@ -66,7 +66,7 @@ public:
         all_.push_back(kept);
         return kept;
     }
-    /// What was captured so far is forgotten.
+    /// Drops what was captured so far.
     void stop() {
         if (!capturing()) return;
         cudaGraph_t graph = nullptr;

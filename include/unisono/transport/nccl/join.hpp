@@ -17,7 +17,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What every rank says, known to all.
+/// Gathers every rank's card on all ranks.
 template <control_plane Control>
 std::vector<NcclCard> gather_cards(Control& control, const NcclCard& mine, nanoseconds deadline) {
     const Blob blob = blob_of(mine);

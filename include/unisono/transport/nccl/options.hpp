@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a program, or its environment, says about ranks over NCCL.
+/// Options of ranks over NCCL, from the program or its environment.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/transport/tcp.hpp"

@@ -16,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What a rank tells the others before there is a communicator.
+/// A rank's message to the others before there is a communicator.
 struct NcclCard {
     std::uint64_t host = 0;
     std::string problem = {};              ///< why this rank can't take part; empty: it can
@@ -29,7 +29,8 @@ struct NcclCard {
     ncclUniqueId id = {}; ///< rank 0's counts
 };
 
-/// What this process has to say, with options that the environment has completed; problems are noted, not thrown: the others must hear of them.
+/// The card of this process, with options that the environment has completed. Problems are noted,
+/// not thrown, since the other ranks must learn of them.
 inline NcclCard card_of_process(std::uint64_t host, const NcclOptions& options, bool shares) {
     NcclCard card{.host = host,
                   .wanted = options.device,

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a network is told of memory of a device that messages shall leave from and come to straight, where it can do that.
+/// Device memory for a network that can send from it and receive into it directly.
 
 #include "unisono/core/error.hpp"
 

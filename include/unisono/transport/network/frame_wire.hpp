@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What carries messages between ranks that have no memory in common: sockets, fabrics. A wire knows connections, partial progress
+/// A wire carries messages between ranks that have no memory in common: sockets, fabrics. It knows connections, partial progress
 /// and what its library wants; matching, early messages and faults are above it (framed_endpoint.hpp), alike for all wires.
 ///
 /// Laws

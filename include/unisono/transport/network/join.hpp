@@ -20,7 +20,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// What each process tells the others; behind it its address, or why it has none.
+/// Each process's message to the others, followed by its address, or the reason why it has none.
 struct NetworkCard {
     static constexpr std::uint64_t expected = 0x32746e656e6f7375;
 

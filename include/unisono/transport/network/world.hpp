@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the ranks of a world without common memory know of each other: addresses, who has left, the first fault. For threads of
+/// A world without common memory, as its ranks see it: addresses, the ranks that have left, the first fault. For threads of
 /// this process it is one object that all share; for processes each has its own, and a control plane (launch/) behind it.
 
 #include "unisono/launch/cores.hpp"
@@ -43,7 +43,7 @@ public:
 
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] bool more_ranks_than_cores() const { return more_ranks_than_cores_; }
-    /// What only ranks of this world know: keeps strangers out.
+    /// A key that only ranks of this world know, which keeps strangers out.
     [[nodiscard]] const JobToken& key() const { return key_; }
 
     /// Empty as long as that rank has not begun.
@@ -56,7 +56,7 @@ public:
         addresses_[static_cast<std::size_t>(rank)] = address;
     }
 
-    /// What must live as long as any rank of this process, whichever of them leaves last.
+    /// Keeps an object alive as long as any rank of this process.
     void keep(std::shared_ptr<void> what) {
         const std::lock_guard lock(mutex_);
         kept_.push_back(std::move(what));
@@ -79,7 +79,7 @@ public:
         seen_.store(&fault_, std::memory_order_release);
     }
 
-    /// What a rank that has waited for a while waits for.
+    /// Notes the operation for which a rank has waited for a while.
     void waits(int rank, const Wait& wait) {
         if (overseer_ != nullptr) return overseer_->waits(wait);
         const std::lock_guard lock(mutex_);

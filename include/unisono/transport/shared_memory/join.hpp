@@ -29,7 +29,7 @@ concept text_gathering = requires(F& gather, const std::string& mine) {
 
 namespace detail {
 
-/// What each process tells the others; plain bytes, as all run on one host.
+/// Each process's message to the others; plain bytes, as all run on one host.
 struct SharedMemoryCard {
     char host[40]; ///< names one start of one machine
     char failed[256];

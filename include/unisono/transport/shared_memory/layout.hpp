@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What lies where in the segment of a shared-memory world. Everything is found by offsets that follow from the number of
+/// The layout of the segment of a shared-memory world. Everything is found by offsets that follow from the number of
 /// ranks and the size of an arena; memory of zeros is a world in which nothing has happened.
 ///
 ///     header | a record a rank, and one for who started them | who has let go of a board | boards | channels | arenas
@@ -57,8 +57,8 @@ private:
     }
 };
 
-/// What a rank waits for, where all can read it at any time. Atomic words all over: a reader drops what it finds in the middle
-/// of a write.
+/// The operation that a rank waits for, which all ranks can read at any time. It consists of atomic
+/// words: a reader drops what it finds in the middle of a write.
 struct WaitRecord {
     static constexpr std::size_t text_words = 16;
     static constexpr std::size_t peer_words = 16; ///< a bit a rank: SharedLayout::most_ranks
@@ -109,7 +109,7 @@ private:
     std::atomic<std::uint64_t> sequence{0};
 };
 
-/// What all know of one rank.
+/// The public state of one rank.
 struct alignas(128) SharedRank {
     enum State : std::uint32_t { absent, attached, left };
 

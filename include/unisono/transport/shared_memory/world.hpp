@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the ranks of a shared-memory world have in common, as one process sees it: the segment, the arenas of the ranks that
+/// A shared-memory world, as one process sees it: the segment, the arenas of the ranks that
 /// live in this process, the first fault, and who is alive.
 ///
 /// A rank's life is a lock on one byte of the segment's file, which the system takes back when its process ends, however it
@@ -72,7 +72,7 @@ public:
         me.state.store(SharedRank::attached, std::memory_order_release);
     }
 
-    /// What to add to an address as `peer` sees its memory.
+    /// The offset from an address in `peer`'s address space to the same memory here.
     [[nodiscard]] std::ptrdiff_t shift(int peer) const {
         return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(segment_.base()) -
                                            record(peer).base.load(std::memory_order_relaxed));
@@ -150,7 +150,8 @@ public:
         if (overseer_ == nullptr || first_fault() != nullptr) return;
         if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
     }
-    /// What a rank that has waited for a while waits for, by which the root of a timeout is found.
+    /// Notes the operation for which a rank has waited for a while, by which the cause of a timeout is
+    /// found.
     void waits(int rank, const Wait& wait) {
         if (overseer_ != nullptr) overseer_->waits(wait);
         else record(rank).wait.write(wait);

@@ -76,7 +76,7 @@ private:
     std::uint64_t made_ = 0;
 };
 
-/// What one rank expects and what has come too early, by peer and tag: an open hash table, since a rank may have
+/// One rank's receives and early messages, by peer and tag: an open hash table, since a rank may have
 /// thousands of either. A key is there at most once, as a receive or as a message.
 class SimulatedMatches {
 public:

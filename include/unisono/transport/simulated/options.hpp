@@ -22,7 +22,7 @@ struct Link {
     friend bool operator==(const Link&, const Link&) = default;
 };
 
-/// What carries one message at a time; others wait for their turn.
+/// The resource that carries one message at a time, for which other messages wait.
 enum class Contention : std::uint8_t {
     none,     ///< nothing: any number of messages at full speed
     link,     ///< each pair of ranks, in each direction
@@ -45,7 +45,7 @@ struct RankStop {
     friend bool operator==(const RankStop&, const RankStop&) = default;
 };
 
-/// What happened to a message, or to a rank.
+/// The kind of an event of a message, or of a rank.
 enum class TraceKind : std::uint8_t { sent, arrived, lost, crashed, stopped, left };
 
 constexpr std::string_view name_of(TraceKind kind) {

@@ -14,7 +14,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// What a simulated rank has done.
+/// Statistics of a simulated rank.
 struct SimulatedRank {
     std::uint64_t messages_sent = 0;
     std::uint64_t bytes_sent = 0;
@@ -124,7 +124,7 @@ protected:
         return fault;
     }
 
-    /// Whom a rank waits for: the lowest such rank, or -1.
+    /// The rank that a rank waits for: the lowest of them, or -1.
     [[nodiscard]] int awaited_by(int rank) const {
         int lowest = -1;
         at(rank).matches.for_each([&](const SimulatedMatches::Entry& entry) {

@@ -33,7 +33,7 @@ struct TcpAddress {
     }
 };
 
-/// What a rank listens with.
+/// The socket with which a rank listens.
 struct TcpEntrance {
     NetworkInterface interface = {};
     Listener listener = {};

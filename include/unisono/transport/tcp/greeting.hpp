@@ -55,7 +55,7 @@ struct TcpHello {
 
     void seal(const JobToken& key) { proof = expected_proof(key); }
     [[nodiscard]] bool proves(const JobToken& key) const { return equal_in_constant_time(proof, expected_proof(key)); }
-    /// What the answer to it proves: a welcome, or that the connection is taken.
+    /// The proof of its answer: a welcome, or that the connection is taken.
     [[nodiscard]] TcpProof answer(const JobToken& key, TcpFrame kind) const {
         return prove_to_peer(key, kind == TcpFrame::welcome ? "unisono2 welcome" : "unisono2 taken",
                              std::as_bytes(std::span(this, 1)));

@@ -83,7 +83,7 @@ public:
         begin_ = end_ = 0;
     }
     void set_state(State state) { state_ = state; }
-    /// What this rank has sent, to which an answer is awaited.
+    /// Notes this rank's greeting, to which an answer is expected.
     void greeted(const TcpHello& hello) {
         hello_ = hello;
         state_ = State::greeting;
@@ -129,7 +129,7 @@ public:
         flush(ignore);
     }
 
-    /// What was queued, as far as the kernel takes it: several messages in one call.
+    /// Sends queued messages, as far as the kernel takes them, several in one call.
     template <class Handler>
     void flush(Handler& handler) {
         while (is_sending() && may_send()) {
@@ -155,7 +155,7 @@ public:
         if (!is_sending()) forget_sent();
     }
 
-    /// What has come, as far as it is here; `control(header)` for frames that are no messages.
+    /// Reads what has arrived; calls `control(header)` for frames that are not messages.
     template <class Handler, class Control>
     void receive(Handler& handler, const Control& control) {
         for (int round = 0; round < most_rounds && socket_.valid(); ++round) {
@@ -210,7 +210,7 @@ private:
         }
     };
 
-    /// What is left of it.
+    /// The rest of a message.
     static int put(const Outgoing& one, iovec* parts) {
         static constexpr std::byte zeros[TcpHeader::alignment] = {};
         const auto bytes = static_cast<std::size_t>(one.header.envelope.bytes);

@@ -317,7 +317,7 @@ private:
         link.answer(TcpFrame::welcome, hello.answer(world_->key(), TcpFrame::welcome));
     }
 
-    /// What is there to be looked at, and for `all` also whether what is queued can go out.
+    /// Collects the connections with input, and for `all` also those whose queue can be sent.
     void collect(bool all) {
         polled_.clear();
         polled_.push_back({entrance_.listener.socket.get(), POLLIN, 0});
