@@ -38,7 +38,7 @@ class Contender:
 
     def __init__(self, name, title, command, environment, ranks, place):
         self.name, self.title, self.ranks, self.place = name, title, ranks, place
-        self.learned = set()  # what whoever gives the turns wants to remember
+        self.learned = set()  # what the code that gives the turns has learned
         place.mkdir(0o700)
         (place / "meeting").write_bytes(bytes(4096))
         listener = socket.socket(socket.AF_UNIX)

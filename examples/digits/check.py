@@ -63,7 +63,7 @@ def optimizers():
 
 
 def processes():
-    """The same bits on processes, whoever started them, as on as many threads."""
+    """Processes give the same bits as the same number of threads, with any launcher."""
     for count in (2, 3):
         asked = ["--quiet", "--bits", "--epochs", 3, "--batch-size", 24]
         expected = without_time(run(*asked, "--ranks", count).stdout)

@@ -41,7 +41,7 @@ bool parse(const std::string& text, Death& death) {
 template <class World, class OnUpdate>
 un::StateHash train(World& world, const digits::Split& images, OnUpdate on_update) {
     digits::Network network({digits::pixels, 16, digits::kinds});
-    un::Trainer trainer{world, network, un::Replicas{.count = 6}, // a global batch of 6 x 5 images, whoever hosts them
+    un::Trainer trainer{world, network, un::Replicas{.count = 6}, // a global batch of 6 x 5 images on any ranks
                         un::Reproducible{},                       // the same bits on any number of ranks
                         un::AdamW{.learning_rate = 0.003}};
     trainer.fit(images.train.data(), {.epochs = 2, .batch_size = 5, .seed = 1, .progress = false}, on_update);

@@ -57,7 +57,7 @@ struct Options {
     std::size_t layers = 8; ///< hidden ones: with few, one unit is most of the model, and no stage can do without it
 };
 
-constexpr int replicas = 8; ///< micro-batches of an update, whoever computes them
+constexpr int replicas = 8; ///< micro-batches of an update, on any ranks
 constexpr std::int64_t global_batch = 32;
 
 /// Trains on so many ranks, and prints a line.

@@ -106,7 +106,7 @@ private:
 /// The memory of a rank that MPI accesses.
 struct MpiNeeds {
     bool reads = false;  ///< the input, of which so many elements:
-    bool writes = false; ///< likewise the output
+    bool writes = false; ///< the same of the output
     std::size_t read = 0;
     std::size_t written = 0;
     bool begins_as_input = false; ///< the output, and the input is not read

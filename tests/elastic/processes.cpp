@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(fewer_than_least_end) {
     }
 }
 
-/// Whoever hosts the replica would throw again.
+/// Each host of the replica would throw again.
 BOOST_AUTO_TEST_CASE(exceptions_are_no_losses) {
     const Shared told;
     run_ranks<un::SharedMemory>(

@@ -31,7 +31,7 @@ void check_wire(double within, const Wire& wire, const Update& update, const Sam
     for (const World& tried : worlds()) {
         const int ranks = tried.ranks;
         test::any_on_processes = tried.processes;
-        struct Result { // of processes, maybe
+        struct Result { // possibly of processes
             std::array<double, columns> weights;
             std::uint64_t updates;
         };

@@ -340,7 +340,7 @@ std::vector<World> worlds() {
 
 // --- one combination ---------------------------------------------------------------------------------------------------
 
-struct Result { // of processes, maybe
+struct Result { // possibly of processes
     std::array<double, columns> weights;
     std::uint64_t updates;
 };

@@ -25,7 +25,7 @@ void check_served(const Update& update, const Guard& guard, const Optimizer& opt
         const int workers = ranks == 1 ? 1 : ranks - update.servers;
         if (workers < 1 || (workers > 1 && !update.together())) continue;
         test::any_on_processes = tried.processes;
-        struct Result { // of processes, maybe
+        struct Result { // possibly of processes
             std::array<double, columns> weights;
             std::uint64_t updates;
         };

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Kills its process in the so-manieth backward pass.
+/// Kills its process in the given backward pass.
 struct Deadly : Squash<float> {
     int left = 0;
     void backward(un::LayerBackward<float>& call) {
@@ -21,7 +21,7 @@ struct Deadly : Squash<float> {
         Squash<float>::backward(call);
     }
 };
-/// From the so-manieth forward pass on, its gradient is not finite.
+/// From the given forward pass on, its gradient is not finite.
 struct Infinite : Dense<float> {
     int good = 0;
     void backward(un::LayerBackward<float>& call) {

@@ -20,7 +20,7 @@ template <class T>
 struct Dense {
     std::size_t in, out;
     unsigned seed = 0;
-    int throws_at = -1; ///< in the so-manieth forward of this object
+    int throws_at = -1; ///< number of the forward pass of this object that throws
 
     [[nodiscard]] std::size_t inputs() const { return in; }
     [[nodiscard]] std::size_t outputs() const { return out; }

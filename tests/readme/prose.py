@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Words that the documentation does without: prose.py REPOSITORY
+"""Words that the documentation and the headers' comments do without: prose.py REPOSITORY
 
 Each row is a pattern and what to write instead. Code, and what is printed, do not count.
 """
@@ -11,7 +11,29 @@ INSTEAD = [
     (r"\b(?:bytes|messages|samples|seconds|updates|elements|ranks|memory) an? (?:rank|element|second|host|sample|update|micro-batch)\b(?! (?:that|which|of|is|has|averages|sends))",
      "'per': '8 bytes per element'"),
     (r"\b(?:waiting for one drives all|what was aimed for and is missed)\b", "a sentence with a subject"),
+    (r"\b(?:everything that is short took)\b", "a sentence with a subject"),
 ]
+# Of each block of comments in the headers.
+COMMENTS = [
+    (r"^(?:\\file )?(?:Who|What|Whoever|Whose) (?![^.]*\?)", "a noun that says what follows: 'The owner of a slice'"),
+    (r"\b(?:Likewise|likewise|Whoever|whoever|so-manieth|wished for|for want of|Maybe|maybe)\b", "plain words"),
+]
+
+
+def comments(text):
+    """(line, text) of each block of comment lines, and of each comment behind code."""
+    block = []
+    for number, line in enumerate(text.split("\n") + [""], 1):
+        match = re.match(r"\s*//[/!]? ?(.*)", line)
+        if match:
+            block.append((number, match[1]))
+            continue
+        if block:
+            yield block[0][0], " ".join(words for _, words in block)
+            block = []
+        match = re.search(r"(?<!:)//(?:/<)? ?([^\"]*)$", line)
+        if match:
+            yield number, match[1]
 
 
 def prose(text):
@@ -32,5 +54,12 @@ for page in pages:
         for match in re.finditer(pattern, text, re.M):
             faults += 1
             print(f"{page.relative_to(root)}:{text.count(chr(10), 0, match.start()) + 1}: '{match[0].strip()[:80]}'; expected {instead}")
-print(f"{len(pages)} pages, {faults} faults")
+headers = sorted((root / "include").rglob("*.h*"))
+for header in headers:
+    for line, text in comments(header.read_text()):
+        for pattern, instead in COMMENTS:
+            for match in re.finditer(pattern, text):
+                faults += 1
+                print(f"{header.relative_to(root)}:{line}: '{text[match.start():][:80]}'; expected {instead}")
+print(f"{len(pages)} pages, {len(headers)} headers, {faults} faults")
 sys.exit(1 if faults else 0)

@@ -1,6 +1,6 @@
 // NCCL and the CUDA runtime, as their stand-in in tests/nccl/stand_in declares them, that cost next to nothing: memory of a device is
-// memory of the host, whoever of a communicator's ranks (threads) calls a collective last carries it out at once, and a stream is
-// done with a call as soon as that has happened. So the time of a call is the host's, of whoever makes it: what Unisono
+// memory of the host, the rank (thread) of a communicator that calls a collective last carries it out at once, and a stream is
+// done with a call as soon as that has happened. So the time of a call is the host's: what Unisono
 // adds to NCCL's calls can be seen without a GPU. It is no test: nothing is checked, and nothing answers ncclInProgress.
 // NOT THERE: groups, send and receive, splits, graphs, streams that wait, reductions but the sum of floats.
 #include "cuda_runtime_api.h"

@@ -183,7 +183,7 @@ template <element T, enqueuing_transport Transport>
         refuse_input({"allocate_windows: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
     struct Offer {
         std::uint64_t bytes;
-        std::uint64_t refused; ///< for want of memory
+        std::uint64_t refused; ///< for lack of memory
     };
     Offer mine{bytes, 0};
     Transport& transport = group.endpoint();

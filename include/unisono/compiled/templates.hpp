@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the library `unisono::compiled` has of the umbrella's templates (core/config.hpp): the
+/// The umbrella's templates that the library `unisono::compiled` has (core/config.hpp): the
 /// executor, groups of ranks as threads and as processes with the schedules of their collectives
 /// and what a training agrees on, and the kernels of the built-in operations and optimizers. In
 /// header-only mode this is empty.

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// How long a message takes in a cluster of hosts: LogGP with tables in place of constants, and
-/// with what the ranks of a host share. One model for three: `schedule::predict`
+/// The time of a message in a cluster of hosts: LogGP with tables in place of constants, and with
+/// the resources that the ranks of a host share. One model for three: `schedule::predict`
 /// (schedule/timing.hpp), the transport Simulated (SimulationOptions::cluster), and
 /// AutomaticReducer (reducer/predicted_costs.hpp). `bench_predict` fits it to measurements between
 /// two ranks, and to those between all ranks of two hosts. (Culler et al. 1993; Alexandrov et al.
@@ -41,7 +41,7 @@ struct TimeBySize {
     }
 };
 
-/// What a message costs in one kind of place: on one host, or between hosts.
+/// The times of a message on one host, or between hosts.
 struct MessageTimes {
     TimeBySize
         one_way; ///< from the call of the send to the end of the receive, where nothing else is under way: half of a ping-pong
@@ -111,7 +111,7 @@ struct ClusterModel {
         return text;
     }
 
-    /// What `save` wrote. \throws error bad_input that says which line is wrong
+    /// Reads the text of `save`. \throws error bad_input that says which line is wrong
     [[nodiscard]] static ClusterModel load(std::string_view text) {
         ClusterModel model;
         int line_number = 0;

@@ -28,7 +28,7 @@ namespace detail {
 /// The memory in which the library reads and writes.
 struct WholePlaces {
     std::shared_ptr<std::byte> input;  ///< held
-    std::shared_ptr<std::byte> output; ///< likewise
+    std::shared_ptr<std::byte> output; ///< the same for the output
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     struct Copy {

@@ -191,7 +191,7 @@ private:
         };
         const auto contradict = [&](const std::string& message) {
             const Fault fault{.code = ErrorCode::bad_input, .operation = "rendezvous", .message = message};
-            if (!complete_) declare(fault); // whoever is wrong, this world cannot begin
+            if (!complete_) declare(fault); // either may be wrong: this world cannot begin
             return turn_away(fault);
         };
         const std::string who = concat({"rank ", hello.rank});

@@ -70,7 +70,7 @@ public:
             static_cast<void>(std::fflush(nullptr));
             ::_exit(status);
         }
-        if (own_group) ::setpgid(pid, pid); // both do it: whoever comes first
+        if (own_group) ::setpgid(pid, pid); // parent and child both do it: either may come first
         children_.push_back({pid, own_group, true, detail::open_process(pid)});
         ++running_;
         return static_cast<int>(children_.size()) - 1;

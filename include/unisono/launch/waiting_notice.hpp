@@ -1,9 +1,8 @@
 #pragma once
 
 /// \file
-/// What a process tells people while it waits for the other ranks to come: a line on standard
-/// error, once after 3 seconds, and then at growing intervals (9 s later, 27 s later, ..., at most
-/// every 5 minutes).
+/// The notice of a process that waits for other ranks to come: a line on standard error, once after
+/// 3 seconds, and then at growing intervals (9 s later, 27 s later, ..., at most every 5 minutes).
 ///
 ///     unisono: rank 0 of 4 is waiting for ranks 1, 3 at 10.0.0.1:9500 (3 s so far)
 ///     unisono: rank 2 of 4 is waiting for rank 0 at 10.0.0.1:9500 (3 s so far; Connection refused)

@@ -2,7 +2,7 @@
 
 /// \file
 /// Direct exchange over messages: each rank owns block `rank` and gets it from everybody itself.
-/// Blocks are combined in rank order 0 to p - 1 whoever owns them, so the bits equal those of the
+/// Blocks are combined in rank order 0 to p - 1 for every owner, so the bits equal those of the
 /// mapped schedules and of one rank that adds in that order. One or two rounds, p - 1 messages
 /// each: for few ranks, or where latency counts. Each rank starts with its successor, so that
 /// nobody is flooded by all at once.

@@ -32,8 +32,8 @@ struct ArchetypeGuard {
 };
 static_assert(guard_policy<ArchetypeGuard>);
 
-/// What a guard must and must not find; those of FiniteGuard by default. Each must be what it is in
-/// float and in double.
+/// The values that a guard must and must not find; those of FiniteGuard by default. Each must be
+/// the same kind of value in float and in double.
 struct GuardTrial {
     std::vector<double> offenders = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
                                      -std::numeric_limits<double>::infinity()};

@@ -270,7 +270,7 @@ public:
     /// After an update: all ranks throw the same error, and may continue after catching it. A rank
     /// that updates on its own throws alone; the others hear of it at the next synchronisation.
     void stop_if_not_finite(const UpdateReport& report, std::string_view operation) {
-        if (exchange_->loss_scale().backed_off()) return; // the next will do, maybe
+        if (exchange_->loss_scale().backed_off()) return; // the next update may succeed
         if constexpr (on_grid) stop_if_misfit(report, operation);
         if constexpr (Policies::Clipping::measures_norm) stop_if_no_norm(report, operation);
         if constexpr (Policies::Guard::inspects || on_grid) {

@@ -99,7 +99,7 @@ inline std::vector<double> exchange_seconds(const TraceLog& log) {
         current = event.update;
         all.back() += static_cast<double>(event.end - event.begin) * 1e-9;
     }
-    if (log.dropped() != 0 && !all.empty()) all.pop_back(); // maybe not all of it was kept
+    if (log.dropped() != 0 && !all.empty()) all.pop_back(); // it may be kept in part only
     return all;
 }
 

@@ -34,7 +34,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Threads of one process as ranks: they see the same devices, and whoever comes first makes NCCL's number for them.
+/// Threads of one process as ranks: they see the same devices, and the first one makes NCCL's number for them.
 class NcclWorld : public HostsWorld {
 public:
     explicit NcclWorld(int size) : HostsWorld(size) {}

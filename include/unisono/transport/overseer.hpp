@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Who watches over a world whose ranks are strangers to one another: a job's control plane (launch/), behind a few virtual
+/// The overseer of a world of unrelated processes: a job's control plane (launch/), behind a few virtual
 /// functions, so that transports need not include sockets and threads. They are called rarely: when a rank has waited for a
 /// while, at the first fault, and at the end.
 

@@ -7,7 +7,7 @@
 /// Two ways to use it (unisono/simulate.hpp):
 /// - `Simulation`: one thread moves thousands of ranks through collectives that were started on all of them.
 /// - `simulate(ranks, options, body)` and `run<Simulated>(ranks, body)`: whole programs, each rank a thread of its own, of
-///   which exactly one runs at a time. Whoever waits hands over to the rank with the earliest event; computing takes no
+///   which exactly one runs at a time. A rank that waits hands over to the rank with the earliest event; computing takes no
 ///   virtual time unless a rank says so with `compute`. Deadlines are virtual too, so waiting for one costs nothing.
 ///
 /// Nobody hangs: where nothing can wake any rank, all get a fault that says who waits for whom.

@@ -13,7 +13,7 @@
 /// - `follow_program(number, stream)`: what comes on another stream of the device's from then on waits for the program; false
 ///   while that is not enqueued. `wait_for(stream)` is the other way round, for programs that begin after it.
 /// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they are enqueued: nothing asks the
-///   device. `drop_capture` forgets what was captured, if anything was. Whoever has the graph may launch it in programs.
+///   device. `drop_capture` forgets what was captured, if anything was. The owner of the graph may launch it in programs.
 /// - `check_every()`: of so many of its programs in a group ranks compare one, and by it those before.
 /// - After `abort` none of its calls touches memory any more.
 /// - Before a group of other ranks than the world's does anything, its ranks `open_group`, which all ranks of its parent call.

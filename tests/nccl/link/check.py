@@ -34,7 +34,7 @@ done = subprocess.run([program], capture_output=True, text=True, timeout=100)
 print(done.stdout, done.stderr, sep="", end="")
 if done.returncode == 2:
     if not re.search(r"^refused: .*GPU.*cuda", done.stdout):
-        sys.exit("expected that the program is refused for want of a GPU")
+        sys.exit("expected that the program is refused for lack of a GPU")
     microseconds = int(re.search(r"after (\d+) us", done.stdout)[1])
     if microseconds > 1_000_000:
         sys.exit(f"it took {microseconds} us to say so; expected at most a second")
@@ -52,5 +52,5 @@ if pathlib.Path(nvcc).is_file():
         told = subprocess.run([digits, "2", "1", f"{repository}/examples/digits/data/digits.csv"], capture_output=True,
                               text=True, timeout=100)
         if told.returncode != 2 or "digits_on_gpu: " not in told.stderr or "CUDA" not in told.stderr.upper():
-            sys.exit(f"expected that digits_on_gpu is refused for want of a GPU: status {told.returncode}, {told.stderr}")
+            sys.exit(f"expected that digits_on_gpu is refused for lack of a GPU: status {told.returncode}, {told.stderr}")
     print("digits_on_gpu compiled and linked for sm_90, not run on a GPU")

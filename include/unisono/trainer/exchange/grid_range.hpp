@@ -6,7 +6,7 @@
 /// Each parameter has a grid of its own: a parameter with small gradients loses nothing to one with
 /// large ones, and buckets play no part. The grid follows the range of the parameter's gradients by
 /// a rule on numbers that all ranks know alike: the greatest exponent that any micro-batch needed,
-/// which is the same whoever hosts them.
+/// which does not depend on the hosts.
 
 #include "unisono/arithmetic/narrow_grid.hpp"
 #include "unisono/collective/all_reduce.hpp"

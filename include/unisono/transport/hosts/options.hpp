@@ -47,7 +47,7 @@ struct HostsOptions {
     typename Network::Options network = {};
     /// A name a rank, the same on all ranks: ranks of different names exchange messages over the network though they might share
     /// memory. Names only part: equal ones share a host where memory can really be shared. None: as UNISONO_HOSTS says (a,a,b,b), else
-    /// whoever can share memory does.
+    /// ranks that can share memory do.
     std::vector<std::string> hosts = {};
     std::size_t arena_bytes = 0; ///< the most that a rank may allocate; 0: what the machine has
 

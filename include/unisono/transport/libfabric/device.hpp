@@ -5,7 +5,7 @@
 /// address vector and completion queue is made anew for each rank: several threads on endpoints of one domain
 /// misroute messages.
 ///
-/// Asked for: reliable datagrams, tagged messages, order of sends, progress by whoever polls (no thread of the library's). All
+/// Asked for: reliable datagrams, tagged messages, order of sends, progress by polling (no thread of the library's). All
 /// modes of memory registration are offered, and what comes back is honoured: FI_MR_LOCAL makes `register_memory` do something.
 /// Tried with net, tcp;ofi_rxm and shm; verbs and efa by this negotiation alone, as they need their hardware.
 ///
@@ -150,7 +150,7 @@ public:
         const int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
         return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_reg", bytes);
     }
-    /// Memory of the device that is wished for, as long as what is returned; likewise only where messages may use it. Errors: refused.
+    /// Device memory, which lives as long as the returned object; for messages only where they may use it. Errors: refused.
     [[nodiscard]] FabricRegion register_device_memory(const std::byte* data, std::size_t bytes) {
         const iovec range{seen(data), bytes};
         fi_mr_attr asked{};
@@ -170,7 +170,7 @@ public:
     }
     /// Whether messages may leave from memory of the device, and come to it.
     [[nodiscard]] bool moves_device_memory() const { return is_open() && wish().probe != nullptr && problem_.empty(); }
-    /// Why not, where it was wished for; empty: they may.
+    /// The reason if it was requested and they may not; empty: they may.
     [[nodiscard]] const std::string& device_memory_problem() const { return problem_; }
     void give_up_device_memory(const std::string& why) { problem_ = why; }
     /// How often that was done.

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What ranks over libfabric tell each other: the frames before their messages, and the card by which one reaches another.
+/// The frames before messages over libfabric, and the card by which one rank reaches another.
 
 #include "unisono/launch/token.hpp"
 #include "unisono/transport/libfabric/device.hpp"

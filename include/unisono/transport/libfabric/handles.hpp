@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What libfabric opens, as owned things, and what its operations and registered memory need.
+/// Owners of libfabric's objects, and the state of its operations and registered memory.
 
 #include "unisono/core/config.hpp"
 

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What a rank over libfabric has under way: messages and frames that wait to be sent, large messages of both directions, and what
-/// libfabric has said to do later. The wire (libfabric/wire.hpp) says what they mean.
+/// A rank's traffic over libfabric: messages and frames that wait to be sent, large messages of both
+/// directions, and operations that libfabric has postponed. The wire (libfabric/wire.hpp) says what they mean.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/libfabric/frames.hpp"
@@ -44,7 +44,7 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         return remembered(std::make_shared<FabricMemory>(device_, bytes));
     }
-    /// Somebody else's memory, likewise: it is kept by what is returned.
+    /// Memory of another owner: the returned object keeps it registered.
     [[nodiscard]] std::shared_ptr<std::byte> register_once(std::shared_ptr<std::byte> memory, std::size_t bytes) {
         if (!device_.wants_registration() || bytes == 0) return memory;
         return remembered(std::make_shared<FabricMemory>(device_, std::move(memory), bytes));

@@ -228,7 +228,7 @@ private:
             return;
         case FabricFrame::request: {
             if (leaving_) return; // nobody here wants it, and the goodbye says so
-            // What came into memory of the host now would not stay there; and what is sent from there may count on being taken.
+            // Data in host memory would not stay there; and data that are sent from there can rely on being received.
             if (frame.landing != 0 && device_.moves_device_memory() && !handler.expects(peer, frame.envelope.tag))
                 return waiting_.push_back(frame);
             return land(frame, handler);

@@ -4,7 +4,7 @@
 /// How ranks with common memory wake one another.
 ///
 /// A rank that is about to sleep sets its bell, lets every other rank pass a fence, and looks once more for what it waits for.
-/// Whoever writes what it waits for before that fence is seen by the look; whoever writes after it sees the bell, and rings. A
+/// A write before that fence is seen by the look; a writer after it sees the bell, and rings. A
 /// writer pays one read of a line that rarely changes: how many bells are set.
 
 #include "unisono/core/time.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What transports over common memory are made of, whether the ranks are threads or processes: rings of descriptors, and a
-/// fence of which the rare side pays.
+/// The parts of transports over common memory, for ranks that are threads or processes: rings of
+/// descriptors, and a fence whose cost falls on the side that rarely needs it.
 
 #include "unisono/transport/transport.hpp"
 

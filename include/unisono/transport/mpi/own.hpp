@@ -33,7 +33,7 @@ public:
         MPI_Request request = MPI_REQUEST_NULL;
         std::uint32_t ticket = 0;
         std::shared_ptr<std::byte> input;  ///< held
-        std::shared_ptr<std::byte> output; ///< likewise
+        std::shared_ptr<std::byte> output; ///< the same for the output
         const std::byte* from = nullptr;   ///< the result is to be copied, if it was made elsewhere
         std::byte* to = nullptr;
         std::size_t bytes = 0;

@@ -112,7 +112,7 @@ public:
     /// MPI cannot be waited for with a deadline: it is asked again, more rarely as time goes on.
     void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(patience_, attempt, until); }
 
-    /// A timeout of this rank's, with who is at its root: all ranks are asked what they wait for, and whoever does not look at its
+    /// A timeout of this rank, with the rank that caused it: all ranks are asked what they wait for, and a rank that does not look at its
     /// messages does not answer. Takes as long as answers are missing, `answers_within` at the most. What else comes meanwhile is dropped: the
     /// world is about to end. Another rank's fault ends it, too, and then that one counts.
     Fault looked_into(const Fault& fault) {

@@ -47,7 +47,7 @@ public:
         swap(other);
         return *this;
     }
-    ~NcclCommunicator() = default; // whoever has it closes or aborts it: both take time
+    ~NcclCommunicator() = default; // its owner closes or aborts it: both take time
 
     [[nodiscard]] ncclComm_t get() const { return handle_; }
     [[nodiscard]] bool exists() const { return handle_ != nullptr; }
@@ -102,7 +102,7 @@ public:
     }
 
     /// Begins to register memory together with all ranks of the communicator, by windows where the version has them; `has_windows` tells
-    /// once it is ready again. The memory stays until the communicator has ended, whoever lets go of it.
+    /// once it is ready again. The memory stays until the communicator has ended, even if all users release it.
     bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
 #if UNISONO_NCCL_WINDOWS
         windows_.push_back(std::make_unique<Window>(Window{memory}));

@@ -35,7 +35,7 @@ private:
 };
 
 /// The graphs of one device. A communicator of NCCL's does not end before the graphs that hold calls on it (it waits for them even in
-/// an abort), so whoever ends communicators calls `drop_all` first, whatever users still hold.
+/// an abort), so code that ends communicators calls `drop_all` first, whatever users still hold.
 class CudaGraphs {
 public:
     [[nodiscard]] bool capturing() const { return stream_ != nullptr; }

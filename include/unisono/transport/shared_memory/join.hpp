@@ -64,7 +64,7 @@ public:
         } catch (const error& refused) {
             fail(mine, refused);
         }
-        exchange(rank, gather, mine); // nobody goes on, and maybe ends, before all have mapped rank 0's segment
+        exchange(rank, gather, mine); // no rank continues, and possibly ends, before all have mapped rank 0's segment
         SharedCores cores;
         for (const SharedMemoryCard& card : cards) cores.add(card.cores);
         set_cores(cores.count());

@@ -57,7 +57,7 @@ public:
                                  0);
         if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
             refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
-        // A file that became shorter would kill whoever touches the missing part.
+        // A file that became shorter would kill a process that touches the missing part.
         static_cast<void>(::fcntl(made.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
         made.map(bytes);
         return made;

@@ -138,14 +138,14 @@ public:
     }
 
     /// Records the first fault and waits until no other rank touches foreign memory: none begins after it. `rank` may also
-    /// be size(): whoever started the ranks.
+    /// be size(): the launcher of the ranks.
     void abort(int rank, const Fault& fault) {
         if (first_fault() != nullptr) return record_fault(rank, fault);
         if (overseer_ != nullptr) return record_fault(rank, overseer_->settle(fault));
         record_fault(rank, fault.code == ErrorCode::timeout && rank < size_ ? looked_into(rank, fault) : fault);
     }
 
-    /// Where a control plane watches, the job's first fault is the world's, too: whatever it was, and whoever found it.
+    /// Where a control plane watches, the job's first fault is the world's, too, whatever it was.
     void watch(int rank) {
         if (overseer_ == nullptr || first_fault() != nullptr) return;
         if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What will happen in a simulated world, earliest first; and which message a receive is waiting for.
+/// The future events of a simulated world, earliest first, and the receives that wait for messages.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/transport.hpp"

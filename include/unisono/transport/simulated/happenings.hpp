@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// What happens in a simulated world as its clock moves on: messages arrive, timers ring, ranks crash. It finds out for
-/// which rank there is something to do; running that rank is the business of simulated/world.hpp.
+/// The events of a simulated world as its clock advances: messages arrive, timers ring, ranks crash.
+/// It finds the rank that has work to do; simulated/world.hpp runs that rank.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/network.hpp"

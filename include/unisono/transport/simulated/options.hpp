@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a simulated world is like: its links, its misfortunes, and the seed that decides everything left to chance.
+/// The properties of a simulated world: its links, its faults, and the seed of all random choices.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"

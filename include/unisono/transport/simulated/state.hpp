@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What a simulated world knows of its ranks, and what it tells of them: counters, a trace, and the reason why nothing moves.
+/// The state of a simulated world's ranks, and its reports: counters, a trace, and the reason for a standstill.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/events.hpp"

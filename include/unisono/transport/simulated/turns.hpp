@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Whose turn it is among the threads of a simulated world. The mutex hands all that ranks share from one to the next.
+/// The turns of the threads of a simulated world. A mutex passes the shared state from one to the next.
 
 #include "unisono/core/config.hpp"
 

@@ -202,8 +202,8 @@ private:
         if (::poll(&one, 1, greeting_may_wait_ms) == 1) greet(link);
     }
 
-    /// The peer was there, and ended the connection before it welcomed this rank, perhaps since it had waited for long: once more, until the
-    /// deadline of whoever waits. Where nobody listens any more the next attempt tells.
+    /// The peer was there, and ended the connection before it welcomed this rank, perhaps after a long wait. The rank
+    /// tries again, until its deadline. If the peer does not listen any more, the next attempt fails.
     static bool may_try_again(int failed) { return failed == ECONNRESET || failed == EPIPE; }
     void try_again(TcpLink& link) {
         link.end("it ended before it answered the greeting");
