@@ -1,1 +1,1 @@
-unite_sources("context leaving progress_thread" "faults wait_any")
+unite_sources("capabilities context leaving progress_thread" "faults wait_any")

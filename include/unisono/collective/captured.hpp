@@ -46,7 +46,7 @@ static_assert(collective_schedule<Replay>);
 /// outlive it. All ranks replay the same graphs in the same order, relative to the other operations
 /// that they start on devices. This is not compared: a rank that deviates leaves the others waiting
 /// until their deadline.
-template <enqueuing_transport Transport>
+template <enqueues Transport>
 class Captured {
 public:
     Captured(Captured&&) noexcept = default;
@@ -69,7 +69,7 @@ public:
 
 private:
     using Graph = decltype(std::declval<Transport&>().end_capture());
-    template <enqueuing_transport T, class Body>
+    template <enqueues T, class Body>
     friend Captured<T> capture(Group<T>& group, Body&& body);
 
     Captured(Group<Transport>& group, Graph graph)
@@ -92,7 +92,7 @@ private:
 /// schedules, whose buffers do not stay), refused (as CUDA says: a call that cannot be captured,
 /// such as an allocation), and what `body` throws. After an error in a capture that has begun, the
 /// world ends on all ranks: they may hold different parts of the graph.
-template <enqueuing_transport Transport, class Body>
+template <enqueues Transport, class Body>
 [[nodiscard]] Captured<Transport> capture(Group<Transport>& group, Body&& body) {
     detail::check_member(group);
     detail::Engine<Transport>& engine = group.engine();

@@ -66,9 +66,9 @@ auto choose_on_equals(Group<Transport>& group, const NativeSchedule& family, con
                       Use use) {
     const schedule::Shape shape = group.shape(root);
     if constexpr (What == Collective::all_reduce) {
-        if constexpr (requires { Transport::exchange_bytes; }) { // the size up to which one round is faster than two
+        if constexpr (exchange_bytes<Transport> != 0) { // the size up to which one round is faster than two
             if (shape.world <= 4 &&
-                request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= Transport::exchange_bytes)
+                request.total_bytes * static_cast<std::size_t>(shape.world - 1) <= exchange_bytes<Transport>)
                 return use(schedule_of<What>(ExchangeSchedule{}, shape));
         }
         if (request.total_bytes / static_cast<std::size_t>(shape.world) >= family.ring_bytes)
@@ -128,7 +128,7 @@ auto choose_schedule(Group<Transport>& group, const Family& family, const Operat
                 return use(schedule_of<What>(StagedSchedule{}, shape));
         }
         return use(schedule_of<What>(MappedSchedule{}, shape));
-    } else if constexpr (enqueuing_transport<Transport>) {
+    } else if constexpr (enqueues<Transport>) {
         if (goes_by_stream<What>(group.endpoint(), request)) return use(schedule::TransportsOwn<What>{{shape}});
         return choose_on_equals<What>(group, family, request, root, use);
     } else if constexpr (has_own_collectives<Transport> && !through_host_transport<Transport>) {

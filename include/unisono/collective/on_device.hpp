@@ -71,7 +71,7 @@ StreamKernelFunction stream_kernel() {
 }
 
 /// Starts a request on device memory by the schedule that `family` offers, or by the library.
-template <Collective What, enqueuing_transport Transport, class Family>
+template <Collective What, enqueues Transport, class Family>
 std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     request.stream.space = MemorySpace::device;
     schedule::TransportsOwn<What> agreed{{group.shape(root)}};
@@ -132,7 +132,7 @@ std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root
 template <Collective What, streaming_transport Transport, class T, class Op, class Family>
 OnDevice<Family> on_device(const Group<Transport>&, const Family& family) {
     OnDevice<Family> made{.family = family};
-    if constexpr (enqueuing_transport<Transport>) made.stream.kernel = stream_kernel<What, Family, T, Op>();
+    if constexpr (enqueues<Transport>) made.stream.kernel = stream_kernel<What, Family, T, Op>();
     return made;
 }
 
@@ -175,7 +175,7 @@ template <element T, streaming_transport Transport>
 /// group all ranks pass the same part of it, from the same element on. Use it for memory that lives
 /// as long as the group: it is freed when the group has ended, however early it is released.
 /// Errors, on all ranks: bad_input (counts differ, too many bytes), refused (no memory); timeout.
-template <element T, enqueuing_transport Transport>
+template <element T, enqueues Transport>
 [[nodiscard]] DeviceMemory<T> allocate_windows(Group<Transport>& group, std::size_t count) {
     detail::check_member(group);
     std::size_t bytes = 0;
@@ -257,7 +257,7 @@ void all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, c
         detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
         auto how = detail::on_device<Collective::all_reduce, Transport, T, Op>(group, family);
         const double all = detail::sum_of_weights(group, op);
-        if constexpr (enqueuing_transport<Transport>) {
+        if constexpr (enqueues<Transport>) {
             how.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its part of the whole
             how.stream.weighted = true;
         } else {

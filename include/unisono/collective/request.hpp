@@ -108,9 +108,9 @@ template <Collective What, transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const Family& family) {
     if constexpr (requires { family.chunk_bytes; }) request.chunk_bytes = family.chunk_bytes;
     if constexpr (std::same_as<Family, NativeSchedule>) {
-        if constexpr (requires { Transport::chunk_bytes; }) {
+        if constexpr (chunk_bytes<Transport> != 0) {
             const auto parts = static_cast<std::size_t>(What == Collective::all_reduce ? std::max(2, group.size()) : 2);
-            request.chunk_bytes = Transport::chunk_bytes / 2 * parts; // messages have one size in worlds of any size
+            request.chunk_bytes = chunk_bytes<Transport> / 2 * parts; // messages have one size in worlds of any size
         }
         const bool typed = request.element != ElementType::opaque || What == Collective::barrier;
         if (typed && request.caller == Caller::none && request.input_counts.empty() && request.output_counts.empty())

@@ -154,7 +154,7 @@ inline constexpr bool is_elastic<Elastic<T>> = true;
 
 /// A transport of processes of which one may end without the others.
 template <class T>
-concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!enqueuing_transport<T>;
+concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!enqueues<T>;
 
 template <class Transport, class Join>
 ElasticWorld<Transport> join_elastic(const ElasticOptions& options, Join join) {

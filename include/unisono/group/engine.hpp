@@ -76,8 +76,11 @@ public:
     void throw_if_faulty();
 
 private:
-    static constexpr bool stages = requires { requires Transport::stages; }; ///< peers do not see all memory
-    static constexpr bool virtual_time = requires { requires Transport::virtual_time; };
+    static_assert(whole_capabilities<Transport>,
+                  "unisono: found a transport that offers part of a capability. Required: all members of it, as "
+                  "transport/transport.hpp lists them. Why: the group would leave it unused.");
+    static constexpr bool stages = stages_memory<Transport>; ///< peers do not see all memory
+    static constexpr bool virtual_time = has_virtual_time<Transport>;
     static constexpr std::uint32_t looks_at_once =
         16;                                     ///< looks at a rank's word per attempt, by a rank that keeps its core
     static constexpr std::uint32_t spins = 512; ///< attempts of a wait in which nothing else is looked at
@@ -117,8 +120,7 @@ private:
     [[gnu::always_inline]] inline bool spin(OperationState& operation) {
         Look patience(100'000);
         std::uint32_t attempts = 0;
-        if constexpr (requires { transport_.has_core_of_its_own(); })
-            attempts = transport_.has_core_of_its_own() ? looks_at_once : 0;
+        if constexpr (knows_cores<Transport>) attempts = transport_.has_core_of_its_own() ? looks_at_once : 0;
         for (std::uint32_t attempt = 0; attempt < spins && transport_.first_fault() == nullptr; ++attempt) {
             if (run_straight(operation, attempts)) return true;
             if (!virtual_time && patience.is_due(transport_, attempt, never)) break;

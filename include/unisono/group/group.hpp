@@ -93,7 +93,7 @@ public:
             refuse_input({"allocate: ", count, " elements of ", sizeof(T), " bytes are more than memory can hold"});
         const auto entry = engine_->enter();
         Transport& transport = engine_->endpoint();
-        if constexpr (requires { transport.allocate(bytes); }) {
+        if constexpr (allocates<Transport>) {
             return Memory<T>(transport.allocate(bytes), count);
         } else {
             return Memory<T>(detail::memory_for_rank(transport.rank(), bytes), count);
@@ -104,7 +104,7 @@ public:
     /// transports without memory of their own.
     template <element T>
     [[nodiscard]] bool is_shared([[maybe_unused]] std::span<const T> elements) const {
-        if constexpr (requires { engine_->endpoint().reaches(elements.data(), elements.size_bytes()); }) {
+        if constexpr (reaches_memory<Transport>) {
             return engine_->endpoint().reaches(elements.data(), elements.size_bytes());
         } else {
             return true;
@@ -161,7 +161,7 @@ private:
 
     /// Opens the new group's part of the device's library; all ranks of this group take part.
     void open_on_device([[maybe_unused]] std::uint64_t id, [[maybe_unused]] int colour, [[maybe_unused]] int key) {
-        if constexpr (enqueuing_transport<Transport>) {
+        if constexpr (enqueues<Transport>) {
             const auto entry = engine_->enter();
             Transport& endpoint = engine_->endpoint();
             endpoint.open_group(context_->id, id, colour, key);
@@ -170,18 +170,17 @@ private:
     }
 
     static constexpr std::uint64_t world_id = 1;
-    static constexpr bool gives_boards = requires(Transport& transport) { transport.offer_board(); };
     static constexpr int none_left = -1;
 
     [[nodiscard]] int offer_board() {
         const auto entry = engine_->enter();
-        if constexpr (gives_boards) return engine_->endpoint().offer_board();
+        if constexpr (gives_boards<Transport>) return engine_->endpoint().offer_board();
         else return none_left;
     }
     [[nodiscard]] std::uint64_t take_board(std::uint64_t id, [[maybe_unused]] int board, [[maybe_unused]] bool mine,
                                            [[maybe_unused]] int ranks) {
         const auto entry = engine_->enter();
-        if constexpr (gives_boards) {
+        if constexpr (gives_boards<Transport>) {
             if (mine) engine_->endpoint().give_board(ranks);
             id = engine_->endpoint().with_board(id, board);
         }
@@ -190,12 +189,12 @@ private:
     /// If boards are given, the context returns this rank's part of one at its end.
     [[nodiscard]] std::shared_ptr<detail::GroupContext> new_context(std::uint64_t id) {
         std::shared_ptr<detail::GroupContext> made;
-        if constexpr (enqueuing_transport<Transport>) {
+        if constexpr (enqueues<Transport>) {
             made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
                 if (done->id != world_id && done->size() != 0) engine->endpoint().close_group(done->id);
                 delete done;
             });
-        } else if constexpr (gives_boards) {
+        } else if constexpr (gives_boards<Transport>) {
             made.reset(new detail::GroupContext, [engine = engine_](detail::GroupContext* done) {
                 const auto entry = engine->enter();
                 if (done->id != world_id && done->size() != 0) engine->endpoint().drop_board(done->id);
@@ -247,7 +246,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     const int new_rank = me == members.end() ? -1 : static_cast<int>(me - members.begin());
     std::uint64_t id = mix(mix(context_->id, ++context_->splits), static_cast<std::uint64_t>(colour));
     const int ranks = static_cast<int>(members.size());
-    if constexpr (gives_boards) {
+    if constexpr (gives_boards<Transport>) {
         const auto giver = std::find_if(members.begin(), members.end(), [&](int member) {
             return all[static_cast<std::size_t>(member)].board != none_left;
         });
@@ -259,7 +258,7 @@ Group<Transport> Group<Transport>::split(int colour, int key) {
     Group made(engine_);
     made.set_context(id, new_rank, ranks, std::move(members));
     made.context_->timeout = context_->timeout;
-    if constexpr (enqueuing_transport<Transport>) open_on_device(id, colour, new_rank);
+    if constexpr (enqueues<Transport>) open_on_device(id, colour, new_rank);
     return made;
 }
 
@@ -272,7 +271,7 @@ void Group<Transport>::abort(const Fault& fault) {
 template <transport Transport>
 void Group<Transport>::check() {
     const auto entry = engine_->enter();
-    if constexpr (requires { engine_->endpoint().look(); }) engine_->endpoint().look();
+    if constexpr (looks_for_faults<Transport>) engine_->endpoint().look();
     engine_->throw_if_faulty();
 }
 
@@ -303,7 +302,7 @@ void Group<Transport>::set_context(std::uint64_t id, int rank, int ranks, detail
         for (int peer = 0; peer < ranks; ++peer) hosts.push_back(endpoint.host_of(world_rank(peer)));
         context_->hosts = HostMap(std::span<const int>(hosts.data(), hosts.size()));
     }
-    if constexpr (requires { endpoint.announcements(id, 1); }) {
+    if constexpr (announces<Transport>) {
         context_->announcements = endpoint.announcements(id, context_->size());
     }
     if constexpr (Transport::maps_peers) {

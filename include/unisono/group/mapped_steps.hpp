@@ -288,7 +288,7 @@ inline bool copy_posted(OperationState& operation, LaneState& lane, std::uint32_
 /// Wakes the ranks that sleep until this one has written what it just wrote on the group's board.
 template <class Transport>
 [[gnu::always_inline]] inline void wake_group(Transport& transport, const GroupContext& group) {
-    if constexpr (requires { transport.one_sleeps(); }) {
+    if constexpr (wakes_peers<Transport>) {
         if (!transport.one_sleeps()) [[likely]]
             return;
         for (int peer = 0; peer < group.size(); ++peer) {

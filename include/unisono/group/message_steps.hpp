@@ -40,7 +40,7 @@ template <class Transport>
     const int peer = operation.group->world_rank(step.peer);
     const Envelope envelope{tag_of(operation, lane, step), operation.signature, bytes};
     const std::byte* const data = operation.source_of(lane, lane.cursor);
-    if constexpr (std::same_as<decltype(transport.post_send(peer, envelope, data, token)), bool>) {
+    if constexpr (sends_at_once<Transport>) {
         if (transport.post_send(peer, envelope, data, token)) --lane.outstanding;
     } else {
         transport.post_send(peer, envelope, data, token);
@@ -54,7 +54,7 @@ template <class Transport>
     const schedule::Step& step = lane.steps[lane.cursor];
     ++lane.outstanding;
     const int peer = operation.group->world_rank(step.peer);
-    if constexpr (requires { Transport::lands_from; }) { // what is not combined needs no staging
+    if constexpr (lands_messages<Transport>) { // what is not combined needs no staging
         const std::size_t bytes = lane.extents[lane.cursor].target_count * operation.request.element_bytes;
         const bool lands = step.kind == schedule::StepKind::receive;
         const bool large = bytes >= Transport::lands_from || (operation.direct && bytes != 0);

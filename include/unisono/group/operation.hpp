@@ -80,7 +80,7 @@ public:
 private:
     template <transport Transport>
     friend class Group;
-    template <enqueuing_transport Transport>
+    template <enqueues Transport>
     friend class Captured;
 
     Operation(detail::EngineBase& engine, std::uint32_t index, nanoseconds timeout)

@@ -124,7 +124,7 @@ public:
 };
 
 template <has_own_collectives Transport>
-    requires(!requires { requires Transport::streams; })
+    requires(!streaming_transport<Transport>)
 class OwnRuns<Transport> : public WithoutStreams {
 public:
     void begin(Transport& transport, GroupContext&, OperationState& operation) {

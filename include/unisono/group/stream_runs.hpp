@@ -16,7 +16,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-template <enqueuing_transport Transport>
+template <enqueues Transport>
 class OwnRuns<Transport> : public WholeLanes {
 public:
     /// Makes the operation's program and passes it on. If memory for it is missing, that is the

@@ -18,19 +18,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// A transport whose ranks have devices with streams: see transport/stream_call.hpp.
-template <class T>
-concept streaming_transport = transport<T> && requires { requires T::streams; };
-
-/// One whose ranks have devices, but which moves bytes of the host alone: what lies on devices goes
-/// through the host.
-template <class T>
-concept through_host_transport = streaming_transport<T> && requires { requires T::through_host; };
-
-/// One that enqueues whole operations on its device's stream.
-template <class T>
-concept enqueuing_transport = streaming_transport<T> && !through_host_transport<T>;
-
 namespace detail {
 
 /// Bytes of one rank's input and output.

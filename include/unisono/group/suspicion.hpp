@@ -71,14 +71,14 @@ inline Fault mismatch_bytes(const GroupContext& group, int peer, std::uint64_t s
 /// their peers but messages.
 template <class Transport>
 bool awaits(const Transport& transport, int peer) {
-    if constexpr (requires { transport.awaits(peer); }) return transport.awaits(peer);
+    if constexpr (sees_messages<Transport>) return transport.awaits(peer);
     else return true;
 }
 
 /// The address of a rank, after its name in a message, if the transport knows it.
 template <class Transport>
 std::string whereabouts(const Transport& transport, int peer) {
-    if constexpr (requires { transport.describe(peer); }) return concat({" [", transport.describe(peer), "]"});
+    if constexpr (sees_messages<Transport>) return concat({" [", transport.describe(peer), "]"});
     else return {};
 }
 
@@ -87,7 +87,7 @@ std::string whereabouts(const Transport& transport, int peer) {
 template <class Transport>
 Fault located(const Transport& transport, const Fault& fault) {
     Fault told = fault;
-    if constexpr (requires { transport.describe(0); }) {
+    if constexpr (sees_messages<Transport>) {
         const bool blames = fault.code == ErrorCode::timeout || fault.code == ErrorCode::peer_lost;
         if (blames && fault.peer >= 0 && fault.peer < transport.size() && fault.peer != transport.rank()) {
             const std::string where = transport.describe(fault.peer);
@@ -112,7 +112,7 @@ Fault timed_out(const Transport& transport, const GroupContext& group, nanosecon
                 .message = concat({"rank ", me, " waited ", timeout / 1'000'000, " ms for ", describe(own)})};
     if (waits_for >= 0) {
         fault.message += concat({" with rank ", fault.peer, whereabouts(transport, fault.peer)});
-    } else if constexpr (requires { transport.awaits(0); }) {
+    } else if constexpr (sees_messages<Transport>) {
         std::string missing;
         for (int peer = 0; peer < group.size(); ++peer) {
             const int other = group.world_rank(peer);
@@ -174,7 +174,7 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
             started = group.announcements.latest(peer) >= operation.sequence;
         }
         const int other = group.world_rank(peer);
-        if constexpr (requires { transport.early_signature(0, 0, 0); }) {
+        if constexpr (sees_messages<Transport>) {
             const Signature* const theirs =
                 operation.point_to_point
                     ? nullptr
@@ -185,14 +185,14 @@ bool find_culprit(Transport& transport, const OperationState& operation, Fault& 
                 return true;
             }
         }
-        if constexpr (requires { transport.has_died(0); }) {
+        if constexpr (sees_deaths<Transport>) {
             if (awaits(transport, other) && transport.has_died(other)) {
                 found = lost(transport, group, peer, operation,
                              transport.maps_peers ? " died (its process ended without leaving)" : " is lost");
                 return true;
             }
         }
-        if constexpr (requires { transport.has_left(0); }) {
+        if constexpr (sees_leaving<Transport>) {
             if (!started && awaits(transport, other) && transport.has_left(other)) {
                 found = lost(transport, group, peer, operation, " has left");
                 return true;
@@ -233,7 +233,7 @@ public:
     /// sleep in each.
     template <class Transport>
     bool is_due(const Transport& transport, std::uint32_t attempt, nanoseconds timeout) {
-        constexpr bool virtual_time = requires { requires Transport::virtual_time; };
+        constexpr bool virtual_time = has_virtual_time<Transport>;
         if (!virtual_time && attempt < always_from && attempt % 8 != 7) return false;
         const nanoseconds now = transport.now();
         const bool is_first = std::exchange(is_first_, false);
@@ -259,7 +259,7 @@ class WaitTeller {
 public:
     /// The operation is still not done.
     void wait(Transport& transport, const OperationState& operation) {
-        if constexpr (tells) {
+        if constexpr (reports_waits<Transport>) {
             if constexpr (requires { transport.wants_waits(); }) {
                 if (!transport.wants_waits()) return;
             }
@@ -273,7 +273,7 @@ public:
     }
     /// Something has moved, or the wait is over.
     void move(Transport& transport) {
-        if constexpr (tells) {
+        if constexpr (reports_waits<Transport>) {
             if (since_ == 0) return;
             since_ = 0;
             if (std::exchange(told_, false)) transport.waits_no_more();
@@ -281,10 +281,6 @@ public:
     }
 
 private:
-    static constexpr bool tells = requires(Transport& transport, const Wait& wait) {
-        transport.waits(wait);
-        transport.waits_no_more();
-    };
     nanoseconds since_ = 0; ///< 0: it does not wait
     bool told_ = false;
 };

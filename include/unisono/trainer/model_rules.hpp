@@ -16,7 +16,7 @@ namespace detail {
 /// True if ranks of the group map each other's memory. Simulated ones are threads of one process.
 template <class World>
 inline constexpr bool ranks_share_memory =
-    World::transport_type::maps_peers || requires { requires World::transport_type::virtual_time; };
+    World::transport_type::maps_peers || has_virtual_time<typename World::transport_type>;
 
 /// A model in units whose parameters have a narrower type than the one in which they are trained
 /// (MasterWeights).

@@ -26,15 +26,7 @@ UNISONO_NAMESPACE_BEGIN
 
 /// A transport that AnyTransport can hold.
 template <class T>
-concept mapping_transport =
-    transport<T> && T::maps_peers && requires(T& t, const T& c, int peer, std::uint64_t context) {
-        { c.shift(peer) } -> std::same_as<std::ptrdiff_t>;
-        { c.has_left(peer) } -> std::same_as<bool>;
-        { t.begin_touching() } -> std::same_as<bool>;
-        t.end_touching();
-        t.announcements(context, peer);
-        t.mapped_board(context, peer);
-    };
+concept mapping_transport = maps_peers<T> && announces<T> && sees_leaving<T>;
 
 namespace detail {
 
@@ -108,7 +100,7 @@ public:
     [[nodiscard]] std::string_view name() const override { return Transport::name; }
     [[nodiscard]] nanoseconds now() const override { return endpoint_.now(); }
     bool post_send(int peer, const Envelope& envelope, const std::byte* data, Token token) override {
-        if constexpr (std::same_as<decltype(endpoint_.post_send(peer, envelope, data, token)), bool>) {
+        if constexpr (sends_at_once<Transport>) {
             return endpoint_.post_send(peer, envelope, data, token);
         } else {
             endpoint_.post_send(peer, envelope, data, token);
@@ -119,11 +111,11 @@ public:
     void progress(SinkReference& sink) override { endpoint_.progress(sink); }
     void idle(std::uint32_t attempt, nanoseconds until) override { endpoint_.idle(attempt, until); }
     [[nodiscard]] bool one_sleeps() const override {
-        if constexpr (requires { endpoint_.one_sleeps(); }) return endpoint_.one_sleeps();
+        if constexpr (wakes_peers<Transport>) return endpoint_.one_sleeps();
         else return false;
     }
     void wake([[maybe_unused]] int peer) override {
-        if constexpr (requires { endpoint_.wake(peer); }) endpoint_.wake(peer);
+        if constexpr (wakes_peers<Transport>) endpoint_.wake(peer);
     }
     void abort(const Fault& fault) override { endpoint_.abort(fault); }
     [[nodiscard]] const Fault* first_fault() const override { return endpoint_.first_fault(); }
@@ -137,55 +129,52 @@ public:
     void end_touching() override { endpoint_.end_touching(); }
 
     [[nodiscard]] bool reaches([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) const override {
-        if constexpr (stages) return endpoint_.reaches(data, bytes);
+        if constexpr (stages_memory<Transport>) return endpoint_.reaches(data, bytes);
         else return true;
     }
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override {
-        if constexpr (requires { endpoint_.allocate(bytes); }) return endpoint_.allocate(bytes);
+        if constexpr (allocates<Transport>) return endpoint_.allocate(bytes);
         else return memory_for_rank(endpoint_.rank(), bytes);
     }
     [[nodiscard]] std::byte* stage([[maybe_unused]] std::size_t bytes) override {
-        if constexpr (stages) return endpoint_.stage(bytes);
+        if constexpr (stages_memory<Transport>) return endpoint_.stage(bytes);
         else return nullptr; // never asked: it reaches all
     }
     void unstage([[maybe_unused]] const std::byte* block) noexcept override {
-        if constexpr (stages) endpoint_.unstage(block);
+        if constexpr (stages_memory<Transport>) endpoint_.unstage(block);
     }
 
     [[nodiscard]] bool has_left(int peer) const override { return endpoint_.has_left(peer); }
     [[nodiscard]] bool has_died([[maybe_unused]] int peer) override {
-        if constexpr (requires { endpoint_.has_died(peer); }) return endpoint_.has_died(peer);
+        if constexpr (sees_deaths<Transport>) return endpoint_.has_died(peer);
         else return false;
     }
     [[nodiscard]] int offer_board() override {
-        if constexpr (gives) return endpoint_.offer_board();
+        if constexpr (gives_boards<Transport>) return endpoint_.offer_board();
         else return 0; // there is always room
     }
     void give_board([[maybe_unused]] int ranks) override {
-        if constexpr (gives) endpoint_.give_board(ranks);
+        if constexpr (gives_boards<Transport>) endpoint_.give_board(ranks);
     }
     [[nodiscard]] std::uint64_t with_board(std::uint64_t context, [[maybe_unused]] int board) const override {
-        if constexpr (gives) return endpoint_.with_board(context, board);
+        if constexpr (gives_boards<Transport>) return endpoint_.with_board(context, board);
         else return context;
     }
     void drop_board([[maybe_unused]] std::uint64_t context) noexcept override {
-        if constexpr (gives) endpoint_.drop_board(context);
+        if constexpr (gives_boards<Transport>) endpoint_.drop_board(context);
     }
-    [[nodiscard]] bool wants_waits() const override { return tells; }
+    [[nodiscard]] bool wants_waits() const override { return reports_waits<Transport>; }
     void look() override {
-        if constexpr (requires { endpoint_.look(); }) endpoint_.look();
+        if constexpr (looks_for_faults<Transport>) endpoint_.look();
     }
     void waits([[maybe_unused]] const Wait& wait) override {
-        if constexpr (tells) endpoint_.waits(wait);
+        if constexpr (reports_waits<Transport>) endpoint_.waits(wait);
     }
     void waits_no_more() override {
-        if constexpr (tells) endpoint_.waits_no_more();
+        if constexpr (reports_waits<Transport>) endpoint_.waits_no_more();
     }
 
 private:
-    static constexpr bool stages = requires { requires Transport::stages; };
-    static constexpr bool gives = requires(Transport& t) { t.offer_board(); };
-    static constexpr bool tells = requires(Transport& t, const Wait& wait) { t.waits(wait); };
     Transport endpoint_;
 };
 

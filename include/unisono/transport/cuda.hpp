@@ -88,7 +88,7 @@ public:
 
     /// The network's memory, if it has some of its own; else pinned memory of the host. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
-        if constexpr (requires(Network& network) { network.allocate(bytes); }) return Network::allocate(bytes);
+        if constexpr (allocates<Network>) return Network::allocate(bytes);
         else return detail::allocate_pinned(device(), copies_->pinned(), bytes);
     }
     /// Memory of the device; where transfers go straight it is registered with the network once. To free it waits for all that the

@@ -25,22 +25,12 @@ UNISONO_NAMESPACE_BEGIN
 
 /// A transport that Hosts can have between hosts: an endpoint over a wire, in a NetworkWorld.
 template <class T>
-concept network_between_hosts = transport<T> && !T::maps_peers &&
-                                requires(T& network, const T& constant, std::uint64_t context, nanoseconds until) {
-                                    typename T::Options;
-                                    requires std::same_as<typename T::World, detail::NetworkWorld>;
-                                    {
-                                        constant.shared_world()
-                                    } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
-                                    { constant.awaits(0) } -> std::same_as<bool>;
-                                    { network.has_left(0) } -> std::same_as<bool>;
-                                    { constant.has_died(0) } -> std::same_as<bool>;
-                                    { constant.describe(0) } -> std::same_as<std::string>;
-                                    { constant.early_signature(0, context, 0u) } -> std::same_as<const Signature*>;
-                                    { network.post_send(0, Envelope{}, nullptr, Token{}) } -> std::same_as<bool>;
-                                    { T::lands_from } -> std::convertible_to<std::size_t>;
-                                    network.post_receive_at(0, Envelope{}, Token{}, nullptr);
-                                };
+concept network_between_hosts =
+    sees_messages<T> && sees_leaving<T> && sees_deaths<T> && sends_at_once<T> && lands_messages<T> && !T::maps_peers &&
+    std::same_as<typename T::World, detail::NetworkWorld> && requires(const T& constant) {
+        typename T::Options;
+        { constant.shared_world() } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
+    };
 
 /// The transport of one rank on one of several hosts: made by `join<Hosts<Tcp>>` (join.hpp) where a launcher has started processes, or
 /// by `run<Hosts<Tcp>>` (group/run.hpp) for threads of this process, which are of one host unless UNISONO_HOSTS says otherwise.

@@ -16,39 +16,29 @@
 ///   transport maps peers, into its own staging memory elsewhere. The receiver copies or combines from there itself.
 /// - `idle(attempt, until)` gives the processor away as long as seems wise after `attempt` fruitless calls of
 ///   `progress`, at most until `until` on the clock of `now()`. Simulated transports switch to the next rank there.
-/// - Where a rank sleeps in `idle` until a peer wakes it, a transport that maps peers' memory offers `one_sleeps()` and `wake(peer)`:
-///   the group asks the first after each write to its board, and wakes its ranks if the answer is yes.
 /// - `abort(fault)`: the first fault of a world wins and is soon seen by all its ranks as `first_fault()`. After it
 ///   returns nobody touches memory that this rank posted.
 /// - One thread drives a rank's transport at a time.
 ///
-/// - A transport may take `post_receive_at(peer, expected, token, target)` for messages from `lands_from` bytes on: the one that has
-///   the expected tag, signature and size may be received straight into `target`, unless that is null; the sink is given that address.
+/// What a transport may offer beyond that is a capability: a concept below, with its laws. Other rooms ask for these concepts and
+/// probe for no member. A transport that offers part of a capability does not compile (`whole_capabilities`).
 ///
-/// - A transport with `virtual_time` lets time pass in `idle` only, and `idle` returns when there is news or at `until`.
-///
-/// - A transport that maps peers' memory says by `shift(peer)` what to add to an address of that peer's. If it `stages`, peers
-///   see some memory only: `reaches(data, bytes)` tells which, `allocate` gives some, and the group copies what is elsewhere.
-///
-/// - A transport may want to know what its rank `waits(wait)` for, and that it `waits_no_more()`: then `abort` of a timeout looks
-///   for the root of it among all ranks, for some seconds if need be.
-///
-/// - A transport without boards on which ranks announce what they do may tell of messages instead: `awaits(peer)`, whether
-///   something is under way from or to it, and `early_signature(peer, context, sequence)` of what came and nobody asked for. By
-///   `describe(peer)` it says in errors where that rank is.
-///
-/// - A transport may say by `exchange_bytes` up to how many bytes a rank of two to four sends everything to everybody, since one
-///   round is faster than two there; and by `chunk_bytes` into what parts large data of two ranks are cut where the program says
-///   nothing (of more ranks so that all_reduce sends messages of the same size).
-///
-/// - A transport may know which ranks share a host, `host_of(rank)`, by any numbers that are equal on one host: then groups have
-///   `hosts()`, and native schedules send between hosts what one rank a host would send.
-///
-/// - A transport that has a limited number of boards for groups lets its rank `offer_board()` (-1: none) before a group is made;
-///   one of the ranks `give_board(ranks)`s, the board is part of the group's number (`with_board`), and each rank of the group
-///   calls `drop_board(number)` in the end.
-///
-/// - A transport whose ranks have devices says that it `streams`: stream_call.hpp has its laws.
+/// | capability        | what the group does with it                                              |
+/// |-------------------|--------------------------------------------------------------------------|
+/// | `maps_peers`      | reads and writes peers' buffers: schedules of mapped steps               |
+/// | `stages_memory`   | copies what peers do not see to where they do                            |
+/// | `allocates`       | gives programs memory that moves without a copy                          |
+/// | `wakes_peers`     | wakes ranks that sleep until this one has written                        |
+/// | `gives_boards`    | makes new groups on a limited number of boards                           |
+/// | `announces`       | compares what the ranks of a group have started, and whether             |
+/// | `sees_messages`   | the same where there are no boards: by the messages under way            |
+/// | `sees_deaths`, `sees_leaving` | blames a rank that is gone                                   |
+/// | `reports_waits`   | lets the transport find the root of a timeout                            |
+/// | `lands_messages`  | receives large messages straight into their target                       |
+/// | `sends_at_once`   | expects no token for a message that has left                             |
+/// | `knows_hosts`     | sends between hosts what one rank a host would send                      |
+/// | `has_virtual_time`| looks at the clock only where time passes                                |
+/// | `streaming_transport`, `enqueues` | runs operations on a device's stream (stream_call.hpp)   |
 ///
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
@@ -149,10 +139,170 @@ concept transport = requires(T& t, const T& c, int peer, const Envelope& envelop
     { T::name } -> std::convertible_to<std::string_view>;
 };
 
-/// A transport that knows which ranks share a host.
+struct Wait; // launch/launch.hpp
+
+// --- capabilities ---------------------------------------------------------------------------------------------------
+
+/// Peers' addresses can be read and written. `shift(peer)` is what to add to an address of that peer's. Between a `begin_touching`
+/// that returns true and `end_touching` no peer that aborts lets go of its memory.
+template <class T>
+concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c, int peer, std::uint64_t context) {
+    { c.shift(peer) } -> std::same_as<std::ptrdiff_t>;
+    { t.begin_touching() } -> std::same_as<bool>;
+    t.end_touching();
+    t.mapped_board(context, peer);
+};
+
+/// Ranks write what they have started to a board of their group: `announcements(context, size)`.
+template <class T>
+concept announces = transport<T> && requires(T& t, std::uint64_t context, int size) { t.announcements(context, size); };
+
+/// It gives memory that it moves without copying it: as long as its owner lives, not cleared.
+template <class T>
+concept allocates = transport<T> && requires(T& t, std::size_t bytes) { t.allocate(bytes); };
+
+/// It says of some memory whether it moves that without copying it.
+template <class T>
+concept reaches_memory = transport<T> && requires(const T& c, const void* data, std::size_t bytes) {
+    { c.reaches(data, bytes) } -> std::same_as<bool>;
+};
+
+/// Peers see what it `reaches`, and no other memory; `stage` gives some of it for one operation.
+template <class T>
+concept stages_memory = reaches_memory<T> && T::stages && requires(T& t, std::size_t bytes, const std::byte* block) {
+    { t.stage(bytes) } -> std::same_as<std::byte*>;
+    t.unstage(block);
+};
+
+/// A rank sleeps in `idle` until a peer wakes it. The group asks `one_sleeps()` after each write to its board, and wakes its
+/// ranks if the answer is yes.
+template <class T>
+concept wakes_peers = transport<T> && requires(T& t, const T& c, int peer) {
+    { c.one_sleeps() } -> std::same_as<bool>;
+    t.wake(peer);
+};
+
+/// It knows whether there is a core for each rank.
+template <class T>
+concept knows_cores = transport<T> && requires(const T& c) {
+    { c.has_core_of_its_own() } -> std::same_as<bool>;
+};
+
+/// It has a limited number of boards: its rank `offer_board()`s one (-1: none) before a group is made, one of the ranks
+/// `give_board(ranks)`s it, it is part of the group's number (`with_board`), and each rank calls `drop_board(number)` in the end.
+template <class T>
+concept gives_boards = transport<T> && requires(T& t, const T& c, std::uint64_t context, int board) {
+    { t.offer_board() } -> std::same_as<int>;
+    t.give_board(board);
+    { c.with_board(context, board) } -> std::same_as<std::uint64_t>;
+    t.drop_board(context);
+};
+
+/// Ranks that have no boards: whether something is under way from or to a peer, the signature of what came of its operation and
+/// nobody asked for (or nullptr), and where that rank is, for messages of errors.
+template <class T>
+concept sees_messages =
+    transport<T> && requires(T& t, const T& c, int peer, std::uint64_t context, std::uint32_t sequence) {
+        { c.awaits(peer) } -> std::same_as<bool>;
+        { t.early_signature(peer, context, sequence) } -> std::same_as<const Signature*>;
+        c.describe(peer);
+    };
+
+/// It notices that a rank has ended without leaving.
+template <class T>
+concept sees_deaths = transport<T> && requires(T& t, int peer) {
+    { t.has_died(peer) } -> std::same_as<bool>;
+};
+
+/// It notices that a rank has left.
+template <class T>
+concept sees_leaving = transport<T> && requires(T& t, int peer) {
+    { t.has_left(peer) } -> std::same_as<bool>;
+};
+
+/// It wants to know what its rank waits for: then `abort` of a timeout looks for the root of it among all ranks, for some seconds if
+/// need be.
+template <class T>
+concept reports_waits = transport<T> && requires(T& t, const Wait& wait) {
+    t.waits(wait);
+    t.waits_no_more();
+};
+
+/// Its world may have a fault of the job's that it does not know yet; `look()` makes it the world's.
+template <class T>
+concept looks_for_faults = transport<T> && requires(T& t) { t.look(); };
+
+/// `post_receive_at(peer, expected, token, target)` takes messages from `lands_from` bytes on: the one that has the expected tag,
+/// signature and size may be received straight into `target`, unless that is null; the sink is given that address.
+template <class T>
+concept lands_messages =
+    transport<T> && requires(T& t, int peer, const Envelope& expected, Token token, std::byte* target) {
+        { T::lands_from } -> std::convertible_to<std::size_t>;
+        t.post_receive_at(peer, expected, token, target);
+    };
+
+/// `post_send` says whether the message has been sent already.
+template <class T>
+concept sends_at_once =
+    transport<T> && requires(T& t, int peer, const Envelope& envelope, const std::byte* data, Token token) {
+        { t.post_send(peer, envelope, data, token) } -> std::same_as<bool>;
+    };
+
+/// It knows which ranks share a host, by any numbers that are equal on one host: then groups have `hosts()`.
 template <class T>
 concept knows_hosts = transport<T> && requires(const T& constant, int rank) {
     { constant.host_of(rank) } -> std::same_as<int>;
 };
+
+/// Time passes in `idle` only, and `idle` returns when there is news or at `until`. `reach_shared_memory()` takes the time that it takes
+/// to reach for memory that ranks share.
+template <class T>
+concept has_virtual_time = transport<T> && T::virtual_time && requires(T& t) { t.reach_shared_memory(); };
+
+/// Its ranks have devices with streams: see stream_call.hpp.
+template <class T>
+concept streaming_transport = transport<T> && T::streams;
+
+/// Its ranks have devices, but it moves bytes of the host alone: what lies on devices goes through the host.
+template <class T>
+concept through_host_transport = streaming_transport<T> && T::through_host;
+
+/// It enqueues whole operations on its device's stream.
+template <class T>
+concept enqueues = streaming_transport<T> && !through_host_transport<T>;
+
+namespace detail {
+
+/// Up to so many bytes a rank of two to four sends everything to everybody, since one round is faster than two; 0: it does not say.
+template <class T>
+inline constexpr std::size_t exchange_bytes = 0;
+template <class T>
+    requires requires { T::exchange_bytes; }
+inline constexpr std::size_t exchange_bytes<T> = T::exchange_bytes;
+
+/// Into parts of so many bytes large data of two ranks are cut where the program says nothing (of more ranks so that all_reduce sends
+/// messages of the same size); 0: it does not say.
+template <class T>
+inline constexpr std::size_t chunk_bytes = 0;
+template <class T>
+    requires requires { T::chunk_bytes; }
+inline constexpr std::size_t chunk_bytes<T> = T::chunk_bytes;
+
+/// What a transport says that it offers, it offers whole: half a capability would be left unused without a word.
+template <class T>
+inline constexpr bool whole_capabilities = [] {
+    constexpr bool stages = requires { requires T::stages; };
+    constexpr bool virtual_time = requires { requires T::virtual_time; };
+    constexpr bool sleeps = requires(const T& c) { c.one_sleeps(); };
+    constexpr bool boards = requires(T& t) { t.offer_board(); };
+    constexpr bool messages = requires(const T& c) { c.awaits(0); };
+    constexpr bool waits = requires(T& t) { t.waits_no_more(); };
+    constexpr bool lands = requires { T::lands_from; };
+    return (maps_peers<T> || !T::maps_peers) && (announces<T> || !T::maps_peers) && (stages_memory<T> || !stages) &&
+           (wakes_peers<T> || !sleeps) && (gives_boards<T> || !boards) && (sees_messages<T> || !messages) &&
+           (has_virtual_time<T> || !virtual_time) && (reports_waits<T> || !waits) && (lands_messages<T> || !lands);
+}();
+
+} // namespace detail
 
 UNISONO_NAMESPACE_END

@@ -107,11 +107,11 @@ private:
         auto& transport = world_->endpoint();
         std::ptrdiff_t shift = 0;
         if (process == ProcessMark{}) {
-            if constexpr (requires { transport.begin_touching(); }) {
+            if constexpr (maps_peers<typename World::transport_type>) {
                 if (!transport.begin_touching()) return world_->check();
             }
             owned_ = *reinterpret_cast<const std::shared_ptr<Owned>*>(static_cast<std::uintptr_t>(owner));
-            if constexpr (requires { transport.end_touching(); }) transport.end_touching();
+            if constexpr (maps_peers<typename World::transport_type>) transport.end_touching();
         } else if constexpr (World::transport_type::maps_peers) {
             shift = world_->context().shifts[0];
         }

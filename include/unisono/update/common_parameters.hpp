@@ -49,7 +49,7 @@ public:
     [[nodiscard]] bool after(Verdict verdict) {
         this->count_update();
         if (!common_) return false;
-        if constexpr (requires { world_->endpoint().reach_shared_memory(); }) {
+        if constexpr (has_virtual_time<typename Training::World::transport_type>) {
             world_->endpoint().reach_shared_memory();
             world_->check();
         }

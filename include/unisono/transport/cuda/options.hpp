@@ -5,6 +5,7 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/launch/environment.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +70,7 @@ struct CudaOptions {
                 refuse_input({"UNISONO_DEVICE_TRANSFERS must be auto, direct or staged, found ", detail::quoted(*way)});
         }
         if (all.piece_bytes != 0) return all;
-        if constexpr (requires { Network::chunk_bytes; }) all.piece_bytes = Network::chunk_bytes;
+        if constexpr (detail::chunk_bytes<Network> != 0) all.piece_bytes = detail::chunk_bytes<Network>;
         else all.piece_bytes = 1048576;
         const std::string* const said = environment.find("UNISONO_PIECE_BYTES");
         if (said == nullptr) return all;

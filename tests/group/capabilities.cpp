@@ -1,0 +1,84 @@
+// What each transport offers beyond messages (transport/transport.hpp), and that half a capability is none.
+#include "unisono/any.hpp"
+#include "unisono/hosts.hpp"
+#include "unisono/simulate.hpp"
+#include "unisono/tcp.hpp"
+#include "unisono/unisono.hpp"
+
+#include <boost/test/unit_test.hpp>
+
+namespace un = unisono;
+
+namespace {
+
+template <class T>
+constexpr bool in_memory = un::maps_peers<T> && un::announces<T> && un::wakes_peers<T> && un::sees_leaving<T> &&
+                           un::sends_at_once<T> && !un::sees_messages<T> && !un::lands_messages<T>;
+static_assert(in_memory<un::InProcess> && un::knows_cores<un::InProcess>);
+static_assert(!un::stages_memory<un::InProcess> && !un::allocates<un::InProcess> && !un::gives_boards<un::InProcess>);
+static_assert(in_memory<un::SharedMemory> && un::knows_cores<un::SharedMemory> && un::looks_for_faults<un::SharedMemory>);
+static_assert(un::stages_memory<un::SharedMemory> && un::allocates<un::SharedMemory>);
+static_assert(un::gives_boards<un::SharedMemory> && un::sees_deaths<un::SharedMemory>);
+static_assert(in_memory<un::AnyTransport> && un::stages_memory<un::AnyTransport> && !un::knows_cores<un::AnyTransport>);
+
+template <class T>
+constexpr bool by_messages = un::sees_messages<T> && un::sees_deaths<T> && un::sees_leaving<T> &&
+                             un::lands_messages<T> && un::sends_at_once<T> && un::reports_waits<T> &&
+                             !un::maps_peers<T> && !un::announces<T> && !un::stages_memory<T>;
+static_assert(by_messages<un::Tcp> && !un::knows_hosts<un::Tcp> && !un::allocates<un::Tcp>);
+static_assert(by_messages<un::Hosts<un::Tcp>> && un::knows_hosts<un::Hosts<un::Tcp>>);
+static_assert(un::allocates<un::Hosts<un::Tcp>> && un::reaches_memory<un::Hosts<un::Tcp>>);
+
+static_assert(un::has_virtual_time<un::Simulated> && un::announces<un::Simulated> && !un::maps_peers<un::Simulated>);
+static_assert(!un::has_virtual_time<un::Tcp> && !un::streaming_transport<un::Tcp> && !un::enqueues<un::Tcp>);
+
+// A transport that lacks one member of what it says that it offers.
+struct WithoutUnstage : un::SharedMemory {
+    void unstage(const std::byte*) = delete;
+};
+struct WithoutWake : un::SharedMemory {
+    void wake(int) = delete;
+};
+struct WithoutDrop : un::SharedMemory {
+    void drop_board(std::uint64_t) = delete;
+};
+struct WithoutShift : un::SharedMemory {
+    void shift(int) = delete;
+};
+struct WithoutWaits : un::Tcp {
+    void waits(const un::Wait&) = delete;
+};
+struct WithoutSignatures : un::Tcp {
+    void early_signature(int, std::uint64_t, std::uint32_t) = delete;
+};
+struct WithoutLanding : un::Tcp {
+    void post_receive_at(int, const un::Envelope&, un::Token, std::byte*) = delete;
+};
+struct WithoutReach : un::Simulated {
+    void reach_shared_memory() = delete;
+};
+
+template <class T>
+bool refused() {
+    return un::transport<T> && !un::detail::whole_capabilities<T>;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(capabilities)
+
+BOOST_AUTO_TEST_CASE(half_a_capability_is_refused) {
+    BOOST_TEST((un::detail::whole_capabilities<un::InProcess> && un::detail::whole_capabilities<un::SharedMemory>));
+    BOOST_TEST((un::detail::whole_capabilities<un::AnyTransport> && un::detail::whole_capabilities<un::Tcp>));
+    BOOST_TEST((un::detail::whole_capabilities<un::Simulated> && un::detail::whole_capabilities<un::Hosts<un::Tcp>>));
+    BOOST_TEST(refused<WithoutUnstage>());
+    BOOST_TEST(refused<WithoutWake>());
+    BOOST_TEST(refused<WithoutDrop>());
+    BOOST_TEST(refused<WithoutShift>());
+    BOOST_TEST(refused<WithoutWaits>());
+    BOOST_TEST(refused<WithoutSignatures>());
+    BOOST_TEST(refused<WithoutLanding>());
+    BOOST_TEST(refused<WithoutReach>());
+}
+
+BOOST_AUTO_TEST_SUITE_END()
