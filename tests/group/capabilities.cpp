@@ -16,15 +16,16 @@ constexpr bool in_memory = un::maps_peers<T> && un::announces<T> && un::wakes_pe
                            un::sends_at_once<T> && !un::sees_messages<T> && !un::lands_messages<T>;
 static_assert(in_memory<un::InProcess> && un::knows_cores<un::InProcess>);
 static_assert(!un::stages_memory<un::InProcess> && !un::allocates<un::InProcess> && !un::gives_boards<un::InProcess>);
-static_assert(in_memory<un::SharedMemory> && un::knows_cores<un::SharedMemory> && un::looks_for_faults<un::SharedMemory>);
+static_assert(in_memory<un::SharedMemory> && un::knows_cores<un::SharedMemory> &&
+              un::looks_for_faults<un::SharedMemory>);
 static_assert(un::stages_memory<un::SharedMemory> && un::allocates<un::SharedMemory>);
 static_assert(un::gives_boards<un::SharedMemory> && un::sees_deaths<un::SharedMemory>);
 static_assert(in_memory<un::AnyTransport> && un::stages_memory<un::AnyTransport> && !un::knows_cores<un::AnyTransport>);
 
 template <class T>
-constexpr bool by_messages = un::sees_messages<T> && un::sees_deaths<T> && un::sees_leaving<T> &&
-                             un::lands_messages<T> && un::sends_at_once<T> && un::reports_waits<T> &&
-                             !un::maps_peers<T> && !un::announces<T> && !un::stages_memory<T>;
+constexpr bool by_messages =
+    un::sees_messages<T> && un::sees_deaths<T> && un::sees_leaving<T> && un::lands_messages<T> &&
+    un::sends_at_once<T> && un::reports_waits<T> && !un::maps_peers<T> && !un::announces<T> && !un::stages_memory<T>;
 static_assert(by_messages<un::Tcp> && !un::knows_hosts<un::Tcp> && !un::allocates<un::Tcp>);
 static_assert(by_messages<un::Hosts<un::Tcp>> && un::knows_hosts<un::Hosts<un::Tcp>>);
 static_assert(un::allocates<un::Hosts<un::Tcp>> && un::reaches_memory<un::Hosts<un::Tcp>>);

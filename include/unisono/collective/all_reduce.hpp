@@ -47,6 +47,11 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     return index;
 }
 
+/// On a device; waits for the weights, which its library must know first.
+template <streaming_transport Transport, element T, class Family>
+std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count,
+                               const WeightedMean& op, const OnDevice<Family>& family);
+
 } // namespace detail
 
 /// out = the reduction of all ranks' `in`, on every rank. `in` and `out` may be the same memory;
@@ -60,58 +65,55 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 /// `out` is then undefined.
 /// Determinism: all ranks get the same bits, which for floats depend on schedule, chunk and world
 /// (native: rank order). (Thakur et al. 2005; Patarasuk & Yuan 2009)
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>>
 void all_reduce(Group<Transport>& group, const In& in, Out&& out, const Op& op = {}, const Family& family = {}) {
     detail::check_member(group);
-    const auto from = detail::span_of(in);
-    const auto to = detail::span_of(out);
+    const auto from = detail::elements_of(in);
+    const auto to = detail::elements_of(out);
     detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
+    const auto& way = detail::family_for<Collective::all_reduce, In, Op>(group, family);
     if constexpr (detail::is_built_in<Op>) {
-        if (detail::repeat<Collective::all_reduce, Family>(group, from.data(), to.data(), from.size(), 0, Op::kind))
+        if (detail::repeat<Collective::all_reduce>(group, way, from.data(), to.data(), from.size(), 0, Op::kind))
             return;
     }
-    group.finish(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
+    group.finish(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, way));
 }
 
 /// In place: data = the reduction of all ranks' data.
-template <transport Transport, writable_buffer Data, class Op = Sum, class Family = NativeSchedule>
+template <transport Transport, result_of<Transport> Data, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Data>>
 void all_reduce(Group<Transport>& group, Data&& data, const Op& op = {}, const Family& family = {}) {
-    detail::check_member(group);
     const auto all = detail::span_of(data);
-    using T = buffer_element<Data>;
-    const T* const from = all.data();
-    if constexpr (detail::is_built_in<Op>) {
-        if (detail::repeat<Collective::all_reduce, Family>(group, from, all.data(), all.size(), 0, Op::kind)) return;
-    }
-    group.finish(detail::start_all_reduce(group, from, all.data(), all.size(), op, family));
+    unisono::all_reduce(group, all, all, op, family);
 }
 
 /// As all_reduce, without waiting. The memory and the group must outlive the handle.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, In&& in, Out&& out, const Op& op = {},
                                          const Family& family = {}) {
     detail::check_member(group);
-    const auto from = detail::span_of(in);
-    const auto to = detail::span_of(out);
+    static_assert(
+        !detail::views_device<In> || !std::same_as<Op, WeightedMean>,
+        "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
+        "the library multiplies by a rank's part of all weights, which must be known first");
+    const auto from = detail::elements_of(in);
+    const auto to = detail::elements_of(out);
     detail::check_count(group, Collective::all_reduce, "the output", to.size(), from.size());
-    return group.handle(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op, family));
+    return group.handle(detail::start_all_reduce(group, from.data(), to.data(), from.size(), op,
+                                                 detail::family_for<Collective::all_reduce, In, Op>(group, family)));
 }
 
 /// The same in place.
-template <transport Transport, writable_buffer Data, class Op = Sum, class Family = NativeSchedule>
+template <transport Transport, result_of<Transport> Data, class Op = Sum, class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Data>> && detail::outlives_call<Data>
 [[nodiscard]] Operation start_all_reduce(Group<Transport>& group, Data&& data, const Op& op = {},
                                          const Family& family = {}) {
-    detail::check_member(group);
     const auto all = detail::span_of(data);
-    using T = buffer_element<Data>;
-    return group.handle(
-        detail::start_all_reduce(group, static_cast<const T*>(all.data()), all.data(), all.size(), op, family));
+    return unisono::start_all_reduce(group, all, all, op, family);
 }
 
 /// Any other call of `all_reduce` is refused, and the message says why.

@@ -7,6 +7,7 @@
 /// | --- | --- | --- |
 /// | anything that `std::span` views | its own | a vector, an array, `std::span(pointer, count)` |
 /// | a variable of a trivially copyable type | one | `double loss; un::all_reduce(world, loss);` |
+/// | `DeviceSpan`, where ranks have devices | its own | `un::all_reduce(world, gradient.span());` |
 ///
 /// A variable is a number, an enumerator or a structure: `un::broadcast(world, settings, 0)` copies
 /// the root's structure byte by byte, so it has no pointers. Pointers and iterators are refused,
@@ -29,14 +30,13 @@ namespace detail {
 template <class B>
 concept spannable = requires(B& b) { std::span(b); };
 
-template <class T>
-inline constexpr bool views_device = false;
-template <class T>
-inline constexpr bool views_device<DeviceSpan<T>> = true;
+/// It views memory of a device.
+template <class B>
+concept views_device = is_device_span<std::remove_cvref_t<B>>;
 
 /// One element in a variable: not a view, pointer, iterator or range.
 template <class T>
-concept lone_element = element<T> && !spannable<T> && !std::is_array_v<T> && !views_device<std::remove_cv_t<T>> &&
+concept lone_element = element<T> && !spannable<T> && !std::is_array_v<T> && !views_device<T> &&
                        std::is_copy_constructible_v<std::remove_cv_t<T>> && !std::is_empty_v<T> &&
                        !std::input_or_output_iterator<std::remove_cv_t<T>> && !requires(T& t) { t.begin(); } &&
                        !requires(T& t) { t.data(); };
@@ -49,22 +49,26 @@ template <lone_element T>
 constexpr std::span<T, 1> span_of(T& one) {
     return std::span<T, 1>(&one, 1);
 }
+template <class T>
+constexpr DeviceSpan<T> span_of(const DeviceSpan<T>& view) {
+    return view;
+}
 
 /// Memory that exists after the call, as a forwarding reference deduces the type.
 template <class B>
-concept outlives_call = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>;
+concept outlives_call = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || views_device<B>;
 
 } // namespace detail
 
 /// Elements that are read: a range that `std::span` can view, or one element.
 template <class B>
-concept buffer = requires(B& b) {
+concept buffer = !detail::views_device<B> && requires(B& b) {
     detail::span_of(b);
     requires element<std::remove_const_t<typename decltype(detail::span_of(b))::element_type>>;
 };
 
 /// The element type of a buffer.
-template <buffer B>
+template <class B>
 using buffer_element = std::remove_const_t<typename decltype(detail::span_of(std::declval<B&>()))::element_type>;
 
 /// A buffer that can be written; not a temporary element.
@@ -73,9 +77,30 @@ concept writable_buffer =
     buffer<B> && !std::is_const_v<typename decltype(detail::span_of(std::declval<B&>()))::element_type> &&
     (detail::spannable<B> || std::is_lvalue_reference_v<B>);
 
-/// A buffer of elements of type T.
-template <class B, class T>
-concept writable_buffer_of = writable_buffer<B> && std::same_as<buffer_element<B>, T>;
+/// The data that a collective of this transport reads: a buffer, or device memory if its ranks have
+/// devices.
+template <class B, class Transport>
+concept data_of = buffer<B> || (detail::views_device<B> && streaming_transport<Transport>);
+
+/// The data that such a collective writes.
+template <class B, class Transport>
+concept result_of = writable_buffer<B> || (detail::views_device<B> && streaming_transport<Transport> &&
+                                           !std::is_const_v<typename std::remove_cvref_t<B>::element_type>);
+
+/// The same, where it reads `In`: elements of the same type in the same memory.
+template <class B, class Transport, class In>
+concept result_for = result_of<B, Transport> && std::same_as<buffer_element<B>, buffer_element<In>> &&
+                     detail::views_device<B> == detail::views_device<In>;
+
+namespace detail {
+
+/// The elements of a collective's data; those of a device are addresses that nobody reads here.
+template <class B>
+constexpr auto elements_of(B& b) {
+    return std::span(span_of(b).data(), span_of(b).size());
+}
+
+} // namespace detail
 
 namespace detail {
 

@@ -79,77 +79,76 @@ std::uint32_t start_all_to_all(Group<Transport>& group, std::span<const T> in, s
 /// Every rank's `all` = the ranks' `mine`, one after another. `counts`: the number of elements of
 /// each rank, the same list on every rank; without it all give the same number. `mine` may be this
 /// rank's own block of `all`; any other overlap is bad_input. Cost per rank: p - 1 blocks.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void all_gather(Group<Transport>& group, const In& mine, Out&& all, std::span<const std::size_t> counts = {},
                 const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(mine);
-    const std::span<T> to = detail::span_of(all);
+    const std::span<const buffer_element<In>> from = detail::elements_of(mine);
+    const auto to = detail::elements_of(all);
+    const auto& way = detail::family_for<Collective::all_gather, In>(group, family);
     if (counts.empty() && to.size() == from.size() * static_cast<std::size_t>(group.size()) &&
-        detail::repeat<Collective::all_gather, Family>(group, from.data(), to.data(), from.size()))
+        detail::repeat<Collective::all_gather>(group, way, from.data(), to.data(), from.size()))
         return;
-    group.finish(detail::start_all_gather(group, from, to, counts, family));
+    group.finish(detail::start_all_gather(group, from, to, counts, way));
 }
 /// As `all_gather`, without waiting.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_gather(Group<Transport>& group, In&& mine, Out&& all,
                                          std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    return group.handle(detail::start_all_gather(group, std::span<const T>(detail::span_of(mine)),
-                                                 std::span<T>(detail::span_of(all)), counts, family));
+    return group.handle(detail::start_all_gather(group, std::span<const buffer_element<In>>(detail::elements_of(mine)),
+                                                 detail::elements_of(all), counts,
+                                                 detail::family_for<Collective::all_gather, In>(group, family)));
 }
 
 /// Rank r's `mine` = the reduction of all ranks' r-th block of `all`. `counts` as for all_gather;
 /// `mine` may be this rank's own block of `all`; any other overlap is bad_input. Cost per rank: p -
 /// 1 blocks sent, p - 1 combined. Determinism: as all_reduce by the same family.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce_scatter(Group<Transport>& group, const In& all, Out&& mine, const Op& op = {},
                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(all);
-    const std::span<T> to = detail::span_of(mine);
+    const std::span<const buffer_element<In>> from = detail::elements_of(all);
+    const auto to = detail::elements_of(mine);
+    const auto& way = detail::family_for<Collective::reduce_scatter, In, Op>(group, family);
     if constexpr (detail::is_built_in<Op>) {
         if (counts.empty() && from.size() == to.size() * static_cast<std::size_t>(group.size()) &&
-            detail::repeat<Collective::reduce_scatter, Family>(group, from.data(), to.data(), to.size(), 0, Op::kind))
+            detail::repeat<Collective::reduce_scatter>(group, way, from.data(), to.data(), to.size(), 0, Op::kind))
             return;
     }
-    group.finish(detail::start_reduce_scatter(group, from, to, counts, op, family));
+    group.finish(detail::start_reduce_scatter(group, from, to, counts, op, way));
 }
 /// As `reduce_scatter`, without waiting.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> &&
              (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_reduce_scatter(Group<Transport>& group, In&& all, Out&& mine, const Op& op = {},
                                              std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    return group.handle(detail::start_reduce_scatter(group, std::span<const T>(detail::span_of(all)),
-                                                     std::span<T>(detail::span_of(mine)), counts, op, family));
+    return group.handle(detail::start_reduce_scatter(
+        group, std::span<const buffer_element<In>>(detail::elements_of(all)), detail::elements_of(mine), counts, op,
+        detail::family_for<Collective::reduce_scatter, In, Op>(group, family)));
 }
 
 /// Block j of rank i's `in` becomes block i of rank j's `out`. With counts: `send_counts[j]`
 /// elements go to rank j and `receive_counts[i]` come from rank i; otherwise all blocks are equal.
 /// `in` and `out` must not overlap (bad_input).
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void all_to_all(Group<Transport>& group, const In& in, Out&& out, std::span<const std::size_t> send_counts = {},
                 std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    group.finish(detail::start_all_to_all(group, std::span<const T>(detail::span_of(in)),
-                                          std::span<T>(detail::span_of(out)), send_counts, receive_counts, family));
+    group.finish(detail::start_all_to_all(group, std::span<const buffer_element<In>>(detail::elements_of(in)),
+                                          detail::elements_of(out), send_counts, receive_counts,
+                                          detail::family_for<Collective::all_to_all, In>(group, family)));
 }
 /// As `all_to_all`, without waiting.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_all_to_all(Group<Transport>& group, In&& in, Out&& out,
                                          std::span<const std::size_t> send_counts = {},
                                          std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    return group.handle(detail::start_all_to_all(group, std::span<const T>(detail::span_of(in)),
-                                                 std::span<T>(detail::span_of(out)), send_counts, receive_counts,
-                                                 family));
+    return group.handle(detail::start_all_to_all(group, std::span<const buffer_element<In>>(detail::elements_of(in)),
+                                                 detail::elements_of(out), send_counts, receive_counts,
+                                                 detail::family_for<Collective::all_to_all, In>(group, family)));
 }
 
 /// The barrier's operation, which completes when all ranks have started it. Cost: ceil(log2 p)

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Collectives on device memory, for transports whose ranks have a device: the same names on
+/// Collectives on device memory, for transports whose ranks have a device: the same functions take
 /// `DeviceSpan`s.
 ///
 ///     un::DeviceMemory<float> gradient = un::allocate_on_device<float>(world, 1'000'000);
@@ -11,7 +11,10 @@
 /// They are enqueued on the transport's stream, in the order in which they are started, whatever
 /// their group: ranks start collectives of common groups in the same order. An operation is done
 /// when the device is done. Laws, shapes and errors are the host's. Determinism: by the library,
-/// what it promises; by one of our schedules, its bits.
+/// what it promises; by one of our schedules, its bits. WeightedMean: the library multiplies by
+/// weight / sum of weights, rounded to the element's type, and adds (PreMulSum); so its bits differ
+/// from the host's. all_to_all by counts that do not match hangs until the deadline: no message
+/// carries their sizes.
 ///
 /// Over a transport that moves host bytes (unisono/cuda.hpp) they are the host's collectives,
 /// through pinned memory in pieces: with the bits of the host's when those are cut into chunks of
@@ -34,13 +37,6 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// Makes requests as start_... does for host memory, with device addresses, which are not read
-/// here.
-template <class T>
-std::span<T> unread(DeviceSpan<T> elements) {
-    return {elements.data(), elements.size()};
-}
 
 /// The kernel with which one of our schedules combines on the device; none for the library's own
 /// collectives, and where nothing is combined.
@@ -116,33 +112,17 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
     else return choose_on_equals<What>(group, family, request, root, use);
 }
 
-/// A family with which the host's functions start on the device what they would start on the host.
-template <class Family>
-struct OnDevice {
-    Family family;
-    StreamRequest stream = {};
-};
-
 template <Collective What, streaming_transport Transport, class Family>
 std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const OnDevice<Family>& device) {
     request.stream = device.stream;
     return start_on_device<What>(group, request, root, device.family);
 }
 
-template <Collective What, streaming_transport Transport, class T, class Op, class Family>
+template <Collective What, class T, class Op, streaming_transport Transport, class Family>
 OnDevice<Family> on_device(const Group<Transport>&, const Family& family) {
     OnDevice<Family> made{.family = family};
     if constexpr (enqueues<Transport>) made.stream.kernel = stream_kernel<What, Family, T, Op>();
     return made;
-}
-
-/// The sum of all ranks' weights.
-template <streaming_transport Transport>
-double sum_of_weights(Group<Transport>& group, const WeightedMean& op) {
-    op.check();
-    double all = op.weight;
-    all_reduce(group, std::span<double>(&all, 1));
-    return all;
 }
 
 template <floating_element T>
@@ -153,6 +133,30 @@ void weigh_image(std::byte* image, std::size_t count, double by) {
 template <floating_element T>
 void divide_image(std::byte* image, std::size_t count, double by) {
     if (by != 0.0) divide(std::span(reinterpret_cast<T*>(image), count), by);
+}
+
+template <streaming_transport Transport, element T, class Family>
+std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* output, std::size_t count,
+                               const WeightedMean& op, const OnDevice<Family>& family) {
+    op.check();
+    double all = op.weight;
+    all_reduce(group, std::span<double>(&all, 1));
+    auto way = family;
+    if constexpr (enqueues<Transport>) {
+        way.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its part of the whole
+        way.stream.weighted = true;
+    } else {
+        way.stream.weight = op.weight;
+        way.stream.divisor = all;
+        way.stream.weigh = &weigh_image<T>;
+        way.stream.divide = &divide_image<T>;
+    }
+    OperationRequest request = request_for(input, output);
+    request.partition = Partition::vector(count);
+    request.count = count;
+    request.total_bytes = count * sizeof(T);
+    set_reduction<T>(request, op);
+    return start<Collective::all_reduce>(group, request, 0, way);
 }
 
 } // namespace detail
@@ -226,187 +230,6 @@ void after(Group<Transport>& group, void* stream) {
     detail::check_member(group);
     const auto entry = group.engine().enter();
     group.endpoint().wait_for(stream);
-}
-
-/// As all_reduce, on the device, without waiting. Not for WeightedMean, whose weights must be known
-/// first.
-template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
-[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
-                                         const Op& op = {}, const Family& family = {}) {
-    static_assert(
-        !std::same_as<Op, WeightedMean>,
-        "found: start_all_reduce by WeightedMean on memory of a device. Required: all_reduce, which waits. Why: "
-        "the library multiplies by a rank's part of all weights, which must be known first");
-    detail::check_member(group);
-    detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
-    const auto how = detail::on_device<Collective::all_reduce, Transport, T, Op>(group, family);
-    return group.handle(
-        detail::start_all_reduce(group, static_cast<const T*>(in.data()), out.data(), in.size(), op, how));
-}
-
-/// out = the reduction of all ranks' in, on the device, on every rank. WeightedMean: the library
-/// multiplies by weight / sum of weights, rounded to the element's type, and adds (PreMulSum); so
-/// its bits differ from the host's. Through the host they are equal.
-template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T>
-void all_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, const Op& op = {},
-                const Family& family = {}) {
-    if constexpr (std::same_as<Op, WeightedMean>) {
-        detail::check_member(group);
-        detail::check_count(group, Collective::all_reduce, "the output", out.size(), in.size());
-        auto how = detail::on_device<Collective::all_reduce, Transport, T, Op>(group, family);
-        const double all = detail::sum_of_weights(group, op);
-        if constexpr (enqueues<Transport>) {
-            how.stream.weight = all == 0.0 ? 0.0 : op.weight / all; // its part of the whole
-            how.stream.weighted = true;
-        } else {
-            how.stream.weight = op.weight;
-            how.stream.divisor = all;
-            how.stream.weigh = &detail::weigh_image<T>;
-            how.stream.divide = &detail::divide_image<T>;
-        }
-        detail::OperationRequest request = detail::request_for(static_cast<const T*>(in.data()), out.data());
-        request.partition = detail::Partition::vector(in.size());
-        request.count = in.size();
-        request.total_bytes = in.size_bytes();
-        detail::set_reduction<T>(request, op);
-        group.finish(detail::start<Collective::all_reduce>(group, request, 0, how));
-    } else {
-        start_all_reduce(group, in, out, op, family).wait();
-    }
-}
-/// The same in place.
-template <streaming_transport Transport, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, T>
-void all_reduce(Group<Transport>& group, DeviceSpan<T> data, const Op& op = {}, const Family& family = {}) {
-    all_reduce(group, data, data, op, family);
-}
-/// The same in place, without waiting.
-template <streaming_transport Transport, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires reduction_operation<Op, T>
-[[nodiscard]] Operation start_all_reduce(Group<Transport>& group, DeviceSpan<T> data, const Op& op = {},
-                                         const Family& family = {}) {
-    return start_all_reduce(group, data, data, op, family);
-}
-
-/// As broadcast on the host.
-template <streaming_transport Transport, element T, class Family = NativeSchedule>
-[[nodiscard]] Operation start_broadcast(Group<Transport>& group, DeviceSpan<T> data, int root,
-                                        const Family& family = {}) {
-    return group.handle(detail::start_broadcast(
-        group, detail::unread(data), root, detail::on_device<Collective::broadcast, Transport, T, Sum>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, element T, class Family = NativeSchedule>
-void broadcast(Group<Transport>& group, DeviceSpan<T> data, int root, const Family& family = {}) {
-    start_broadcast(group, data, root, family).wait();
-}
-
-/// As reduce on the host.
-template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
-[[nodiscard]] Operation start_reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int root,
-                                     const Op& op = {}, const Family& family = {}) {
-    return group.handle(detail::start_reduce(group, std::span<const T>(detail::unread(in)), detail::unread(out), root,
-                                             op,
-                                             detail::on_device<Collective::reduce, Transport, T, Op>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
-void reduce(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out, int root, const Op& op = {},
-            const Family& family = {}) {
-    start_reduce(group, in, out, root, op, family).wait();
-}
-
-/// As reduce_scatter on the host.
-template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
-[[nodiscard]] Operation
-    start_reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, const Op& op = {},
-                         std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.handle(
-        detail::start_reduce_scatter(group, std::span<const T>(detail::unread(all)), detail::unread(mine), counts, op,
-                                     detail::on_device<Collective::reduce_scatter, Transport, T, Op>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, class In, arithmetic_element T, class Op = Sum, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T> && reduction_operation<Op, T> && (!std::same_as<Op, WeightedMean>)
-void reduce_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, const Op& op = {},
-                    std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    start_reduce_scatter(group, all, mine, op, counts, family).wait();
-}
-
-/// As all_gather on the host.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-[[nodiscard]] Operation start_all_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all,
-                                         std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.handle(
-        detail::start_all_gather(group, std::span<const T>(detail::unread(mine)), detail::unread(all), counts,
-                                 detail::on_device<Collective::all_gather, Transport, T, Sum>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-void all_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all,
-                std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    start_all_gather(group, mine, all, counts, family).wait();
-}
-
-/// As gather on the host.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-[[nodiscard]] Operation start_gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all, int root,
-                                     std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.handle(detail::start_rooted_blocks<Collective::gather>(
-        group, static_cast<const T*>(mine.data()), all.data(), mine.size(), all.size(), counts, root,
-        detail::on_device<Collective::gather, Transport, T, Sum>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-void gather(Group<Transport>& group, DeviceSpan<In> mine, DeviceSpan<T> all, int root,
-            std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    start_gather(group, mine, all, root, counts, family).wait();
-}
-
-/// As scatter on the host.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-[[nodiscard]] Operation start_scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, int root,
-                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    return group.handle(detail::start_rooted_blocks<Collective::scatter>(
-        group, static_cast<const T*>(all.data()), mine.data(), mine.size(), all.size(), counts, root,
-        detail::on_device<Collective::scatter, Transport, T, Sum>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-void scatter(Group<Transport>& group, DeviceSpan<In> all, DeviceSpan<T> mine, int root,
-             std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    start_scatter(group, all, mine, root, counts, family).wait();
-}
-
-/// As all_to_all on the host. Counts that do not match hang until the deadline: no message carries
-/// their sizes.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-[[nodiscard]] Operation start_all_to_all(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
-                                         std::span<const std::size_t> send_counts = {},
-                                         std::span<const std::size_t> receive_counts = {}, const Family& family = {}) {
-    return group.handle(detail::start_all_to_all(
-        group, std::span<const T>(detail::unread(in)), detail::unread(out), send_counts, receive_counts,
-        detail::on_device<Collective::all_to_all, Transport, T, Sum>(group, family)));
-}
-/// The same; waits.
-template <streaming_transport Transport, class In, element T, class Family = NativeSchedule>
-    requires std::same_as<std::remove_const_t<In>, T>
-void all_to_all(Group<Transport>& group, DeviceSpan<In> in, DeviceSpan<T> out,
-                std::span<const std::size_t> send_counts = {}, std::span<const std::size_t> receive_counts = {},
-                const Family& family = {}) {
-    start_all_to_all(group, in, out, send_counts, receive_counts, family).wait();
 }
 
 UNISONO_NAMESPACE_END

@@ -89,8 +89,9 @@ inline constexpr bool is_built_in = requires { Op::built_in; } && !std::same_as<
 /// Runs a small collective that this group has run before, by the shortest path from call to flag.
 /// False if it is not such a one; then nothing has happened. Counts must have been checked.
 template <Collective What, class Family, transport Transport, element T>
-[[gnu::always_inline]] inline bool repeat(Group<Transport>& group, const T* input, T* output, std::size_t count,
-                                          int root = 0, ReductionKind reduction = ReductionKind::none) {
+[[gnu::always_inline]] inline bool repeat(Group<Transport>& group, const Family&, const T* input, T* output,
+                                          std::size_t count, int root = 0,
+                                          ReductionKind reduction = ReductionKind::none) {
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule> &&
                   element_type_of<T> != ElementType::opaque) {
         if (overlap_matters(What, group.rank() == root) &&
@@ -101,6 +102,25 @@ template <Collective What, class Family, transport Transport, element T>
     } else {
         return false;
     }
+}
+
+/// A family with which the host's functions start on the device what they would start on the host;
+/// collective/on_device.hpp defines its functions.
+template <class Family>
+struct OnDevice {
+    Family family;
+    StreamRequest stream = {};
+};
+template <Collective What, class T, class Op, streaming_transport Transport, class Family>
+OnDevice<Family> on_device(const Group<Transport>& group, const Family& family);
+template <Collective What, streaming_transport Transport, class Family>
+std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root, const OnDevice<Family>& device);
+
+/// The family by which such a buffer travels.
+template <Collective What, class Buffer, class Op = Sum, transport Transport, class Family>
+[[gnu::always_inline]] inline decltype(auto) family_for(const Group<Transport>& group, const Family& family) {
+    if constexpr (views_device<Buffer>) return on_device<What, buffer_element<Buffer>, Op>(group, family);
+    else return (family);
 }
 
 /// Starts `request` by the schedule that `family` offers for this collective.

@@ -61,95 +61,94 @@ std::uint32_t start_rooted_blocks(Group<Transport>& group, const T* in, T* out, 
 /// Every rank's data become the root's. n elements everywhere. Cost: tree ceil(log2 p) rounds of n;
 /// ring (a chain) is for large data with `chunk_bytes`; native: each rank reads the root's memory.
 /// Errors and aliasing as for all_reduce.
-template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
+template <transport Transport, result_of<Transport> Data, class Family = NativeSchedule>
 void broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
-    using T = buffer_element<Data>;
-    const std::span<T> all = detail::span_of(data);
-    const T* const from = all.data();
-    if (detail::repeat<Collective::broadcast, Family>(group, from, all.data(), all.size(), root)) return;
-    group.finish(detail::start_broadcast(group, all, root, family));
+    const auto all = detail::elements_of(data);
+    const auto& way = detail::family_for<Collective::broadcast, Data>(group, family);
+    if (detail::repeat<Collective::broadcast>(group, way, all.data(), all.data(), all.size(), root)) return;
+    group.finish(detail::start_broadcast(group, all, root, way));
 }
 /// As `broadcast`, without waiting.
-template <transport Transport, writable_buffer Data, class Family = NativeSchedule>
+template <transport Transport, result_of<Transport> Data, class Family = NativeSchedule>
     requires detail::outlives_call<Data>
 [[nodiscard]] Operation start_broadcast(Group<Transport>& group, Data&& data, int root, const Family& family = {}) {
-    return group.handle(
-        detail::start_broadcast(group, std::span<buffer_element<Data>>(detail::span_of(data)), root, family));
+    return group.handle(detail::start_broadcast(group, detail::elements_of(data), root,
+                                                detail::family_for<Collective::broadcast, Data>(group, family)));
 }
 
 /// The root's `out` = the reduction of all ranks' `in`. `out` is used at the root only (elsewhere
 /// it may be empty) and may be the root's `in`. Determinism: as all_reduce by the same family.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> && (!std::same_as<Op, WeightedMean>)
 void reduce(Group<Transport>& group, const In& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(in);
-    const std::span<T> to = detail::span_of(out);
+    const std::span<const buffer_element<In>> from = detail::elements_of(in);
+    const auto to = detail::elements_of(out);
+    const auto& way = detail::family_for<Collective::reduce, In, Op>(group, family);
     if constexpr (detail::is_built_in<Op>) {
         if ((group.rank() != root || to.size() == from.size()) &&
-            detail::repeat<Collective::reduce, Family>(group, from.data(), to.data(), from.size(), root, Op::kind))
+            detail::repeat<Collective::reduce>(group, way, from.data(), to.data(), from.size(), root, Op::kind))
             return;
     }
-    group.finish(detail::start_reduce(group, from, to, root, op, family));
+    group.finish(detail::start_reduce(group, from, to, root, op, way));
 }
 /// As `reduce`, without waiting.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Op = Sum,
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Op = Sum,
           class Family = NativeSchedule>
     requires reduction_operation<Op, buffer_element<Out>> &&
              (!std::same_as<Op, WeightedMean>) && detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation
     start_reduce(Group<Transport>& group, In&& in, Out&& out, int root, const Op& op = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    return group.handle(detail::start_reduce(group, std::span<const T>(detail::span_of(in)),
-                                             std::span<T>(detail::span_of(out)), root, op, family));
+    return group.handle(detail::start_reduce(group, std::span<const buffer_element<In>>(detail::elements_of(in)),
+                                             detail::elements_of(out), root, op,
+                                             detail::family_for<Collective::reduce, In, Op>(group, family)));
 }
 
 /// The root's `all` = the ranks' `mine`, one after another. `counts`: the number of elements of
 /// each rank, the same list on every rank; without it all give the same number. `mine` may be the
 /// root's own block of `all`. Cost: tree ceil(log2 p) rounds, p - 1 blocks through the root's
 /// subtrees; native: the root reads the ranks' memory.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void gather(Group<Transport>& group, const In& mine, Out&& all, int root, std::span<const std::size_t> counts = {},
             const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(mine);
-    const std::span<T> to = detail::span_of(all);
-    group.finish(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(), to.size(),
-                                                                 counts, root, family));
+    const std::span<const buffer_element<In>> from = detail::elements_of(mine);
+    const auto to = detail::elements_of(all);
+    group.finish(detail::start_rooted_blocks<Collective::gather>(
+        group, from.data(), to.data(), from.size(), to.size(), counts, root,
+        detail::family_for<Collective::gather, In>(group, family)));
 }
 /// As `gather`, without waiting.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_gather(Group<Transport>& group, In&& mine, Out&& all, int root,
                                      std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(mine);
-    const std::span<T> to = detail::span_of(all);
-    return group.handle(detail::start_rooted_blocks<Collective::gather>(group, from.data(), to.data(), from.size(),
-                                                                        to.size(), counts, root, family));
+    const std::span<const buffer_element<In>> from = detail::elements_of(mine);
+    const auto to = detail::elements_of(all);
+    return group.handle(detail::start_rooted_blocks<Collective::gather>(
+        group, from.data(), to.data(), from.size(), to.size(), counts, root,
+        detail::family_for<Collective::gather, In>(group, family)));
 }
 
 /// Each rank's `mine` = its block of the root's `all`: the reverse of gather.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
 void scatter(Group<Transport>& group, const In& all, Out&& mine, int root, std::span<const std::size_t> counts = {},
              const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(all);
-    const std::span<T> to = detail::span_of(mine);
-    group.finish(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(), from.size(),
-                                                                  counts, root, family));
+    const std::span<const buffer_element<In>> from = detail::elements_of(all);
+    const auto to = detail::elements_of(mine);
+    group.finish(detail::start_rooted_blocks<Collective::scatter>(
+        group, from.data(), to.data(), to.size(), from.size(), counts, root,
+        detail::family_for<Collective::scatter, In>(group, family)));
 }
 /// As `scatter`, without waiting.
-template <transport Transport, buffer In, writable_buffer_of<buffer_element<In>> Out, class Family = NativeSchedule>
+template <transport Transport, data_of<Transport> In, result_for<Transport, In> Out, class Family = NativeSchedule>
     requires detail::outlives_call<In> && detail::outlives_call<Out>
 [[nodiscard]] Operation start_scatter(Group<Transport>& group, In&& all, Out&& mine, int root,
                                       std::span<const std::size_t> counts = {}, const Family& family = {}) {
-    using T = buffer_element<Out>;
-    const std::span<const T> from = detail::span_of(all);
-    const std::span<T> to = detail::span_of(mine);
-    return group.handle(detail::start_rooted_blocks<Collective::scatter>(group, from.data(), to.data(), to.size(),
-                                                                         from.size(), counts, root, family));
+    const std::span<const buffer_element<In>> from = detail::elements_of(all);
+    const auto to = detail::elements_of(mine);
+    return group.handle(detail::start_rooted_blocks<Collective::scatter>(
+        group, from.data(), to.data(), to.size(), from.size(), counts, root,
+        detail::family_for<Collective::scatter, In>(group, family)));
 }
 
 /// Any other call of `broadcast` is refused, and the message says why.

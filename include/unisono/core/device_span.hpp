@@ -49,6 +49,13 @@ private:
     std::size_t count_ = 0;
 };
 
+namespace detail {
+template <class T>
+inline constexpr bool is_device_span = false;
+template <class T>
+inline constexpr bool is_device_span<DeviceSpan<T>> = true;
+} // namespace detail
+
 /// Elements of a device's memory that are owned: what `allocate_on_device<T>(group, n)` returns.
 /// Move-only.
 template <element T>

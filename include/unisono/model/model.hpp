@@ -66,10 +66,6 @@ constexpr std::string_view name_of(GradientKind kind) { return kind == GradientK
 
 namespace detail {
 
-template <class R>
-inline constexpr bool is_device_span = false;
-template <class T>
-inline constexpr bool is_device_span<DeviceSpan<T>> = true;
 /// A DeviceSpan of writable floating elements.
 template <class R>
 concept floating_device_memory =

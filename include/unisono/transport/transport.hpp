@@ -20,8 +20,9 @@
 ///   returns nobody touches memory that this rank posted.
 /// - One thread drives a rank's transport at a time.
 ///
-/// What a transport may offer beyond that is a capability: a concept below, with its laws. Other rooms ask for these concepts and
-/// probe for no member. A transport that offers part of a capability does not compile (`whole_capabilities`).
+/// What a transport may offer beyond that is a capability: a concept below, with its laws. Other
+/// rooms ask for these concepts and probe for no member. A transport that offers part of a
+/// capability does not compile (`whole_capabilities`).
 ///
 /// | capability        | what the group does with it                                              |
 /// |-------------------|--------------------------------------------------------------------------|
@@ -141,10 +142,11 @@ concept transport = requires(T& t, const T& c, int peer, const Envelope& envelop
 
 struct Wait; // launch/launch.hpp
 
-// --- capabilities ---------------------------------------------------------------------------------------------------
+// --- capabilities -------------------------------------------------------------------------------
 
-/// Peers' addresses can be read and written. `shift(peer)` is what to add to an address of that peer's. Between a `begin_touching`
-/// that returns true and `end_touching` no peer that aborts lets go of its memory.
+/// Peers' addresses can be read and written. `shift(peer)` is what to add to an address of that
+/// peer's. Between a `begin_touching` that returns true and `end_touching` no peer that aborts lets
+/// go of its memory.
 template <class T>
 concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c, int peer, std::uint64_t context) {
     { c.shift(peer) } -> std::same_as<std::ptrdiff_t>;
@@ -157,11 +159,12 @@ concept maps_peers = transport<T> && T::maps_peers && requires(T& t, const T& c,
 template <class T>
 concept announces = transport<T> && requires(T& t, std::uint64_t context, int size) { t.announcements(context, size); };
 
-/// It gives memory that it moves without copying it: as long as its owner lives, not cleared.
+/// A transport that gives memory that it moves without copying it: as long as its owner lives, not
+/// cleared.
 template <class T>
 concept allocates = transport<T> && requires(T& t, std::size_t bytes) { t.allocate(bytes); };
 
-/// It says of some memory whether it moves that without copying it.
+/// A transport that says of some memory whether it moves that without copying it.
 template <class T>
 concept reaches_memory = transport<T> && requires(const T& c, const void* data, std::size_t bytes) {
     { c.reaches(data, bytes) } -> std::same_as<bool>;
@@ -174,22 +177,23 @@ concept stages_memory = reaches_memory<T> && T::stages && requires(T& t, std::si
     t.unstage(block);
 };
 
-/// A rank sleeps in `idle` until a peer wakes it. The group asks `one_sleeps()` after each write to its board, and wakes its
-/// ranks if the answer is yes.
+/// A rank sleeps in `idle` until a peer wakes it. The group asks `one_sleeps()` after each write to
+/// its board, and wakes its ranks if the answer is yes.
 template <class T>
 concept wakes_peers = transport<T> && requires(T& t, const T& c, int peer) {
     { c.one_sleeps() } -> std::same_as<bool>;
     t.wake(peer);
 };
 
-/// It knows whether there is a core for each rank.
+/// A transport that knows whether there is a core for each rank.
 template <class T>
 concept knows_cores = transport<T> && requires(const T& c) {
     { c.has_core_of_its_own() } -> std::same_as<bool>;
 };
 
-/// It has a limited number of boards: its rank `offer_board()`s one (-1: none) before a group is made, one of the ranks
-/// `give_board(ranks)`s it, it is part of the group's number (`with_board`), and each rank calls `drop_board(number)` in the end.
+/// A transport that has a limited number of boards: its rank `offer_board()`s one (-1: none) before
+/// a group is made, one of the ranks `give_board(ranks)`s it, it is part of the group's number
+/// (`with_board`), and each rank calls `drop_board(number)` in the end.
 template <class T>
 concept gives_boards = transport<T> && requires(T& t, const T& c, std::uint64_t context, int board) {
     { t.offer_board() } -> std::same_as<int>;
@@ -198,8 +202,9 @@ concept gives_boards = transport<T> && requires(T& t, const T& c, std::uint64_t 
     t.drop_board(context);
 };
 
-/// Ranks that have no boards: whether something is under way from or to a peer, the signature of what came of its operation and
-/// nobody asked for (or nullptr), and where that rank is, for messages of errors.
+/// A transport of ranks that have no boards tells whether something is under way from or to a peer,
+/// the signature of what came of its operation and nobody asked for (or nullptr), and where that
+/// rank is, for messages of errors.
 template <class T>
 concept sees_messages =
     transport<T> && requires(T& t, const T& c, int peer, std::uint64_t context, std::uint32_t sequence) {
@@ -208,32 +213,34 @@ concept sees_messages =
         c.describe(peer);
     };
 
-/// It notices that a rank has ended without leaving.
+/// A transport that notices that a rank has ended without leaving.
 template <class T>
 concept sees_deaths = transport<T> && requires(T& t, int peer) {
     { t.has_died(peer) } -> std::same_as<bool>;
 };
 
-/// It notices that a rank has left.
+/// A transport that notices that a rank has left.
 template <class T>
 concept sees_leaving = transport<T> && requires(T& t, int peer) {
     { t.has_left(peer) } -> std::same_as<bool>;
 };
 
-/// It wants to know what its rank waits for: then `abort` of a timeout looks for the root of it among all ranks, for some seconds if
-/// need be.
+/// A transport that wants to know what its rank waits for: then `abort` of a timeout looks for the
+/// root of it among all ranks, for some seconds if need be.
 template <class T>
 concept reports_waits = transport<T> && requires(T& t, const Wait& wait) {
     t.waits(wait);
     t.waits_no_more();
 };
 
-/// Its world may have a fault of the job's that it does not know yet; `look()` makes it the world's.
+/// A transport whose world may have a fault of the job's that it does not know yet; `look()` makes
+/// it the world's.
 template <class T>
 concept looks_for_faults = transport<T> && requires(T& t) { t.look(); };
 
-/// `post_receive_at(peer, expected, token, target)` takes messages from `lands_from` bytes on: the one that has the expected tag,
-/// signature and size may be received straight into `target`, unless that is null; the sink is given that address.
+/// `post_receive_at(peer, expected, token, target)` takes messages from `lands_from` bytes on: the
+/// one that has the expected tag, signature and size may be received straight into `target`, unless
+/// that is null; the sink is given that address.
 template <class T>
 concept lands_messages =
     transport<T> && requires(T& t, int peer, const Envelope& expected, Token token, std::byte* target) {
@@ -248,47 +255,51 @@ concept sends_at_once =
         { t.post_send(peer, envelope, data, token) } -> std::same_as<bool>;
     };
 
-/// It knows which ranks share a host, by any numbers that are equal on one host: then groups have `hosts()`.
+/// A transport that knows which ranks share a host, by any numbers that are equal on one host: then
+/// groups have `hosts()`.
 template <class T>
 concept knows_hosts = transport<T> && requires(const T& constant, int rank) {
     { constant.host_of(rank) } -> std::same_as<int>;
 };
 
-/// Time passes in `idle` only, and `idle` returns when there is news or at `until`. `reach_shared_memory()` takes the time that it takes
-/// to reach for memory that ranks share.
+/// Time passes in `idle` only, and `idle` returns when there is news or at `until`.
+/// `reach_shared_memory()` takes the time that it takes to reach for memory that ranks share.
 template <class T>
 concept has_virtual_time = transport<T> && T::virtual_time && requires(T& t) { t.reach_shared_memory(); };
 
-/// Its ranks have devices with streams: see stream_call.hpp.
+/// A transport whose ranks have devices with streams: see stream_call.hpp.
 template <class T>
 concept streaming_transport = transport<T> && T::streams;
 
-/// Its ranks have devices, but it moves bytes of the host alone: what lies on devices goes through the host.
+/// A transport whose ranks have devices, but which moves bytes of the host alone: what lies on
+/// devices goes through the host.
 template <class T>
 concept through_host_transport = streaming_transport<T> && T::through_host;
 
-/// It enqueues whole operations on its device's stream.
+/// A transport that enqueues whole operations on its device's stream.
 template <class T>
 concept enqueues = streaming_transport<T> && !through_host_transport<T>;
 
 namespace detail {
 
-/// Up to so many bytes a rank of two to four sends everything to everybody, since one round is faster than two; 0: it does not say.
+/// Up to so many bytes a rank of two to four sends everything to everybody, since one round is
+/// faster than two; 0: it does not say.
 template <class T>
 inline constexpr std::size_t exchange_bytes = 0;
 template <class T>
     requires requires { T::exchange_bytes; }
 inline constexpr std::size_t exchange_bytes<T> = T::exchange_bytes;
 
-/// Into parts of so many bytes large data of two ranks are cut where the program says nothing (of more ranks so that all_reduce sends
-/// messages of the same size); 0: it does not say.
+/// Into parts of so many bytes large data of two ranks are cut where the program says nothing (of
+/// more ranks so that all_reduce sends messages of the same size); 0: it does not say.
 template <class T>
 inline constexpr std::size_t chunk_bytes = 0;
 template <class T>
     requires requires { T::chunk_bytes; }
 inline constexpr std::size_t chunk_bytes<T> = T::chunk_bytes;
 
-/// What a transport says that it offers, it offers whole: half a capability would be left unused without a word.
+/// A transport that offers a capability offers all of it: half of one would be left unused
+/// without a word.
 template <class T>
 inline constexpr bool whole_capabilities = [] {
     constexpr bool stages = requires { requires T::stages; };
