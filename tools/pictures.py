@@ -13,34 +13,45 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-STYLE = """<style>
-svg { --ink: #1f2328; --faint: #59636e; --line: #d1d9e0; --paper: #ffffff; --box: #f6f8fa; --ours: #0969da; --theirs: #8c959f; }
-@media (prefers-color-scheme: dark) {
-  svg { --ink: #f0f6fc; --faint: #9198a1; --line: #3d444d; --paper: #0d1117; --box: #151b23; --ours: #4493f8; --theirs: #656c76; }
-}
-text { font-family: system-ui, sans-serif; font-size: 14px; fill: var(--ink); }
+# Names of colours: on white paper, and on dark.
+COLOURS = {"ink": ("#1f2328", "#f0f6fc"), "faint": ("#59636e", "#9198a1"), "line": ("#d1d9e0", "#3d444d"), "paper": ("#ffffff", "#0d1117"),
+           "box": ("#f6f8fa", "#151b23"), "ours": ("#0969da", "#4493f8"), "theirs": ("#8c959f", "#656c76")}
+RULES = """text { font-family: system-ui, sans-serif; font-size: 14px; fill: ink; }
 .title { font-size: 16px; font-weight: 600; }
-.faint { fill: var(--faint); font-size: 12px; }
+.faint { fill: faint; font-size: 12px; }
 .middle { text-anchor: middle; }
 .end { text-anchor: end; }
-.paper { fill: var(--paper); }
-.box { fill: var(--box); stroke: var(--line); stroke-width: 1.5; }
-.line { stroke: var(--line); stroke-width: 1; }
-.one { stroke: var(--faint); stroke-width: 1; stroke-dasharray: 4 3; }
-.arrow { stroke: var(--faint); stroke-width: 1.5; fill: none; marker-end: url(#head); }
-.head { fill: var(--faint); }
-.ours { fill: var(--ours); }
-.theirs { fill: var(--theirs); }
-.inside { fill: var(--paper); }
-.range { stroke: var(--ink); stroke-width: 1.5; }
-</style>
+.paper { fill: paper; }
+.box { fill: box; stroke: line; stroke-width: 1.5; }
+.line { stroke: line; stroke-width: 1; }
+.one { stroke: faint; stroke-width: 1; stroke-dasharray: 4 3; }
+.arrow { stroke: faint; stroke-width: 1.5; fill: none; marker-end: url(#head); }
+.head { fill: faint; }
+.ours { fill: ours; }
+.theirs { fill: theirs; }
+.inside { fill: paper; }
+.range { stroke: ink; stroke-width: 1.5; }
 """
+
+
+def style():
+    """Plain colours, and those of dark paper behind them: programs without CSS variables draw the former."""
+    colour = re.compile(r"\b(fill|stroke): (\w+);")
+    named = lambda theme: lambda match: f"{match[1]}: {COLOURS[match[2]][theme]};" if match[2] in COLOURS else match[0]
+    dark = []
+    for rule in RULES.splitlines():
+        found = [match[0] for match in colour.finditer(rule) if match[2] in COLOURS]
+        if found:
+            dark.append(f"  {rule.split(' {')[0]} {{ {colour.sub(named(1), ' '.join(found))} }}\n")
+    return f"<style>\n{colour.sub(named(0), RULES)}@media (prefers-color-scheme: dark) {{\n{''.join(dark)}}}\n</style>\n"
+
+
 
 
 class Picture:
     def __init__(self, width, height, what):
         self.parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img">\n',
-                      f"<title>{what}</title>\n", STYLE,
+                      f"<title>{what}</title>\n", style(),
                       '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
                       '<path class="head" d="M0 0 8 4 0 8z"/></marker></defs>\n',
                       f'<rect class="paper" width="{width}" height="{height}"/>\n']
@@ -80,7 +91,7 @@ def pipe():
               ("model", "loss and gradient of", "each micro-batch"),
               ("accumulation", "one weighted sum", "per rank"),
               ("reducer", "buckets become sums", "over all ranks"),
-              ("guard, clipping", "all ranks decide", "whether to go on"),
+              ("guard, clipping", "all ranks decide", "whether to commit"),
               ("optimizer", "each rank updates the", "slices that it owns")]
     width, height, box, gap = 860, 250, 230, 55
     picture = Picture(width, height, "One training step: data and sampler, model, accumulation, reducer, guard and clipping, optimizer")
@@ -150,9 +161,9 @@ def step():
         rows.append((label, "Unisono", high[0] if high else low, None, None, "ours"))
         rows.append(("", "PyTorch DDP with Gloo", number(row["PyTorch DDP with Gloo"]), None, None, "theirs"))
     picture = Picture(860, 350, "A training step on two processes, beside the step of one process with the same batch per process")
-    picture.text(30, 28, "Weak scaling: a training step on 2 processes, in times of the step of 1 process", "title")
+    picture.text(30, 28, "Weak scaling: the time of a training step on 2 processes, relative to 1 process", "title")
     bottom = bars(picture, 250, 56, 520, 2.5, rows, (0, 0.5, 1, 1.5, 2, 2.5), "x", 1)
-    picture.text(30, bottom + 38, "Each process has 32 images. 1x would be perfect. Two cores, fast kernels; of a range the larger figure. PyTorch 1.13, in turns.", "faint")
+    picture.text(30, bottom + 38, "Each process has 32 images. 1x is ideal. Two cores, fast kernels; of a measured range, the larger figure. PyTorch 1.13, in turns.", "faint")
     return picture.done()
 
 

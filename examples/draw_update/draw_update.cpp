@@ -130,12 +130,12 @@ std::string box(const char* kind, double x, double y, double width, double heigh
 }
 
 constexpr const char* style =
-    "<style>svg{--ink:#1f2328;--faint:#59636e;--line:#d1d9e0;--paper:#fff}"
-    "@media (prefers-color-scheme:dark){svg{--ink:#f0f6fc;--faint:#9198a1;--line:#3d444d;--paper:#0d1117}}"
-    "text{font-family:system-ui,sans-serif;font-size:12px;fill:var(--ink)}.title{font-size:14px;font-weight:600}"
-    ".faint{fill:var(--faint)}.tick{fill:var(--faint);text-anchor:middle}.paper{fill:var(--paper)}"
-    ".grid{stroke:var(--line)}.end{stroke:var(--ink);stroke-dasharray:4 3}"
+    "<style>text{font-family:system-ui,sans-serif;font-size:12px;fill:#1f2328}.title{font-size:14px;font-weight:600}"
+    ".faint{fill:#59636e}.tick{fill:#59636e;text-anchor:middle}.paper{fill:#fff}"
+    ".grid{stroke:#d1d9e0}.end{stroke:#1f2328;stroke-dasharray:4 3}"
     ".forward{fill:#8fb8de}.backward{fill:#1f6fb4}.message{fill:#c8461b}"
+    "@media (prefers-color-scheme:dark){text{fill:#f0f6fc}.faint,.tick{fill:#9198a1}.paper{fill:#0d1117}"
+    ".grid{stroke:#3d444d}.end{stroke:#f0f6fc}}"
     ".in{font-size:11px;fill:#fff;text-anchor:middle}.dark{font-size:11px;fill:#1f2328;text-anchor:middle}</style>\n";
 
 /// Updates below one another on one axis of time. A rank has a row in which it computes, and one in which its messages are on the link.
@@ -155,7 +155,11 @@ std::string draw(const std::vector<Part>& parts, int ranks) {
                                   "<rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"});
     for (un::nanoseconds at = 0; at <= longest; at += tick) {
         const std::string x = un::fixed_text(left + static_cast<double>(at) * scale, 1);
-        svg += un::concat({"<line class=\"grid\" x1=\"", x, "\" y1=\"36\" x2=\"", x, "\" y2=\"", bottom, "\"/>\n"});
+        for (std::size_t part = 0; part < parts.size(); ++part) { // below the heading of each part
+            const double begin = 6 + heading + of_part * static_cast<double>(part);
+            svg += un::concat({"<line class=\"grid\" x1=\"", x, "\" y1=\"", un::fixed_text(begin, 0), "\" x2=\"", x,
+                               "\" y2=\"", un::fixed_text(begin + of_part - heading, 0), "\"/>\n"});
+        }
         svg += text_at("tick", left + static_cast<double>(at) * scale, bottom + 15,
                        un::concat({un::fixed_text(static_cast<double>(at) * 1e-6, 2), at == longest ? " ms" : ""}));
     }
