@@ -210,7 +210,7 @@ int main() {
 #endif
 
 // case: copy_of_a_trainer
-// expect: Trainer(const Trainer&) = delete; // others refer to it: make it where it stays
+// expect: Trainer(const Trainer&) = delete; // others refer to it: construct it in place
 #ifdef CASE_copy_of_a_trainer
     {
         un::Trainer trainer{world, model};
