@@ -1,10 +1,12 @@
 // The protocol of the star's centre without sockets or clocks, and everything that a network can throw at it.
 
 #include "support.hpp"
+#include "support/heap.hpp"
 
 #include <unisono/core/random.hpp>
 #include <unisono/launch/hub_state.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -508,11 +510,14 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
         }
     };
 
+    const std::size_t before_all = test::heap_bytes();
+    std::size_t most = 0;
     Bench hub;
     d::Nonce recorded = {};
     long admitted = 0, worlds = 0, entered = 0, given = 0;
     std::uint32_t next = 10;
     for (long i = 0; i < inputs; ++i) {
+        most = std::max(most, test::heap_bytes());
         if (i % 50 == 0) { // a fresh hub, in one of its states
             hub = Bench{};
             ++worlds;
@@ -567,8 +572,10 @@ BOOST_AUTO_TEST_CASE(fuzzed_inputs, *boost::unit_test::label("slow")) {
         hub.closed.clear();
     }
     BOOST_CHECK_EQUAL(admitted, 0);
+    most -= std::min(before_all, most);
+    BOOST_CHECK_MESSAGE(most > 0 && most <= std::size_t{64} << 20, most << " bytes were taken");
     BOOST_TEST_MESSAGE(inputs << " inputs, " << worlds << " hubs, " << entered << " handshakes with the secret, "
-                              << given << " frames of members");
+                              << given << " frames of members; at most " << most << " bytes taken");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -87,7 +87,8 @@ class Bench:
         try:
             done = subprocess.run(self.prefix + command, cwd=self.copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   timeout=seconds, text=True, errors="replace",
-                                  env=dict(os.environ, BOOST_TEST_COLOR_OUTPUT="0"))
+                                  env=dict(os.environ, BOOST_TEST_COLOR_OUTPUT="0",
+                                           UNISONO_TEST_TIMEOUT_S=str(seconds)))
             return done.returncode, done.stdout
         except subprocess.TimeoutExpired as late:
             return 124, f"ran for more than {late.timeout} s"

@@ -2,16 +2,13 @@
 // no more memory is taken than a bound. UNISONO_FUZZ_INPUTS: their number (20,000 by default; ten million take some minutes);
 // UNISONO_FUZZ_SEED: the first of the seeds, one for every 1,000 inputs, by which a failure is found again.
 #include "support.hpp"
+#include "support/heap.hpp"
 
 #include <unisono/launch/meeting_file.hpp>
 
 #include <cstdlib>
 #include <cstring>
-#include <malloc.h>
 #include <optional>
-#if defined(__SANITIZE_ADDRESS__)
-extern "C" std::size_t __sanitizer_get_current_allocated_bytes();
-#endif
 
 namespace mutations_test {
 namespace {
@@ -22,16 +19,6 @@ namespace d = unisono::detail;
 long number(const char* name, long otherwise) {
     const char* const text = std::getenv(name);
     return text != nullptr ? std::strtol(text, nullptr, 10) : otherwise;
-}
-
-/// Bytes of the heap that are in use.
-std::size_t taken() {
-#if defined(__SANITIZE_ADDRESS__)
-    return __sanitizer_get_current_allocated_bytes();
-#else
-    const struct mallinfo2 found = ::mallinfo2();
-    return found.uordblks + found.hblkhd;
-#endif
 }
 
 class Random {
@@ -191,7 +178,7 @@ void speak(Random& random, long frames, Counts& counts) {
             endpoint.progress(sink);
             endpoint.progress(sink);
             ++counts.frames;
-            counts.most_taken = std::max(counts.most_taken, taken());
+            counts.most_taken = std::max(counts.most_taken, test::heap_bytes());
         }
         counts.faults += endpoint.first_fault() != nullptr ? 1 : 0;
         counts.good += sink.good;
@@ -233,7 +220,7 @@ BOOST_AUTO_TEST_CASE(greetings_and_frames) {
     const un::JobToken key = un::JobToken::random();
     d::TcpEntrance entrance{.interface = d::find_interface("127.0.0.1", false)};
     const std::string address = entrance.address().text();
-    const std::size_t before = taken();
+    const std::size_t before = test::heap_bytes();
     Counts counts;
     for (long done = 0, seed = first; done < inputs; ++seed) {
         BOOST_TEST_CHECKPOINT("seed " << seed);
@@ -246,13 +233,14 @@ BOOST_AUTO_TEST_CASE(greetings_and_frames) {
             case 1: speak(random, 20, counts); break;
             default: read(random, address, counts); break;
             }
-            counts.most_taken = std::max(counts.most_taken, taken());
+            counts.most_taken = std::max(counts.most_taken, test::heap_bytes());
         }
         done += counts.greetings + counts.frames + counts.texts - all;
         BOOST_TEST(counts.let_in == let_in, "UNISONO_FUZZ_SEED=" << seed << " lets somebody in");
     }
     const std::size_t most = counts.most_taken - std::min(before, counts.most_taken);
     BOOST_TEST(most <= std::size_t{64} << 20, most << " bytes were taken");
+    BOOST_TEST(most > 0); // it was measured
     BOOST_TEST(counts.good > 0);
     BOOST_TEST(counts.refused > 0);
     BOOST_TEST_MESSAGE("seeds from " << first << ": " << counts.greetings << " greetings, " << counts.frames
