@@ -11,7 +11,7 @@ quick=()
     cmake --build --preset bench --parallel "$(nproc)"
 } >&2
 mkdir -p build/bench/results
-for name in all_reduce executor idle_ranks overlap oversubscribed parallel reproducible sharding update update_modes ways_to_train; do
+for name in all_reduce executor cores idle_ranks overlap oversubscribed parallel reproducible sharding update update_modes ways_to_train; do
     printf '\n== %s\n' "$name"
     build/bench/bench/bench_"$name" "${quick[@]}" --json "build/bench/results/$name.json"
 done

@@ -5,6 +5,7 @@
 #include "unisono/reducer/automatic.hpp"
 #include "unisono/reducer/hierarchical.hpp"
 #include "unisono/reducer/parameter_server.hpp"
+#include "unisono/reducer/predicted_costs.hpp"
 
 #include <boost/mpl/list.hpp>
 #include <boost/test/unit_test.hpp>
@@ -163,6 +164,34 @@ BOOST_AUTO_TEST_CASE(costs_choose_by_size) {
     BOOST_TEST(assumed.estimate(un::ReducerChoice::tree, 8) < assumed.estimate(un::ReducerChoice::ring, 8));
     BOOST_TEST(assumed.estimate(un::ReducerChoice::ring, 100000000) <
                assumed.estimate(un::ReducerChoice::tree, 100000000));
+}
+
+/// A cluster's model makes the costs: few rounds where latency counts, few bytes through the hosts' cards where those do.
+BOOST_AUTO_TEST_CASE(costs_are_predicted_from_a_model) {
+    un::ClusterModel model;
+    model.ranks_per_host = 4;
+    model.within.one_way.points = {{0, 500}, {1e6, 1e5}};
+    model.between.one_way.points = {{0, 20'000}, {1e6, 1e6}};
+    model.between.shared.points = {{0, 100}, {1e6, 1e6}};
+    const un::ReducerCosts costs = un::predicted_reducer_costs(model, 64);
+    BOOST_CHECK_NO_THROW(costs.check());
+    BOOST_TEST(costs.world == 64);
+    BOOST_TEST(name_of(costs.best(8)) != "ring");
+    BOOST_TEST(name_of(costs.best(1 << 23)) == "ring");
+    // The native schedule halves and doubles until a rank's part is large.
+    BOOST_TEST(costs.seconds[0] == costs.seconds[2], boost::test_tools::per_element());
+    const un::ReducerCosts few = un::predicted_reducer_costs(model, 16);
+    BOOST_TEST(few.seconds[0].back() == few.seconds[1].back());
+    // What the player says of one of them.
+    const auto tree = un::schedule::predict(
+        [](const un::schedule::Shape& shape) { return un::TreeSchedule{}.all_reduce(shape); }, 64, 1024, model);
+    BOOST_TEST(costs.estimate(un::ReducerChoice::tree, 1024) == tree.seconds);
+    BOOST_CHECK_NO_THROW(static_cast<void>(un::predicted_reducer_costs(model, 63))); // hosts that are not full
+    BOOST_CHECK_THROW(static_cast<void>(un::predicted_reducer_costs({}, 8)), un::error);
+    check_clean(outcomes(4, [&](auto& world) {
+        const auto run = un::AutomaticReducer{.costs = un::predicted_reducer_costs(model, 4)}.start(world);
+        if (run.costs().world != 4) throw std::runtime_error("the model's costs were not taken");
+    }));
 }
 
 BOOST_AUTO_TEST_CASE(costs_are_kept_as_text) {

@@ -1,5 +1,6 @@
 #include "../collective/oracle.hpp"
 
+#include <unisono/schedule/timing.hpp>
 #include <unisono/simulate.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -58,6 +59,49 @@ BOOST_AUTO_TEST_CASE(all_reduce_takes_what_the_formulas_say) {
             BOOST_TEST(all_reduce_ns(p, n, un::HalvingDoublingSchedule{}) == 2 * (levels * latency + (p - 1) * n / p));
             BOOST_TEST(all_reduce_ns(p, n, un::DirectSchedule{}) == 2 * (latency + (p - 1) * (n / p)));
             BOOST_TEST(all_reduce_ns(p, n, un::DirectSchedule{}, plain(un::Contention::none)) == 2 * (latency + n / p));
+        }
+    }
+}
+
+/// In a cluster, programs with their data take as long as the schedule's rounds alone: one model, played by two. Exactly so where
+/// ranks share nothing and wait for one message at a time: else the simulator takes messages as they come, and the player in the schedule's order.
+BOOST_AUTO_TEST_CASE(a_model_of_a_cluster_gives_the_times_of_schedule_predict) {
+    un::ClusterModel model;
+    model.within.one_way.points = {{0, 500}, {1000, 900}};
+    model.within.overhead.points = {{0, 100}};
+    model.within.shared.points = {{0, 50}, {1000, 300}};
+    model.between.one_way.points = {{0, 5000}, {1000, 8000}};
+    model.between.overhead.points = {{0, 400}, {1000, 600}};
+    model.between.gap.points = {{0, 700}, {1000, 2000}};
+    model.between.shared.points = {{0, 300}, {1000, 1500}};
+    for (const int per_host : {1, 3}) {
+        for (const double buffered : {1e9, 300.0}) {
+            model.ranks_per_host = per_host;
+            model.between.buffered_bytes = buffered;
+            un::SimulationOptions options;
+            options.cluster = model;
+            const auto compare = [&](int p, std::size_t bytes, auto family, double most) {
+                std::vector<std::vector<float>> data(static_cast<std::size_t>(p),
+                                                     std::vector<float>(bytes / sizeof(float), 1));
+                un::Simulation simulation(p, options);
+                simulation.run([&](Group& group) {
+                    return un::start_all_reduce(group, data[static_cast<std::size_t>(group.rank())], un::Sum{}, family);
+                });
+                const auto make = [&](const un::schedule::Shape& shape) { return family.all_reduce(shape); };
+                const un::Prediction predicted = un::schedule::predict(make, p, bytes, model, 0, sizeof(float));
+                BOOST_TEST_CONTEXT(family.name << ", " << bytes << " bytes, " << per_host << " a host, buffered up to "
+                                               << buffered) {
+                    BOOST_TEST(data.back().back() == static_cast<float>(p));
+                    BOOST_TEST(static_cast<double>(simulation.report().time) == predicted.seconds * 1e9,
+                               boost::test_tools::tolerance(per_host == 1 ? most : 0.12));
+                    BOOST_TEST(simulation.report().messages == predicted.messages);
+                }
+            };
+            for (const std::size_t bytes : {std::size_t{64} * 12, std::size_t{64} * 1200}) {
+                compare(12, bytes, un::RingSchedule{}, 1e-3); // whole nanoseconds
+                compare(12, bytes, un::TreeSchedule{}, 1e-3);
+                compare(8, bytes, un::HalvingDoublingSchedule{}, 0.12);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// Ranks in virtual time: links with latency and bandwidth, seeded delay, reordering, loss and crashes. The same executor
+/// Ranks in virtual time: links with latency and bandwidth, or the hosts of a ClusterModel; seeded delay, reordering, loss and crashes. The same executor
 /// runs on it as on real transports, and everything is decided by the seed: equal seeds give equal traces, to the bit.
 ///
 /// Two ways to use it (unisono/simulate.hpp):

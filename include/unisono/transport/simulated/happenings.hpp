@@ -55,8 +55,10 @@ protected:
         switch (event.kind) {
         case SimulatedEvent::Kind::departure: {
             const SimulatedMessage& message = messages_[event.subject];
-            at(message.from).inbox.push_back({message.token, departed});
-            return make_ready(message.from);
+            const int from = message.from;
+            at(from).inbox.push_back({message.token, departed});
+            if (message.acknowledgement) messages_.release(event.subject);
+            return make_ready(from);
         }
         case SimulatedEvent::Kind::arrival: return arrive(event.subject);
         case SimulatedEvent::Kind::timer: return look_at_the_clock(subject, event.time);

@@ -3,6 +3,7 @@
 /// \file
 /// When a simulated message leaves and arrives; and where its bytes are in the meantime.
 
+#include "unisono/core/cluster_model.hpp"
 #include "unisono/core/random.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/options.hpp"
@@ -12,6 +13,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -30,7 +32,8 @@ struct SimulatedMessage {
     std::byte* payload = nullptr; ///< nullptr: in `small`
     std::array<std::byte, small_bytes> small;
     bool lost = false;
-    bool in = false; ///< has waited for its receiver's way in
+    bool in = false;              ///< has waited for its receiver's way in
+    bool acknowledgement = false; ///< of a send, and no more
 
     [[nodiscard]] const std::byte* data() const { return payload != nullptr ? payload : small.data(); }
 };
@@ -56,6 +59,7 @@ public:
         message.payload = nullptr;
         message.lost = false;
         message.in = false;
+        message.acknowledgement = false;
         if (envelope.bytes > SimulatedMessage::small_bytes) message.payload = take(envelope.bytes);
         if (envelope.bytes != 0) {
             std::memcpy(message.payload != nullptr ? message.payload : message.small.data(), data, envelope.bytes);
@@ -96,15 +100,20 @@ class SimulatedNetwork {
 public:
     SimulatedNetwork(const SimulationOptions& options, int size)
         : options_(options), out_free_(static_cast<std::size_t>(size), 0), in_free_(static_cast<std::size_t>(size), 0),
-          jitter_(options.seed, 1), loss_(options.seed, 2) {}
+          jitter_(options.seed, 1), loss_(options.seed, 2) {
+        if (options.cluster) cluster_.emplace(*options.cluster, size);
+    }
 
     struct Times {
         nanoseconds departure = 0;
         nanoseconds arrival = 0;
+        nanoseconds sender_free = 0; ///< in a cluster
     };
 
     /// Fills in `transfer_ns` and `lost`.
     Times send(SimulatedMessage& message, nanoseconds now) {
+        message.lost = options_.loss > 0.0 && static_cast<double>(loss_.uniform()) < options_.loss;
+        if (cluster_) return send_in_cluster(message, now);
         const Link link = link_of(message.from, message.to);
         const double transfer = static_cast<double>(message.envelope.bytes) * 1e9 / link.bytes_per_second;
         message.transfer_ns =
@@ -121,31 +130,55 @@ public:
             start = std::max(start, free);
             free = start + message.transfer_ns;
         }
-        Times times{.departure = start + message.transfer_ns, .arrival = 0};
+        Times times{.departure = start + message.transfer_ns};
         times.arrival = times.departure + link.latency_ns + draw_jitter();
         if (keeps_order) {
             times.arrival = std::max(times.arrival, pair->last_arrival);
             pair->last_arrival = times.arrival;
         }
-        message.lost = options_.loss > 0.0 && static_cast<double>(loss_.uniform()) < options_.loss;
         return times;
     }
 
     /// When a message that has reached its receiver at `now` is all in: later if the way in was busy.
     nanoseconds receive(const SimulatedMessage& message, nanoseconds now) {
-        if (options_.contention != Contention::endpoints) return now;
+        if (cluster_ || options_.contention != Contention::endpoints) return now;
         nanoseconds& free = in_free_[static_cast<std::size_t>(message.to)];
         return free = std::max(now, free + message.transfer_ns);
     }
 
+    /// For how long a message keeps the rank that takes it.
+    [[nodiscard]] nanoseconds overhead(const SimulatedMessage& message) const {
+        if (!cluster_) return 0;
+        const MessageTimes& times = options_.cluster->of(message.from, message.to);
+        return rounded(times.overhead(static_cast<double>(message.envelope.bytes)));
+    }
+
     /// How long a rank takes to reach memory that ranks share: as an empty message to its owner, which is rank 0.
-    nanoseconds reach(int rank) { return link_of(rank, 0).latency_ns + draw_jitter(); }
+    nanoseconds reach(int rank) {
+        return (cluster_ ? rounded(options_.cluster->of(rank, 0).one_way(0)) : link_of(rank, 0).latency_ns) +
+               draw_jitter();
+    }
 
 private:
     struct Pair {
         nanoseconds free = 0;
         nanoseconds last_arrival = 0;
     };
+
+    static nanoseconds rounded(double time) {
+        return static_cast<nanoseconds>(std::min(time + 0.5, static_cast<double>(SimulationOptions::longest)));
+    }
+
+    Times send_in_cluster(const SimulatedMessage& message, nanoseconds now) {
+        const auto bytes = static_cast<double>(message.envelope.bytes);
+        const ClusterClock::Times times = cluster_->send(message.from, message.to, bytes, static_cast<double>(now));
+        nanoseconds arrival = rounded(times.arrival) + draw_jitter();
+        if (options_.jitter_ns != 0 && !options_.reorder) {
+            nanoseconds& last = pair_of(message.from, message.to).last_arrival;
+            arrival = last = std::max(arrival, last);
+        }
+        return {rounded(times.sent), arrival, rounded(times.sender_free)};
+    }
 
     Pair& pair_of(int from, int to) {
         return pairs_[(static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to)];
@@ -170,6 +203,7 @@ private:
     }
 
     const SimulationOptions& options_;
+    std::optional<ClusterClock> cluster_;
     std::vector<nanoseconds> out_free_;
     std::vector<nanoseconds> in_free_;
     std::unordered_map<std::uint64_t, Pair> pairs_;

@@ -3,6 +3,7 @@
 /// \file
 /// The properties of a simulated world: its links, its faults, and the seed of all random choices.
 
+#include "unisono/core/cluster_model.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,6 +73,8 @@ struct SimulationOptions {
     std::function<Link(int from, int to)> link_between = {}; ///< replaces `link` where pairs differ; a pure function
     Contention contention = Contention::endpoints;
     std::size_t eager_bytes = 4096; ///< sends up to this are done at once, larger ones when they have left
+    /// Messages take as long as in this cluster, in place of all of the above. All but its `eager_bytes`: messages do not wait for their receivers.
+    std::optional<ClusterModel> cluster = {};
 
     nanoseconds jitter_ns = 0; ///< each message is late by 0 to so much, uniformly
     bool reorder = false;      ///< jitter lets messages of a pair overtake each other; otherwise they stay in order
@@ -99,6 +103,7 @@ struct SimulationOptions {
                 refuse(name, concat({"rank ", rank}), concat({"a rank below ", ranks}));
             }
         };
+        if (cluster) cluster->check();
         duration("link.latency_ns", link.latency_ns);
         if (!(link.bytes_per_second > 0.0)) {
             refuse("link.bytes_per_second", std::to_string(link.bytes_per_second), "more than 0");

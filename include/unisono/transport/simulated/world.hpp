@@ -65,8 +65,14 @@ public:
         message.token = token;
         const SimulatedNetwork::Times times = network_.send(message, now(rank));
         record(TraceKind::sent, rank, peer, envelope.bytes, envelope.tag);
-        const bool done = envelope.bytes <= options_.eager_bytes || times.departure <= now(rank);
-        if (!done) events_.push(times.departure, SimulatedEvent::Kind::departure, index);
+        if (options_.cluster) me.busy_until = times.sender_free;
+        const bool done = (envelope.bytes <= options_.eager_bytes && !options_.cluster) || times.departure <= now(rank);
+        if (!done) {
+            // In a cluster the acknowledgement comes when the message may be gone.
+            const std::uint32_t kept = options_.cluster ? messages_.make({}, nullptr) : index;
+            if (kept != index) acknowledge(messages_[kept], rank, token);
+            events_.push(times.departure, SimulatedEvent::Kind::departure, kept);
+        }
         events_.push(times.arrival, SimulatedEvent::Kind::arrival, index);
         return done;
     }
@@ -101,6 +107,7 @@ public:
                 continue;
             }
             const SimulatedMessage& message = messages_[delivery.message];
+            if (options_.cluster) me.busy_until = now(rank) + network_.overhead(message);
             ++me.statistics.messages_received;
             me.statistics.bytes_received += message.envelope.bytes;
             sink.received(delivery.token, message.envelope, message.data());
@@ -163,6 +170,12 @@ public:
 private:
     static void end_if_crashed(const Rank& rank) {
         if (rank.statistics.crashed) throw SimulatedCrash();
+    }
+
+    static void acknowledge(SimulatedMessage& message, int rank, Token token) {
+        message.from = rank;
+        message.token = token;
+        message.acknowledgement = true;
     }
 
     int begin(int ranks) {

@@ -1,0 +1,44 @@
+#pragma once
+
+/// \file
+/// What the summing of so many bytes costs by each schedule, from a model of the cluster: for
+/// AutomaticReducer, without measuring on all ranks.
+///
+///     auto costs = un::predicted_reducer_costs(un::ClusterModel::load(text), world.size());
+///     un::Trainer trainer{world, model, un::AutomaticReducer{.costs = costs}};
+
+#include "unisono/core/cluster_model.hpp"
+#include "unisono/reducer/cost_model.hpp"
+#include "unisono/schedule/families.hpp"
+#include "unisono/schedule/timing.hpp"
+
+UNISONO_NAMESPACE_BEGIN
+
+/// `native` is what it chooses by messages on five ranks and more: the ring where a rank's part of
+/// the data is large, and halving and doubling.
+/// Cost: rounds of all ranks by six sizes and two schedules; of the ring one host's, where hosts
+/// are full. 0.1 s for 1,000 ranks.
+/// \throws error bad_input: a model that says no times, or a world without ranks
+inline ReducerCosts predicted_reducer_costs(const ClusterModel& model, int world) {
+    model.check();
+    if (world < 1) refuse_input({"predicted_reducer_costs: a world of ", world, " ranks, expected at least 1"});
+    ReducerCosts costs;
+    costs.world = world;
+    const int host = world % model.ranks_per_host == 0 ? model.ranks_per_host : 0; // stands for all
+    for (std::size_t i = 0; i < ReducerCosts::exponents.size(); ++i) {
+        const std::uint64_t bytes = std::uint64_t{1} << ReducerCosts::exponents[i];
+        const auto seconds = [&](const auto& family, std::uint64_t of, int stand_for_all) {
+            const auto make = [&](const schedule::Shape& shape) { return family.all_reduce(shape); };
+            return std::max(1e-12, schedule::predict(make, world, of, model, stand_for_all).seconds);
+        };
+        const auto p = static_cast<std::uint64_t>(world);
+        const std::array<double, reducer_choices> all = {0, seconds(RingSchedule{}, (bytes + p - 1) / p * p, host),
+                                                         seconds(HalvingDoublingSchedule{}, bytes, 0),
+                                                         seconds(TreeSchedule{}, bytes, 0)};
+        for (std::size_t c = 0; c < reducer_choices; ++c) costs.seconds[c][i] = all[c];
+        costs.seconds[0][i] = all[bytes / p >= NativeSchedule{}.ring_bytes ? 1 : 2];
+    }
+    return costs;
+}
+
+UNISONO_NAMESPACE_END
