@@ -320,6 +320,19 @@ BOOST_AUTO_TEST_CASE(trainers_of_ranks) {
         if (world.rank() == 0) trainer.verify_replicas();
         else trainer.fit(data, quiet);
     });
+    std::string said_by_step;
+    on_two("unisono: mismatch in all_reduce #*: rank * called all_reduce(sum) of * elements, rank * called "
+           "all_reduce(sum) of * elements",
+           [&](World& world) {
+               Model model;
+               un::Trainer trainer{world, model};
+               std::vector<float> own(7);
+               const std::array<std::size_t, 1> first = {0};
+               if (world.rank() == 1) return un::all_reduce(world, own);
+               said_by_step = said_by([&] { trainer.step(data.batch(first)); });
+               world.check(); // the world's fault is thrown again
+           });
+    expect(said_by_step, "unisono: mismatch in *: rank * called *, rank * called * (this rank called step)");
     on_two("unisono: mismatch in fit: FitOptions.batch_size is 2 on rank 1 and 1 on rank 0; expected the same on all "
            "ranks",
            [](World& world) {

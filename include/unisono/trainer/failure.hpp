@@ -9,6 +9,7 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -46,13 +47,28 @@ void tell_all(World& world, std::string_view operation) {
     }
 }
 
+/// An error about an operation within the user's call, which the program did not call itself: the
+/// same error, which also names that call.
+inline error within(const error& failed, std::string_view call) {
+    Fault fault = failed.why();
+    fault.message += concat({" (this rank called ", call, ")"});
+    return error(std::move(fault));
+}
+
 /// Runs `body`. If it throws, the world is told, and the exception goes on to the caller unchanged:
 /// every other rank's pending and later calls throw an `error` that names this rank and has the
-/// exception's text. In a world of one the caller may continue after catching it.
+/// exception's text. A mismatch in an inner operation also names `operation`, the user's call. In a
+/// world of one the caller may continue after catching it.
 template <class World, class Body>
 auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
     try {
         return body();
+    } catch (const error& failed) {
+        tell_all(world, operation);
+        const bool names_inner_operation = failed.code() == ErrorCode::mismatch && failed.sequence() != 0 &&
+                                           failed.operation().find("::") == std::string::npos;
+        if (names_inner_operation) throw within(failed, operation);
+        throw;
     } catch (...) {
         tell_all(world, operation);
         throw;
