@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// The sum on a grid as an operation of collectives: of images, 8 bytes an element, by any
+/// The sum on a grid as an operation of collectives: of images, 8 bytes per element, by any
 /// schedule; or straight from the ranks' own numbers, where one rank sees those of all.
 
 #include "unisono/arithmetic/grid.hpp"

@@ -191,7 +191,7 @@ private:
     bool drawn_ = false; ///< a bar is on the screen, without a newline
     nanoseconds started_ = 0, epoch_started_ = 0, shown_ = 0;
     double first_share_ = 0;
-    double speed_ = 0; ///< samples a second
+    double speed_ = 0; ///< samples per second
     std::uint64_t epoch_first_ = 0, shown_samples_ = 0;
 };
 

@@ -55,7 +55,7 @@ constexpr void publish_own(const Shape& shape, const Blocks& own, Visit&& visit)
 
 } // namespace detail
 
-/// Cost a rank: 2(p - 1) messages and blocks sent in 2 rounds, p - 1 combined. Scratch: p - 1
+/// Cost per rank: 2(p - 1) messages and blocks sent in 2 rounds, p - 1 combined. Scratch: p - 1
 /// blocks.
 struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "direct all_reduce";
@@ -82,7 +82,7 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
 static_assert(collective_schedule<DirectAllReduce>);
 
 /// Everybody's whole vector to everybody, who all combine in rank order: latency of one message,
-/// bytes of p - 1 vectors. For very small vectors and few ranks. Cost a rank: p - 1 messages and
+/// bytes of p - 1 vectors. For very small vectors and few ranks. Cost per rank: p - 1 messages and
 /// blocks (the vector is one) sent and combined in one round. Scratch: p - 1 blocks.
 struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "exchange all_reduce";
@@ -106,7 +106,8 @@ struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {
 };
 static_assert(collective_schedule<ExchangeAllReduce>);
 
-/// Cost a rank: p - 1 messages and blocks sent in one round, p - 1 combined. Scratch: p - 1 blocks.
+/// Cost per rank: p - 1 messages and blocks sent in one round, p - 1 combined. Scratch: p - 1
+/// blocks.
 struct DirectReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "direct reduce_scatter";
 
@@ -126,7 +127,7 @@ struct DirectReduceScatter : ScheduleBase<Collective::reduce_scatter> {
 };
 static_assert(collective_schedule<DirectReduceScatter>);
 
-/// Cost a rank: p - 1 messages and blocks sent in one round. Scratch: none.
+/// Cost per rank: p - 1 messages and blocks sent in one round. Scratch: none.
 struct DirectAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "direct all_gather";
 
@@ -197,7 +198,7 @@ struct DirectReduce : ScheduleBase<Collective::reduce> {
 };
 static_assert(collective_schedule<DirectReduce>);
 
-/// All send their block to the root. Cost: one message a rank, one round. Scratch: none.
+/// All send their block to the root. Cost: one message per rank, one round. Scratch: none.
 struct DirectGather : ScheduleBase<Collective::gather> {
     static constexpr std::string_view name = "direct gather";
 

@@ -88,8 +88,8 @@ constexpr void halve_range(const Shape& shape, std::uint32_t k, Sums&& sums, Res
 
 } // namespace detail
 
-/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent and combined, a message a round (two where a
-/// range wraps around the end). Scratch: ceil(p / 2) blocks (p > 2).
+/// Cost per rank: ceil(log2 p) rounds, p - 1 blocks sent and combined, a message per round (two
+/// where a range wraps around the end). Scratch: ceil(p / 2) blocks (p > 2).
 struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "halving reduce_scatter";
     static constexpr bool single_blocks = false;
@@ -118,8 +118,8 @@ struct HalvingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
 };
 static_assert(collective_schedule<HalvingReduceScatter>);
 
-/// Cost a rank: ceil(log2 p) rounds, p - 1 blocks sent, a message a round (two where a range wraps
-/// around the end). Scratch: none.
+/// Cost per rank: ceil(log2 p) rounds, p - 1 blocks sent, a message per round (two where a range
+/// wraps around the end). Scratch: none.
 struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "doubling all_gather";
     static constexpr bool single_blocks = false;
@@ -141,7 +141,7 @@ struct DoublingAllGather : ScheduleBase<Collective::all_gather> {
 };
 static_assert(collective_schedule<DoublingAllGather>);
 
-/// Both in turn on p even parts of a vector. Cost a rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks
+/// Both in turn on p even parts of a vector. Cost per rank: 2 ceil(log2 p) rounds, 2(p - 1) blocks
 /// sent, p - 1 combined. Scratch: none; sums grow in the output.
 struct HalvingDoublingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "halving_doubling all_reduce";

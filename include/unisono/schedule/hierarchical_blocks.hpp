@@ -181,7 +181,7 @@ constexpr void pass_across(const Hosts& here, const Schedule& schedule, std::uin
 
 } // namespace detail
 
-/// Each host's blocks go to its head, and the heads' to the root by a tree. Cost a rank: one
+/// Each host's blocks go to its head, and the heads' to the root by a tree. Cost per rank: one
 /// message (two where its blocks wrap around the end). Scratch: the blocks that pass through.
 struct HierarchicalGather : detail::OnHosts<Collective::gather> {
     static constexpr std::string_view name = "hierarchical gather";
@@ -217,7 +217,7 @@ struct HierarchicalGather : detail::OnHosts<Collective::gather> {
 };
 static_assert(collective_schedule<HierarchicalGather>);
 
-/// The root sends each head its host's blocks by a tree, and heads pass them on. Cost a rank: a
+/// The root sends each head its host's blocks by a tree, and heads pass them on. Cost per rank: a
 /// message to each child (two where its blocks wrap around the end). Scratch: the blocks that pass
 /// through.
 struct HierarchicalScatter : detail::OnHosts<Collective::scatter> {

@@ -67,7 +67,7 @@ private:
 };
 static_assert(collective_schedule<HierarchicalAllReduce>);
 
-/// Down the tree of heads, then down those of the hosts. Cost a rank: a message of everything to
+/// Down the tree of heads, then down those of the hosts. Cost per rank: a message of everything to
 /// each child, at most ceil(log2 hosts) of them to other hosts. Scratch: none.
 struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
     static constexpr std::string_view name = "hierarchical broadcast";
@@ -90,7 +90,7 @@ struct HierarchicalBroadcast : detail::OnHosts<Collective::broadcast> {
 };
 static_assert(collective_schedule<HierarchicalBroadcast>);
 
-/// Up the trees of the hosts, then up that of the heads. Cost a rank: one message of everything
+/// Up the trees of the hosts, then up that of the heads. Cost per rank: one message of everything
 /// towards the root, a combination for each child. Scratch: everything once at ranks that combine,
 /// but for the root.
 struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
@@ -129,7 +129,7 @@ struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
 };
 static_assert(collective_schedule<HierarchicalReduce>);
 
-/// Everybody tells its head, the heads one another, and each its host. Cost a rank: an empty
+/// Everybody tells its head, the heads one another, and each its host. Cost per rank: an empty
 /// message to its parent and to each child, ceil(log2 hosts) more at heads.
 struct HierarchicalBarrier : detail::OnHosts<Collective::barrier> {
     static constexpr std::string_view name = "hierarchical barrier";

@@ -123,7 +123,7 @@ using MappedGather = Mapped<Collective::gather>;                ///< `Collective
 using MappedScatter = Mapped<Collective::scatter>;              ///< `Collective::scatter`
 using MappedAllToAll = Mapped<Collective::all_to_all>;          ///< `Collective::all_to_all`
 
-/// One flag. Cost a rank: one round.
+/// One flag. Cost per rank: one round.
 struct MappedBarrier : ScheduleBase<Collective::barrier> {
     static constexpr std::string_view name = "mapped barrier";
     static constexpr bool mapped = true;

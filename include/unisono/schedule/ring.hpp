@@ -15,8 +15,8 @@ UNISONO_NAMESPACE_BEGIN
 namespace schedule {
 
 /// p even parts of a vector go around twice: first they gather sums, then they are published.
-/// Cost a rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none; sums grow
-/// in the output.
+/// Cost per rank: 2(p - 1) messages, rounds and blocks sent, p - 1 combined. Scratch: none; sums
+/// grow in the output.
 struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "ring all_reduce";
 
@@ -45,7 +45,7 @@ struct RingAllReduce : ScheduleBase<Collective::all_reduce> {
 static_assert(collective_schedule<RingAllReduce>);
 
 /// The first half of the above, shifted so that each rank ends with its own block.
-/// Cost a rank: p - 1 messages, rounds, blocks sent and combined. Scratch: two blocks (p > 3).
+/// Cost per rank: p - 1 messages, rounds, blocks sent and combined. Scratch: two blocks (p > 3).
 struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
     static constexpr std::string_view name = "ring reduce_scatter";
 
@@ -71,7 +71,7 @@ struct RingReduceScatter : ScheduleBase<Collective::reduce_scatter> {
 };
 static_assert(collective_schedule<RingReduceScatter>);
 
-/// Every block goes around once. Cost a rank: p - 1 messages, rounds and blocks sent. Scratch:
+/// Every block goes around once. Cost per rank: p - 1 messages, rounds and blocks sent. Scratch:
 /// none.
 struct RingAllGather : ScheduleBase<Collective::all_gather> {
     static constexpr std::string_view name = "ring all_gather";
@@ -94,8 +94,8 @@ struct RingAllGather : ScheduleBase<Collective::all_gather> {
 };
 static_assert(collective_schedule<RingAllGather>);
 
-/// A chain away from the root; pipelined by lanes. Cost a rank: one message of everything (none at
-/// the end of the chain). With L lanes the last rank is done after p - 2 + L messages of n / L.
+/// A chain away from the root; pipelined by lanes. Cost per rank: one message of everything (none
+/// at the end of the chain). With L lanes the last rank is done after p - 2 + L messages of n / L.
 /// Scratch: none.
 struct RingBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "ring broadcast";
@@ -119,9 +119,9 @@ private:
 };
 static_assert(collective_schedule<RingBroadcast>);
 
-/// A chain towards the root, which adds as it goes; pipelined by lanes. Cost a rank: one message of
-/// everything (none at the root), one combination (none at the far end). Scratch: everything once
-/// between the two ends of the chain.
+/// A chain towards the root, which adds as it goes; pipelined by lanes. Cost per rank: one message
+/// of everything (none at the root), one combination (none at the far end). Scratch: everything
+/// once between the two ends of the chain.
 struct RingReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "ring reduce";
 

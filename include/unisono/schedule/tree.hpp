@@ -52,7 +52,7 @@ struct TreePlace {
 
 } // namespace detail
 
-/// Cost a rank: a message of everything to each child, at most ceil(log2 p). Scratch: none.
+/// Cost per rank: a message of everything to each child, at most ceil(log2 p). Scratch: none.
 struct TreeBroadcast : ScheduleBase<Collective::broadcast> {
     static constexpr std::string_view name = "tree broadcast";
 
@@ -79,7 +79,7 @@ private:
 };
 static_assert(collective_schedule<TreeBroadcast>);
 
-/// Cost a rank: one message of everything to its parent, one combination for each child. Scratch:
+/// Cost per rank: one message of everything to its parent, one combination for each child. Scratch:
 /// everything once at ranks between root and leaves.
 struct TreeReduce : ScheduleBase<Collective::reduce> {
     static constexpr std::string_view name = "tree reduce";
@@ -109,9 +109,9 @@ private:
 };
 static_assert(collective_schedule<TreeReduce>);
 
-/// Up the tree of rank 0 and down again. Cost a rank: a message of everything to its parent and to
-/// each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none; sums
-/// grow in the output.
+/// Up the tree of rank 0 and down again. Cost per rank: a message of everything to its parent and
+/// to each child, a combination for each child, 2 ceil(log2 p) rounds at rank 0. Scratch: none;
+/// sums grow in the output.
 struct TreeAllReduce : ScheduleBase<Collective::all_reduce> {
     static constexpr std::string_view name = "tree all_reduce";
 
@@ -147,7 +147,7 @@ private:
 };
 static_assert(collective_schedule<TreeAllReduce>);
 
-/// Each rank sends its whole subtree's blocks to its parent. Cost a rank: one message (two where
+/// Each rank sends its whole subtree's blocks to its parent. Cost per rank: one message (two where
 /// its blocks wrap around the end), at most p / 2 blocks; the root receives p - 1. Scratch: the
 /// subtree's blocks between root and leaves.
 struct TreeGather : ScheduleBase<Collective::gather> {
@@ -199,7 +199,7 @@ private:
 };
 static_assert(collective_schedule<TreeGather>);
 
-/// Each rank passes its subtrees' blocks on to its children. Cost a rank: a message to each child
+/// Each rank passes its subtrees' blocks on to its children. Cost per rank: a message to each child
 /// (two where its blocks wrap around the end); the root sends p - 1 blocks. Scratch: the subtree's
 /// blocks between root and leaves.
 struct TreeScatter : ScheduleBase<Collective::scatter> {

@@ -165,7 +165,7 @@ struct FlaggedMessages {
 };
 
 /// Small messages of a rank beside their flags, in one of two ways: 8 bytes of each of up to four ranks side by side in one line (two
-/// for more than two ranks), or 56 bytes of one rank in each line. Each way has two places a rank, which alternate: a rank writes the
+/// for more than two ranks), or 56 bytes of one rank in each line. Each way has two places per rank, which alternate: a rank writes the
 /// next message when it has completed all older operations, so every rank has read what was in the place before.
 ///
 /// A line of one's own must come twice over: its writer takes it from the reader that polls it, and the reader fetches it

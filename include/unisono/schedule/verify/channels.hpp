@@ -24,8 +24,8 @@ public:
           held_(program.ranks.size() * program.ranks.size() * lanes),
           total_(program.ranks.size() * program.ranks.size()) {}
 
-    /// Whether all ranks end with `depth` places a lane between each two ranks; else `stuck()` says
-    /// where they do not.
+    /// Whether all ranks end with `depth` places per lane between each two ranks; else `stuck()`
+    /// says where they do not.
     bool ends(std::uint32_t depth) {
         depth_ = depth;
         for (auto& count : held_) count = 0;
