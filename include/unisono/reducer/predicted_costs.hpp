@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// What the summing of so many bytes costs by each schedule, from a model of the cluster: for
+/// The time of a sum by each schedule, as a function of its bytes, from a model of the cluster: for
 /// AutomaticReducer, without measuring on all ranks.
 ///
 ///     auto costs = un::predicted_reducer_costs(un::ClusterModel::load(text), world.size());
