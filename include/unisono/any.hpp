@@ -4,6 +4,7 @@
 /// Programs that choose their transport at run time: by a word on threads or processes of their
 /// own, or as a launcher has started them. See transport/any.hpp. Not part of the umbrella.
 
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/join.hpp"
 #include "unisono/transport/any.hpp"

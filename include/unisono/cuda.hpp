@@ -15,6 +15,7 @@
 
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"

@@ -6,3 +6,4 @@
 
 #include "unisono/elastic/trainer.hpp"
 #include "unisono/elastic/world.hpp"
+#include "unisono/group/group_definitions.hpp"

@@ -5,5 +5,6 @@
 /// `run<Libfabric>(n, body)` for threads of this process. Needs libfabric's headers: link
 /// unisono::libfabric. Not part of the umbrella.
 
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/join.hpp"
 #include "unisono/transport/libfabric/join.hpp"

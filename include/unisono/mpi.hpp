@@ -11,6 +11,7 @@
 ///     MPI_Finalize();
 
 #include "unisono/group/group.hpp"
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/mpi_collectives.hpp"
 #include "unisono/transport/mpi.hpp"
 

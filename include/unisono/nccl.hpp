@@ -10,6 +10,7 @@
 #include "unisono/collective/captured.hpp"
 #include "unisono/collective/on_device.hpp"
 #include "unisono/data/device_rows.hpp"
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/join.hpp"
 #include "unisono/trainer/device/master_weights.hpp"
 #include "unisono/trainer/device/place.hpp"

@@ -4,6 +4,7 @@
 /// Programs and collectives in virtual time: see transport/simulated.hpp. Not part of the umbrella.
 
 #include "unisono/core/text.hpp"
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/group/run.hpp"
 #include "unisono/transport/simulated.hpp"
 

@@ -16,12 +16,20 @@ struct NoAccumulation {
     friend bool operator==(const NoAccumulation&, const NoAccumulation&) = default;
 
     /// \throws error bad_input: hosted below 1
-    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
-        accumulation::check_target(name, "hosted", hosted);
-        return {{.micro_batches = hosted}, ShortWindow::keep};
-    }
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
 static_assert(accumulation_policy<NoAccumulation>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION AccumulationWindow NoAccumulation::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "hosted", hosted);
+    return {{.micro_batches = hosted}, ShortWindow::keep};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -20,13 +20,21 @@ struct AccumulateSamples {
     friend bool operator==(const AccumulateSamples&, const AccumulateSamples&) = default;
 
     /// \throws error bad_input: samples below 1
-    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
-        accumulation::check_target(name, "samples", samples);
-        accumulation::check_target(name, "hosted", hosted);
-        return {{.samples = samples}, short_window};
-    }
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
 static_assert(accumulation_policy<AccumulateSamples>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION AccumulationWindow AccumulateSamples::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "samples", samples);
+    accumulation::check_target(name, "hosted", hosted);
+    return {{.samples = samples}, short_window};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

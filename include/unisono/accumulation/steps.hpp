@@ -21,16 +21,24 @@ struct Accumulate {
 
     /// \throws error bad_input: steps below 1, or not a multiple of the replicas that a rank hosts
     /// (an update would take more micro-batches of one replica than of another)
-    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
-        accumulation::check_target(name, "steps", steps);
-        accumulation::check_target(name, "hosted", hosted);
-        if (steps % hosted != 0)
-            refuse_input({"Accumulate: steps is ", steps, ", expected a multiple of the ", hosted,
-                          " replicas that each rank hosts (InterleavedSampler)"});
-        return {{.micro_batches = steps}, short_window};
-    }
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
 static_assert(accumulation_policy<Accumulate>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION AccumulationWindow Accumulate::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "steps", steps);
+    accumulation::check_target(name, "hosted", hosted);
+    if (steps % hosted != 0)
+        refuse_input({"Accumulate: steps is ", steps, ", expected a multiple of the ", hosted,
+                      " replicas that each rank hosts (InterleavedSampler)"});
+    return {{.micro_batches = steps}, short_window};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

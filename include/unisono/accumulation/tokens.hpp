@@ -21,13 +21,21 @@ struct AccumulateTokens {
     friend bool operator==(const AccumulateTokens&, const AccumulateTokens&) = default;
 
     /// \throws error bad_input: tokens below 1
-    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const {
-        accumulation::check_target(name, "tokens", tokens);
-        accumulation::check_target(name, "hosted", hosted);
-        return {{.tokens = tokens}, short_window};
-    }
+    [[nodiscard]] AccumulationWindow window(std::int64_t hosted = 1) const;
 };
 
 static_assert(accumulation_policy<AccumulateTokens>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION AccumulationWindow AccumulateTokens::window(std::int64_t hosted) const {
+    accumulation::check_target(name, "tokens", tokens);
+    accumulation::check_target(name, "hosted", hosted);
+    return {{.tokens = tokens}, short_window};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -132,10 +132,7 @@ struct WeightedMean {
     static constexpr ReductionKind kind = ReductionKind::weighted_mean;
     double weight = 1.0;
 
-    void check() const {
-        if (!(weight >= 0.0) || weight > std::numeric_limits<double>::max())
-            refuse_input({"WeightedMean::weight is ", weight, "; expected a finite number, at least 0"});
-    }
+    void check() const;
     friend bool operator==(const WeightedMean&, const WeightedMean&) = default;
 };
 
@@ -164,3 +161,14 @@ static_assert(reduction_operation<Min, std::int64_t> && reduction_operation<Max,
 static_assert(reduction_operation<WeightedMean, float> && !reduction_operation<WeightedMean, std::int32_t>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void WeightedMean::check() const {
+    if (!(weight >= 0.0) || weight > std::numeric_limits<double>::max())
+        refuse_input({"WeightedMean::weight is ", weight, "; expected a finite number, at least 0"});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

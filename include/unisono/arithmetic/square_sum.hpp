@@ -93,36 +93,14 @@ public:
             add_part(0, part);
         }
     }
-    void merge(const SquareSum& other) {
-        if (other.exponent_ != exponent_)
-            refuse_input(
-                {"SquareSum: exponents ", exponent_, " and ", other.exponent_, "; expected one for all parts"});
-        add_part(other.high_, other.low_);
-    }
+    void merge(const SquareSum& other);
 
     /// As integers that may be summed over up to 2^30 ranks.
     static constexpr std::size_t words = 4;
-    void save(std::int64_t* out) const {
-        out[0] = static_cast<std::int64_t>(low_ & 0xffffffffu);
-        out[1] = static_cast<std::int64_t>(low_ >> 32);
-        out[2] = static_cast<std::int64_t>(high_ & 0xffffffffu);
-        out[3] = static_cast<std::int64_t>(high_ >> 32);
-    }
-    void load(const std::int64_t* in) {
-        low_ = high_ = 0;
-        for (std::size_t i = 0; i < words; ++i) {
-            const auto word = static_cast<std::uint64_t>(in[i]);
-            if (i == 0) add_part(0, word);
-            else if (i == 1) add_part(word >> 32, word << 32);
-            else add_part(word << (32 * (i - 2)), 0);
-        }
-    }
+    void save(std::int64_t* out) const;
+    void load(const std::int64_t* in);
 
-    [[nodiscard]] double value() const {
-        if (exponent_ == Grid::not_finite) return std::numeric_limits<double>::quiet_NaN();
-        const double steps = __builtin_fma(static_cast<double>(high_), 0x1p64, static_cast<double>(low_));
-        return std::ldexp(steps, 2 * exponent_ - Grid::bits);
-    }
+    [[nodiscard]] double value() const;
 
     [[nodiscard]] std::int32_t exponent() const { return exponent_; }
 
@@ -148,10 +126,7 @@ public:
     }
 
 private:
-    void check(std::int32_t needed) const {
-        if (needed > exponent_)
-            refuse_input({"SquareSum: an element needs the exponent ", needed, "; expected at most ", exponent_});
-    }
+    void check(std::int32_t needed) const;
 
     std::uint64_t low_ = 0;
     std::uint64_t high_ = 0;
@@ -159,3 +134,43 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void SquareSum::merge(const SquareSum& other) {
+    if (other.exponent_ != exponent_)
+        refuse_input({"SquareSum: exponents ", exponent_, " and ", other.exponent_, "; expected one for all parts"});
+    add_part(other.high_, other.low_);
+}
+
+UNISONO_DEFINITION void SquareSum::save(std::int64_t* out) const {
+    out[0] = static_cast<std::int64_t>(low_ & 0xffffffffu);
+    out[1] = static_cast<std::int64_t>(low_ >> 32);
+    out[2] = static_cast<std::int64_t>(high_ & 0xffffffffu);
+    out[3] = static_cast<std::int64_t>(high_ >> 32);
+}
+
+UNISONO_DEFINITION void SquareSum::load(const std::int64_t* in) {
+    low_ = high_ = 0;
+    for (std::size_t i = 0; i < words; ++i) {
+        const auto word = static_cast<std::uint64_t>(in[i]);
+        if (i == 0) add_part(0, word);
+        else if (i == 1) add_part(word >> 32, word << 32);
+        else add_part(word << (32 * (i - 2)), 0);
+    }
+}
+
+UNISONO_DEFINITION double SquareSum::value() const {
+    if (exponent_ == Grid::not_finite) return std::numeric_limits<double>::quiet_NaN();
+    const double steps = __builtin_fma(static_cast<double>(high_), 0x1p64, static_cast<double>(low_));
+    return std::ldexp(steps, 2 * exponent_ - Grid::bits);
+}
+
+UNISONO_DEFINITION void SquareSum::check(std::int32_t needed) const {
+    if (needed > exponent_)
+        refuse_input({"SquareSum: an element needs the exponent ", needed, "; expected at most ", exponent_});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

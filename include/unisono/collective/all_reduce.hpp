@@ -37,7 +37,7 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     set_reduction<T>(request, op);
     const std::uint32_t index = start<Collective::all_reduce>(group, request, 0, family);
     if constexpr (mean) {
-        OperationState& operation = group.engine().operation(index);
+        OperationState& operation = group.operation(index);
         operation.numbers = {op.weight, 0.0};
         const std::uint32_t weights =
             detail::start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1, Sum{}, NativeSchedule{});

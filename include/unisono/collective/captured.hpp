@@ -16,6 +16,7 @@
 
 #include "unisono/collective/exchange.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/group/group_definitions.hpp"
 #include "unisono/group/stream_runs.hpp"
 
 #include <cstddef>

@@ -166,7 +166,7 @@ void barrier(Group<Transport>& group, const Family& family = {}) {
     if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule>) {
         constexpr std::uint64_t call =
             detail::call_of(Collective::barrier, ElementType::opaque, ReductionKind::none, 0);
-        if (group.engine().repeat(group.context(), call, 0, nullptr, nullptr)) return;
+        if (group.repeat(call, 0, nullptr, nullptr)) return;
     }
     detail::OperationRequest request;
     group.finish(detail::start<Collective::barrier>(group, request, 0, family));

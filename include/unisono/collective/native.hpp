@@ -5,6 +5,7 @@
 /// best.
 
 #include "unisono/group/group.hpp"
+#include "unisono/group/transport_kinds.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/transports_own.hpp"
 

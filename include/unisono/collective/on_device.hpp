@@ -25,6 +25,7 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/device_span.hpp"
+#include "unisono/group/transport_kinds.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -79,7 +80,7 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
         agreed.way = request.stream.plan->hash() ^ static_cast<std::uint32_t>(request.chunk_bytes * 2654435761u);
     }
     request.plan = &group.plan(agreed);
-    return group.engine().start(group.context(), request);
+    return group.start(request);
 }
 
 /// The same through the host, in pieces: of the family's chunks if it has any, else of the
@@ -93,7 +94,7 @@ std::uint32_t start_on_device(Group<Transport>& group, OperationRequest& request
         "messages. Why: peers see images of a few pieces at a time");
     const auto use = [&](const auto& schedule) {
         request.plan = &group.plan(schedule);
-        return group.engine().start(group.context(), request);
+        return group.start(request);
     };
     request.stream.space = MemorySpace::device;
     if constexpr (std::same_as<Family, NativeSchedule> && takes_device_itself<Transport>) {
@@ -228,7 +229,7 @@ template <element T, enqueues Transport>
 template <streaming_transport Transport>
 void after(Group<Transport>& group, void* stream) {
     detail::check_member(group);
-    const auto entry = group.engine().enter();
+    const auto entry = group.enter();
     group.endpoint().wait_for(stream);
 }
 

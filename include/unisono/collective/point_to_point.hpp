@@ -18,7 +18,7 @@ std::uint32_t start_message(Group<Transport>& group, schedule::StepKind kind, co
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     OperationRequest request = request_for(in, out);
     request.count = count;
-    return group.engine().start_point_to_point(group.context(), kind, peer, static_cast<std::uint32_t>(tag), request);
+    return group.start_point_to_point(kind, peer, static_cast<std::uint32_t>(tag), request);
 }
 
 } // namespace detail

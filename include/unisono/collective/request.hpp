@@ -97,8 +97,7 @@ template <Collective What, class Family, transport Transport, element T>
         if (overlap_matters(What, group.rank() == root) &&
             !overlap_is_allowed(buffers_of(What, input, output, count * sizeof(T), group.rank(), group.size())))
             return false; // and is refused
-        return group.engine().repeat(group.context(), call_of(What, element_type_of<T>, reduction, root), count, input,
-                                     output);
+        return group.repeat(call_of(What, element_type_of<T>, reduction, root), count, input, output);
     } else {
         return false;
     }
@@ -138,7 +137,7 @@ std::uint32_t start(Group<Transport>& group, OperationRequest& request, int root
     }
     return choose_schedule<What>(group, family, request, root, [&](const auto& schedule) {
         request.plan = &group.plan(schedule);
-        return group.engine().start(group.context(), request);
+        return group.start(request);
     });
 }
 

@@ -249,8 +249,7 @@ Operation message(Group<Transport>& group, schedule::StepKind kind, const Elemen
     if (tag < 0) refuse_input({"a tag must be at least 0, found ", tag});
     auto request = detail::untyped_request(elements, in, out);
     request.count = count;
-    return group.handle(
-        group.engine().start_point_to_point(group.context(), kind, peer, static_cast<std::uint32_t>(tag), request));
+    return group.handle(group.start_point_to_point(kind, peer, static_cast<std::uint32_t>(tag), request));
 }
 } // namespace parts
 

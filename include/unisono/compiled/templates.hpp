@@ -23,6 +23,8 @@
 #include "unisono/sampler/distributed.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/agreement.hpp"
+#include "unisono/trainer/exchange/offence.hpp"
+#include "unisono/trainer/stop_on_signal.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
 
@@ -85,11 +87,16 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::HalvingDoublingAllReduc
 UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
 
 // Groups.
+#if UNISONO_DEFINES
+#define UNISONO_COMPILED_ENGINE(Transport) template class detail::Engine<Transport>;
+#else
+#define UNISONO_COMPILED_ENGINE(Transport)
+#endif
 #define UNISONO_COMPILED_COLLECTIVE(Transport, What)                                                    \
     UNISONO_COMPILED_TEMPLATE std::uint32_t detail::start<Collective::What, Transport, NativeSchedule>( \
         Group<Transport>&, OperationRequest&, int, const NativeSchedule&);
 #define UNISONO_COMPILED_GROUP(Transport)                                                                              \
-    UNISONO_COMPILED_TEMPLATE class detail::Engine<Transport>;                                                         \
+    UNISONO_COMPILED_ENGINE(Transport)                                                                                 \
     UNISONO_COMPILED_TEMPLATE class Group<Transport>;                                                                  \
     UNISONO_COMPILED_COLLECTIVE(Transport, all_reduce)                                                                 \
     UNISONO_COMPILED_COLLECTIVE(Transport, reduce_scatter)                                                             \
@@ -108,7 +115,11 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
                                                         std::span<std::uint64_t>, Caller);                             \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on(Group<Transport>&, std::string_view,                               \
                                                     std::span<const std::string_view>, std::span<const std::int64_t>); \
-    UNISONO_COMPILED_TEMPLATE void detail::agree_on_policies(Group<Transport>&, std::span<const PolicyFacts>);
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on_policies(Group<Transport>&, std::span<const PolicyFacts>);         \
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on_shapes(Group<Transport>&, const Layout&, ElementType,              \
+                                                           const ParameterLabels&);                                    \
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on_offence(Group<Transport>&, Offence&);                              \
+    UNISONO_COMPILED_TEMPLATE bool detail::StopAgreement::stop(Group<Transport>&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
 UNISONO_COMPILED_GROUP(InProcess)
 UNISONO_COMPILED_TEMPLATE void detail::run_world<InProcess>(const std::shared_ptr<InProcess::World>&,
@@ -116,6 +127,7 @@ UNISONO_COMPILED_TEMPLATE void detail::run_world<InProcess>(const std::shared_pt
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
 UNISONO_COMPILED_GROUP(SharedMemory)
 #undef UNISONO_COMPILED_GROUP
+#undef UNISONO_COMPILED_ENGINE
 #undef UNISONO_COMPILED_COLLECTIVE
 
 UNISONO_COMPILED_TEMPLATE class ProgressReporter<StandardErrorOutput>;

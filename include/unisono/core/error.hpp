@@ -55,8 +55,8 @@ struct Fault {
 /// The exception that the public functions throw.
 class error : public std::runtime_error {
 public:
-    explicit error(Fault what) : std::runtime_error(compose(what)), fault_(std::move(what)) {}
-    error(ErrorCode code, const std::string& message) : error(Fault{.code = code, .message = message}) {}
+    explicit error(Fault what);
+    error(ErrorCode code, const std::string& message);
 
     [[nodiscard]] ErrorCode code() const noexcept { return fault_.code; }
     [[nodiscard]] int rank() const noexcept { return fault_.rank; }
@@ -66,25 +66,41 @@ public:
     [[nodiscard]] const Fault& why() const noexcept { return fault_; }
 
 private:
-    [[gnu::cold]] static std::string compose(const Fault& what) {
-        std::string text = concat({"unisono: ", name_of(what.code)});
-        if (!what.operation.empty()) {
-            text += concat({" in ", what.operation});
-            if (what.sequence != 0) text += concat({" #", what.sequence});
-        }
-        if (!what.message.empty()) text += concat({": ", what.message});
-        return text;
-    }
+    [[gnu::cold]] static std::string compose(const Fault& what);
     Fault fault_;
 };
 
 /// Throws `bad_input`: the one way in which arguments are refused.
-[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_input(const std::string& message) {
+[[noreturn, gnu::cold]] void refuse_input(const std::string& message);
+/// With a message of parts, as `concat` takes them.
+[[noreturn, gnu::cold]] void refuse_input(std::initializer_list<detail::TextPart> message);
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION error::error(Fault what) : std::runtime_error(compose(what)), fault_(std::move(what)) {}
+UNISONO_DEFINITION error::error(ErrorCode code, const std::string& message)
+    : error(Fault{.code = code, .message = message}) {}
+
+UNISONO_DEFINITION std::string error::compose(const Fault& what) {
+    std::string text = concat({"unisono: ", name_of(what.code)});
+    if (!what.operation.empty()) {
+        text += concat({" in ", what.operation});
+        if (what.sequence != 0) text += concat({" #", what.sequence});
+    }
+    if (!what.message.empty()) text += concat({": ", what.message});
+    return text;
+}
+
+[[gnu::noinline]] UNISONO_DEFINITION void refuse_input(const std::string& message) {
     throw error(ErrorCode::bad_input, message);
 }
-/// With a message of parts, as `concat` takes them.
-[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_input(std::initializer_list<detail::TextPart> message) {
+
+[[gnu::noinline]] UNISONO_DEFINITION void refuse_input(std::initializer_list<detail::TextPart> message) {
     refuse_input(concat(message));
 }
 
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -65,15 +65,7 @@ protected:
     std::size_t bytes_ = 0;
 
 private:
-    [[gnu::noinline]] void grow(std::size_t bytes) {
-        const std::size_t doubled = capacity_ < 32 ? 64 : capacity_ * 2;
-        const std::size_t wanted = bytes > doubled ? bytes : doubled;
-        void* const grown = ::operator new(wanted);
-        if (bytes_ != 0) std::memcpy(grown, data_, bytes_);
-        ::operator delete(data_);
-        data_ = grown;
-        capacity_ = wanted;
-    }
+    void grow(std::size_t bytes);
     std::size_t capacity_ = 0; ///< bytes
 };
 
@@ -193,13 +185,7 @@ private:
         while (entries_[at].key != 0 && entries_[at].key != key) at = (at + 1) & mask;
         return entries_[at];
     }
-    void enlarge() {
-        List<Entry> old(entries_.empty() ? 16 : 2 * entries_.size());
-        std::swap(old, entries_);
-        for (const Entry& entry : old) {
-            if (entry.key != 0) place(entry.key) = entry;
-        }
-    }
+    void enlarge();
     List<Entry> entries_;
     std::size_t used_ = 0;
 };
@@ -218,3 +204,29 @@ void insertion_sort(std::span<T> values, Less less) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+[[gnu::noinline]] UNISONO_DEFINITION void ListRoom::grow(std::size_t bytes) {
+    const std::size_t doubled = capacity_ < 32 ? 64 : capacity_ * 2;
+    const std::size_t wanted = bytes > doubled ? bytes : doubled;
+    void* const grown = ::operator new(wanted);
+    if (bytes_ != 0) std::memcpy(grown, data_, bytes_);
+    ::operator delete(data_);
+    data_ = grown;
+    capacity_ = wanted;
+}
+
+UNISONO_DEFINITION void CountTable::enlarge() {
+    List<Entry> old(entries_.empty() ? 16 : 2 * entries_.size());
+    std::swap(old, entries_);
+    for (const Entry& entry : old) {
+        if (entry.key != 0) place(entry.key) = entry;
+    }
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -26,10 +26,7 @@ class Mt19937 {
 public:
     using result_type = std::uint32_t;
 
-    explicit Mt19937(std::uint64_t seed = 5489) {
-        state_[0] = static_cast<std::uint32_t>(seed);
-        for (std::uint32_t i = 1; i < size; ++i) state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
-    }
+    explicit Mt19937(std::uint64_t seed = 5489);
 
     static constexpr result_type min() { return 0; }
     static constexpr result_type max() { return 0xffffffffu; }
@@ -60,36 +57,20 @@ private:
         const std::uint32_t y = (upper & 0x80000000u) | (lower & 0x7fffffffu);
         return (y >> 1) ^ ((0u - (y & 1u)) & 0x9908b0dfu);
     }
-    void refill() {
-        for (std::size_t i = 0; i < size - middle; ++i)
-            state_[i] = state_[i + middle] ^ twist(state_[i], state_[i + 1]);
-        for (std::size_t i = size - middle; i < size - 1; ++i)
-            state_[i] = state_[i + middle - size] ^ twist(state_[i], state_[i + 1]);
-        state_[size - 1] = state_[middle - 1] ^ twist(state_[size - 1], state_[0]);
-        next_ = 0;
-    }
+    void refill();
 
     std::array<std::uint32_t, size> state_ = {};
     std::size_t next_ = size;
 };
 
 /// `torch.rand` in float32 with the generator where it stands: each in [0, 1), one draw an element.
-inline void torch_rand(Mt19937& generator, std::span<float> out) {
-    for (float& x : out) x = static_cast<float>(generator() & 0xffffffu) * 0x1p-24f;
-}
+void torch_rand(Mt19937& generator, std::span<float> out);
 
 /// `torch.rand` in float64: two draws an element.
-inline void torch_rand(Mt19937& generator, std::span<double> out) {
-    for (double& x : out) x = static_cast<double>(generator.draw64() & 0x1fffffffffffffu) * 0x1p-53;
-}
+void torch_rand(Mt19937& generator, std::span<double> out);
 
 /// `torch.manual_seed(seed); torch.rand(count)`.
-inline std::vector<float> torch_rand(std::uint64_t seed, std::size_t count) {
-    std::vector<float> values(count);
-    Mt19937 generator{seed};
-    torch_rand(generator, values);
-    return values;
-}
+std::vector<float> torch_rand(std::uint64_t seed, std::size_t count);
 
 /// `torch.randperm(out.size(), generator=...)` into `out`; Index must hold out.size() - 1. No
 /// memory, one draw an element. Lists of 2^32 / 20 elements and more are drawn with 64 bits, inside
@@ -179,3 +160,42 @@ constexpr CounterRandom sample_random(std::uint64_t seed, std::uint64_t epoch, s
 }
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION Mt19937::Mt19937(std::uint64_t seed) {
+    state_[0] = static_cast<std::uint32_t>(seed);
+    for (std::uint32_t i = 1; i < size; ++i) state_[i] = 1812433253u * (state_[i - 1] ^ (state_[i - 1] >> 30)) + i;
+}
+
+UNISONO_DEFINITION void Mt19937::refill() {
+    for (std::size_t i = 0; i < size - middle; ++i) state_[i] = state_[i + middle] ^ twist(state_[i], state_[i + 1]);
+    for (std::size_t i = size - middle; i < size - 1; ++i)
+        state_[i] = state_[i + middle - size] ^ twist(state_[i], state_[i + 1]);
+    state_[size - 1] = state_[middle - 1] ^ twist(state_[size - 1], state_[0]);
+    next_ = 0;
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+UNISONO_DEFINITION void torch_rand(Mt19937& generator, std::span<float> out) {
+    for (float& x : out) x = static_cast<float>(generator() & 0xffffffu) * 0x1p-24f;
+}
+
+UNISONO_DEFINITION void torch_rand(Mt19937& generator, std::span<double> out) {
+    for (double& x : out) x = static_cast<double>(generator.draw64() & 0x1fffffffffffffu) * 0x1p-53;
+}
+
+UNISONO_DEFINITION std::vector<float> torch_rand(std::uint64_t seed, std::size_t count) {
+    std::vector<float> values(count);
+    Mt19937 generator{seed};
+    torch_rand(generator, values);
+    return values;
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -39,29 +39,62 @@ struct TextPart {
     template <std::floating_point T>
     TextPart(T value) : kind(Kind::real), real(static_cast<double>(value)) {}
 
-    void append_to(std::string& all) const {
-        if (kind == Kind::text) all += text;
-        else if (kind == Kind::character) all += character;
-        else {
-            char number[longest_number];
-            char* const limit = number + sizeof number;
-            const auto end = kind == Kind::natural ? std::to_chars(number, limit, natural).ptr
-                             : kind == Kind::integer
-                                 ? std::to_chars(number, limit, integer).ptr
-                                 : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
-            all.append(number, static_cast<std::size_t>(end - number));
-        }
-    }
+    void append_to(std::string& all) const;
 };
 
 /// A number as printf writes it in the C locale, by %f, %e or %g with `digits` digits, whatever the
 /// program's own locale is: files must be readable elsewhere.
-inline std::string number_text(double value, std::chars_format how, int digits) {
+std::string number_text(double value, std::chars_format how, int digits);
+/// As printf's %a: all of its bits.
+std::string hexadecimal_text(double value);
+
+} // namespace detail
+
+/// The text of the parts (strings, characters, numbers), one after the other: concat({"rank ",
+/// rank, " of ", world}). All messages are made by it: a chain of operator+, or a template, would
+/// cost the programs that include them code and compile time.
+std::string concat(std::initializer_list<detail::TextPart> parts);
+
+/// `digits` decimals after the point: 1.5 with one digit is "1.5".
+std::string fixed_text(double value, int digits);
+
+/// A size in bytes: "0 B", "1023 B", "1.0 KiB", "25.0 MiB".
+std::string bytes_text(std::size_t bytes);
+
+/// A count with its thousands apart: "1,234,567".
+std::string count_text(std::size_t count);
+
+namespace detail {
+
+/// Quotes foreign text in a message: it is cut, and unprintable characters are replaced.
+std::string quoted(std::string_view text);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void TextPart::append_to(std::string& all) const {
+    if (kind == Kind::text) all += text;
+    else if (kind == Kind::character) all += character;
+    else {
+        char number[longest_number];
+        char* const limit = number + sizeof number;
+        const auto end = kind == Kind::natural   ? std::to_chars(number, limit, natural).ptr
+                         : kind == Kind::integer ? std::to_chars(number, limit, integer).ptr
+                                                 : std::to_chars(number, limit, real, std::chars_format::fixed, 6).ptr;
+        all.append(number, static_cast<std::size_t>(end - number));
+    }
+}
+
+UNISONO_DEFINITION std::string number_text(double value, std::chars_format how, int digits) {
     char text[longest_number];
     return {text, std::to_chars(text, text + sizeof text, value, how, digits).ptr};
 }
-/// As printf's %a: all of its bits.
-inline std::string hexadecimal_text(double value) {
+
+UNISONO_DEFINITION std::string hexadecimal_text(double value) {
     char text[longest_number];
     const char* const end = std::to_chars(text, text + sizeof text, value, std::chars_format::hex).ptr;
     std::string_view digits(text, static_cast<std::size_t>(end - text));
@@ -73,22 +106,17 @@ inline std::string hexadecimal_text(double value) {
 
 } // namespace detail
 
-/// The text of the parts (strings, characters, numbers), one after the other: concat({"rank ",
-/// rank, " of ", world}). All messages are made by it: a chain of operator+, or a template, would
-/// cost the programs that include them code and compile time.
-[[gnu::noinline]] inline std::string concat(std::initializer_list<detail::TextPart> parts) {
+[[gnu::noinline]] UNISONO_DEFINITION std::string concat(std::initializer_list<detail::TextPart> parts) {
     std::string all;
     for (const detail::TextPart& part : parts) part.append_to(all);
     return all;
 }
 
-/// `digits` decimals after the point: 1.5 with one digit is "1.5".
-inline std::string fixed_text(double value, int digits) {
+UNISONO_DEFINITION std::string fixed_text(double value, int digits) {
     return detail::number_text(value, std::chars_format::fixed, digits < 0 ? 0 : (digits > 30 ? 30 : digits));
 }
 
-/// A size in bytes: "0 B", "1023 B", "1.0 KiB", "25.0 MiB".
-inline std::string bytes_text(std::size_t bytes) {
+UNISONO_DEFINITION std::string bytes_text(std::size_t bytes) {
     constexpr std::string_view units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes < 1024) return std::to_string(bytes) + " B";
     double value = static_cast<double>(bytes) / 1024.0;
@@ -100,8 +128,7 @@ inline std::string bytes_text(std::size_t bytes) {
     return fixed_text(value, 1) + " " + std::string(units[unit]);
 }
 
-/// A count with its thousands apart: "1,234,567".
-inline std::string count_text(std::size_t count) {
+UNISONO_DEFINITION std::string count_text(std::size_t count) {
     std::string text = std::to_string(count);
     for (std::size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, 1, ',');
     return text;
@@ -109,8 +136,7 @@ inline std::string count_text(std::size_t count) {
 
 namespace detail {
 
-/// Quotes foreign text in a message: it is cut, and unprintable characters are replaced.
-inline std::string quoted(std::string_view text) {
+UNISONO_DEFINITION std::string quoted(std::string_view text) {
     std::string shown;
     for (const char c : text.substr(0, 80)) shown += c >= ' ' && c <= '~' ? c : '?';
     return concat({"'", shown, text.size() > 80 ? "...'" : "'"});
@@ -118,3 +144,4 @@ inline std::string quoted(std::string_view text) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

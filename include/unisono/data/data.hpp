@@ -108,43 +108,48 @@ public:
     /// into `labels`.
     /// \throws error bad_input if an index is not below size(), or the memory is not exactly large
     /// enough
-    void fill(std::span<const std::size_t> indices, std::span<T> values, std::span<L> labels) const {
-        const std::size_t wanted = has_labels() ? indices.size() : 0;
-        if (values.size() != indices.size() * width_ || labels.size() != wanted)
-            refuse_input({"RowData::fill: room for ", values.size(), " values and ", labels.size(),
-                          " labels; expected ", indices.size() * width_, " and ", wanted});
-        for (std::size_t k = 0; k < indices.size(); ++k) {
-            if (indices[k] >= size())
-                refuse_input({"RowData: index ", indices[k], " of ", size(), " rows; expected an index below that"});
-            const auto row = values_.subspan(indices[k] * width_, width_);
-            std::copy(row.begin(), row.end(), values.data() + k * width_);
-            if (wanted != 0) labels[k] = labels_[indices[k]];
-        }
-    }
+    void fill(std::span<const std::size_t> indices, std::span<T> values, std::span<L> labels) const;
 
     /// \throws error bad_input if an index is not below size()
-    [[nodiscard]] Batch batch(std::span<const std::size_t> indices) const {
-        Batch out;
-        out.width = width_;
-        out.values.reserve(indices.size() * width_);
-        for (const std::size_t i : indices) {
-            if (i >= size())
-                refuse_input({"RowData: index ", i, " of ", size(), " rows; expected an index below that"});
-            const auto row = values_.subspan(i * width_, width_);
-            out.values.insert(out.values.end(), row.begin(), row.end());
-        }
-        if (!labels_.empty()) {
-            out.labels.reserve(indices.size());
-            for (const std::size_t i : indices) out.labels.push_back(labels_[i]);
-        }
-        return out;
-    }
+    [[nodiscard]] Batch batch(std::span<const std::size_t> indices) const;
 
 private:
     std::span<const T> values_;
     std::span<const Label> labels_;
     std::size_t width_;
 };
+
+template <class T, class L>
+void RowData<T, L>::fill(std::span<const std::size_t> indices, std::span<T> values, std::span<L> labels) const {
+    const std::size_t wanted = has_labels() ? indices.size() : 0;
+    if (values.size() != indices.size() * width_ || labels.size() != wanted)
+        refuse_input({"RowData::fill: room for ", values.size(), " values and ", labels.size(), " labels; expected ",
+                      indices.size() * width_, " and ", wanted});
+    for (std::size_t k = 0; k < indices.size(); ++k) {
+        if (indices[k] >= size())
+            refuse_input({"RowData: index ", indices[k], " of ", size(), " rows; expected an index below that"});
+        const auto row = values_.subspan(indices[k] * width_, width_);
+        std::copy(row.begin(), row.end(), values.data() + k * width_);
+        if (wanted != 0) labels[k] = labels_[indices[k]];
+    }
+}
+
+template <class T, class L>
+typename RowData<T, L>::Batch RowData<T, L>::batch(std::span<const std::size_t> indices) const {
+    Batch out;
+    out.width = width_;
+    out.values.reserve(indices.size() * width_);
+    for (const std::size_t i : indices) {
+        if (i >= size()) refuse_input({"RowData: index ", i, " of ", size(), " rows; expected an index below that"});
+        const auto row = values_.subspan(i * width_, width_);
+        out.values.insert(out.values.end(), row.begin(), row.end());
+    }
+    if (!labels_.empty()) {
+        out.labels.reserve(indices.size());
+        for (const std::size_t i : indices) out.labels.push_back(labels_[i]);
+    }
+    return out;
+}
 
 template <std::ranges::contiguous_range Values>
 RowData(Values&&, std::size_t) -> RowData<std::ranges::range_value_t<Values>>;

@@ -62,54 +62,15 @@ public:
     /// once.
     /// \throws error bad_input: empty data, a negative or excessive depth, a timeout that is not
     /// positive; refused: no thread is available
-    Loader(Data& data, Stream stream, LoaderOptions options = {})
-        : data_(data), stream_(std::move(stream)), options_(checked(data, options)),
-          slots_(static_cast<std::size_t>(options.depth) + 1) {
-        if (options_.depth == 0) return;
-        try {
-            reader_ = std::thread{[this] { read_ahead(); }};
-        } catch (const std::system_error& e) {
-            throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", e.what()}));
-        }
-    }
+    Loader(Data& data, Stream stream, LoaderOptions options = {});
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
-    ~Loader() {
-        if (!reader_.joinable()) return;
-        {
-            const std::lock_guard lock{mutex_};
-            quit_ = true;
-        }
-        reader_wakes_.notify_one();
-        reader_.join();
-    }
+    ~Loader();
 
     /// The next batch, valid until the following call; null at the end of the stream.
     /// \throws what the data set or the stream threw; error timeout if the data set takes longer
     /// than the limit
-    Item* next() {
-        if (options_.depth == 0) return read_now();
-        std::unique_lock lock{mutex_};
-        if (held_) { // give back the slot that the consumer had
-            Slot& slot = slots_[first_];
-            lock.unlock();
-            slot.item.batch.reset(); // the batch dies on the thread that used it
-            lock.lock();
-            held_ = false;
-            first_ = (first_ + 1) % slots_.size();
-            --filled_;
-        }
-        if (!consumer_wakes_.wait_for(lock, std::min<std::chrono::nanoseconds>(options_.timeout, longest),
-                                      [this] { return filled_ > 0 || ended_; }))
-            throw error(ErrorCode::timeout, concat({"the data set has not given the next batch within ",
-                                                    options_.timeout.count() / 1'000'000, " ms"}));
-        if (filled_ == 0) return nullptr;
-        Slot& slot = slots_[first_];
-        held_ = true; // so that the reader may fill another
-        reader_wakes_.notify_one();
-        if (slot.thrown) std::rethrow_exception(std::exchange(slot.thrown, nullptr));
-        return &slot.item;
-    }
+    Item* next();
 
     /// Drops what was read ahead and continues where `stream.restart(arguments...)` leads, for
     /// instance to the next epoch.
@@ -143,64 +104,15 @@ private:
         std::exception_ptr thrown = {};
     };
 
-    static LoaderOptions checked(Data& data, const LoaderOptions& options) {
-        constexpr int most = 1 << 16;
-        if (static_cast<std::size_t>(data.size()) == 0) refuse_input("Loader: the data set is empty (size() is 0)");
-        if (options.depth < 0 || options.depth > most)
-            refuse_input({"Loader: depth is ", options.depth, ", expected 0 to ", most});
-        if (options.timeout.count() <= 0)
-            refuse_input({"Loader: timeout is ", options.timeout.count(), " ns, expected more than 0"});
-        return options;
-    }
+    static LoaderOptions checked(Data& data, const LoaderOptions& options);
 
-    void read_into(Slot& slot) {
-        slot.item.entry = stream_.next();
-        std::span<const std::size_t>& samples = slot.item.entry.samples;
-        if (options_.depth > 0) {
-            slot.samples.assign(samples);
-            samples = slot.samples;
-        }
-        if (!samples.empty()) slot.item.batch.emplace(data_.batch(std::span<const std::size_t>{samples}));
-    }
+    void read_into(Slot& slot);
 
-    Item* read_now() {
-        Slot& slot = slots_[0];
-        slot.item.batch.reset();
-        if (ended_ || stream_.done()) return nullptr;
-        ended_ = true; // unless all goes well
-        read_into(slot);
-        ended_ = false;
-        return &slot.item;
-    }
+    Item* read_now();
 
     [[nodiscard]] int ahead() const { return static_cast<int>(filled_) - (held_ ? 1 : 0); }
 
-    void read_ahead() {
-        std::unique_lock lock{mutex_};
-        for (;;) {
-            reader_wakes_.wait(lock, [this] { return quit_ || (!ended_ && ahead() < options_.depth); });
-            if (quit_) return;
-            if (stream_.done()) {
-                ended_ = true;
-                consumer_wakes_.notify_one();
-                continue;
-            }
-            Slot& slot = slots_[(first_ + filled_) % slots_.size()];
-            reading_ = true;
-            lock.unlock();
-            try {
-                read_into(slot);
-            } catch (...) {
-                slot.item.batch.reset();
-                slot.thrown = std::current_exception();
-            }
-            lock.lock();
-            reading_ = false;
-            if (slot.thrown) ended_ = true;
-            ++filled_;
-            consumer_wakes_.notify_one();
-        }
-    }
+    void read_ahead();
 
     Data& data_;
     Stream stream_; // touched by the reader while `reading_`, else under the mutex
@@ -217,6 +129,115 @@ private:
     std::condition_variable consumer_wakes_;
     std::thread reader_; // last, since it uses all of the above
 };
+
+template <data_set Data, index_stream Stream>
+Loader<Data, Stream>::Loader(Data& data, Stream stream, LoaderOptions options)
+    : data_(data), stream_(std::move(stream)), options_(checked(data, options)),
+      slots_(static_cast<std::size_t>(options.depth) + 1) {
+    if (options_.depth == 0) return;
+    try {
+        reader_ = std::thread{[this] { read_ahead(); }};
+    } catch (const std::system_error& e) {
+        throw error(ErrorCode::refused, concat({"Loader: no thread to read ahead on: ", e.what()}));
+    }
+}
+
+template <data_set Data, index_stream Stream>
+Loader<Data, Stream>::~Loader() {
+    if (!reader_.joinable()) return;
+    {
+        const std::lock_guard lock{mutex_};
+        quit_ = true;
+    }
+    reader_wakes_.notify_one();
+    reader_.join();
+}
+
+template <data_set Data, index_stream Stream>
+typename Loader<Data, Stream>::Item* Loader<Data, Stream>::next() {
+    if (options_.depth == 0) return read_now();
+    std::unique_lock lock{mutex_};
+    if (held_) { // give back the slot that the consumer had
+        Slot& slot = slots_[first_];
+        lock.unlock();
+        slot.item.batch.reset(); // the batch dies on the thread that used it
+        lock.lock();
+        held_ = false;
+        first_ = (first_ + 1) % slots_.size();
+        --filled_;
+    }
+    if (!consumer_wakes_.wait_for(lock, std::min<std::chrono::nanoseconds>(options_.timeout, longest),
+                                  [this] { return filled_ > 0 || ended_; }))
+        throw error(ErrorCode::timeout, concat({"the data set has not given the next batch within ",
+                                                options_.timeout.count() / 1'000'000, " ms"}));
+    if (filled_ == 0) return nullptr;
+    Slot& slot = slots_[first_];
+    held_ = true; // so that the reader may fill another
+    reader_wakes_.notify_one();
+    if (slot.thrown) std::rethrow_exception(std::exchange(slot.thrown, nullptr));
+    return &slot.item;
+}
+
+template <data_set Data, index_stream Stream>
+LoaderOptions Loader<Data, Stream>::checked(Data& data, const LoaderOptions& options) {
+    constexpr int most = 1 << 16;
+    if (static_cast<std::size_t>(data.size()) == 0) refuse_input("Loader: the data set is empty (size() is 0)");
+    if (options.depth < 0 || options.depth > most)
+        refuse_input({"Loader: depth is ", options.depth, ", expected 0 to ", most});
+    if (options.timeout.count() <= 0)
+        refuse_input({"Loader: timeout is ", options.timeout.count(), " ns, expected more than 0"});
+    return options;
+}
+
+template <data_set Data, index_stream Stream>
+void Loader<Data, Stream>::read_into(Slot& slot) {
+    slot.item.entry = stream_.next();
+    std::span<const std::size_t>& samples = slot.item.entry.samples;
+    if (options_.depth > 0) {
+        slot.samples.assign(samples);
+        samples = slot.samples;
+    }
+    if (!samples.empty()) slot.item.batch.emplace(data_.batch(std::span<const std::size_t>{samples}));
+}
+
+template <data_set Data, index_stream Stream>
+typename Loader<Data, Stream>::Item* Loader<Data, Stream>::read_now() {
+    Slot& slot = slots_[0];
+    slot.item.batch.reset();
+    if (ended_ || stream_.done()) return nullptr;
+    ended_ = true; // unless all goes well
+    read_into(slot);
+    ended_ = false;
+    return &slot.item;
+}
+
+template <data_set Data, index_stream Stream>
+void Loader<Data, Stream>::read_ahead() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+        reader_wakes_.wait(lock, [this] { return quit_ || (!ended_ && ahead() < options_.depth); });
+        if (quit_) return;
+        if (stream_.done()) {
+            ended_ = true;
+            consumer_wakes_.notify_one();
+            continue;
+        }
+        Slot& slot = slots_[(first_ + filled_) % slots_.size()];
+        reading_ = true;
+        lock.unlock();
+        try {
+            read_into(slot);
+        } catch (...) {
+            slot.item.batch.reset();
+            slot.thrown = std::current_exception();
+        }
+        lock.lock();
+        reading_ = false;
+        if (slot.thrown) ended_ = true;
+        ++filled_;
+        consumer_wakes_.notify_one();
+    }
+}
 
 template <class Data, class Stream>
 Loader(Data&, Stream) -> Loader<Data, Stream>;

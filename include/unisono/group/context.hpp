@@ -84,24 +84,34 @@ struct GroupContext {
     }
 
 private:
-    [[gnu::noinline]] std::uint64_t done_out_of_order(std::uint64_t operation) {
-        const std::uint64_t at = operation - done - 1;
-        if (at / 64 >= done_ahead.size()) done_ahead.resize(static_cast<std::size_t>(at / 64) + 1);
-        done_ahead[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
-        while (!done_ahead.empty() && done_ahead[0] == ~std::uint64_t{0}) {
-            done += 64;
-            done_ahead.erase(0);
-        }
-        const int run = done_ahead.empty() ? 0 : std::countr_one(done_ahead[0]);
-        done += static_cast<std::uint64_t>(run);
-        for (std::size_t i = 0; run != 0 && i < done_ahead.size(); ++i) {
-            done_ahead[i] >>= run;
-            if (i + 1 < done_ahead.size()) done_ahead[i] |= done_ahead[i + 1] << (64 - run);
-        }
-        while (!done_ahead.empty() && done_ahead.back() == 0) done_ahead.pop_back();
-        return done;
-    }
+    std::uint64_t done_out_of_order(std::uint64_t operation);
 };
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+[[gnu::noinline]] UNISONO_DEFINITION std::uint64_t GroupContext::done_out_of_order(std::uint64_t operation) {
+    const std::uint64_t at = operation - done - 1;
+    if (at / 64 >= done_ahead.size()) done_ahead.resize(static_cast<std::size_t>(at / 64) + 1);
+    done_ahead[static_cast<std::size_t>(at / 64)] |= std::uint64_t{1} << (at % 64);
+    while (!done_ahead.empty() && done_ahead[0] == ~std::uint64_t{0}) {
+        done += 64;
+        done_ahead.erase(0);
+    }
+    const int run = done_ahead.empty() ? 0 : std::countr_one(done_ahead[0]);
+    done += static_cast<std::uint64_t>(run);
+    for (std::size_t i = 0; run != 0 && i < done_ahead.size(); ++i) {
+        done_ahead[i] >>= run;
+        if (i + 1 < done_ahead.size()) done_ahead[i] |= done_ahead[i + 1] << (64 - run);
+    }
+    while (!done_ahead.empty() && done_ahead.back() == 0) done_ahead.pop_back();
+    return done;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -5,7 +5,8 @@
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/text.hpp"
-#include "unisono/group/engine.hpp"
+#include "unisono/group/engine_base.hpp"
+#include "unisono/group/transport_kinds.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -60,22 +61,7 @@ public:
     /// Blocks until one of several operations in flight on this rank is done, and returns its
     /// index; if several are, the next one cyclically from `first` on. Operations that were waited
     /// for already, or never started, do not count; at least one must. Throws as `wait`.
-    static std::size_t wait_any(std::span<Operation> operations, std::size_t first, std::chrono::nanoseconds timeout) {
-        detail::List<std::uint32_t> indices;
-        detail::List<std::size_t> places;
-        std::size_t from = 0;
-        for (std::size_t i = 0; i < operations.size(); ++i) {
-            if (operations[i].engine_ == nullptr) continue;
-            if (i < first) ++from;
-            indices.push_back(operations[i].index_);
-            places.push_back(i);
-        }
-        if (places.empty()) refuse_input("wait_any: no operation is in flight; expected at least one");
-        from = from == places.size() ? 0 : from;
-        const auto found = operations[places[0]].engine_->wait_any(indices, from, timeout.count());
-        operations[places[found]].drop();
-        return places[found];
-    }
+    static std::size_t wait_any(std::span<Operation> operations, std::size_t first, std::chrono::nanoseconds timeout);
 
 private:
     template <transport Transport>
@@ -96,3 +82,27 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION std::size_t Operation::wait_any(std::span<Operation> operations, std::size_t first,
+                                                   std::chrono::nanoseconds timeout) {
+    detail::List<std::uint32_t> indices;
+    detail::List<std::size_t> places;
+    std::size_t from = 0;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+        if (operations[i].engine_ == nullptr) continue;
+        if (i < first) ++from;
+        indices.push_back(operations[i].index_);
+        places.push_back(i);
+    }
+    if (places.empty()) refuse_input("wait_any: no operation is in flight; expected at least one");
+    from = from == places.size() ? 0 : from;
+    const auto found = operations[places[0]].engine_->wait_any(indices, from, timeout.count());
+    operations[places[found]].drop();
+    return places[found];
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

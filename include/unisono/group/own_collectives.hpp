@@ -14,8 +14,8 @@
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/local_steps.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/group/transport_kinds.hpp"
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,17 +44,6 @@ struct OwnCollective {
     [[nodiscard]] std::size_t all_blocks() const {
         return offsets.empty() ? count * static_cast<std::size_t>(world) : offsets.back();
     }
-};
-
-/// A transport that starts its own collectives in the order of tickets, which operations draw when
-/// they start: so in the same order on all ranks. `begin_own(transport, collective, ticket)`, found
-/// by argument-dependent lookup, never blocks. The header that combines the transport with
-/// collectives defines it (unisono/mpi_collectives.hpp).
-template <class T>
-concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
-    { transport.own_ticket() } -> std::same_as<std::uint32_t>;
-    { constant.is_turn_of(ticket) } -> std::same_as<bool>;
-    { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
 };
 
 inline OwnCollective own_collective_of(const OperationState& operation) {

@@ -72,23 +72,7 @@ protected:
     /// For schedules of one name that differ on ranks which do not agree.
     void distinguish(std::uint32_t variant) { hash_ = (hash_ ^ variant) * 16777619u; }
 
-    void keep_steps_if_few() {
-        constexpr std::uint32_t most_rounds = 64;
-        constexpr std::size_t most_steps = 512;
-        List<schedule::Step> room;
-        for (std::uint32_t round = 0; round < rounds_; ++round) {
-            room.clear();
-            generate(round, room);
-            if (rounds_ > most_rounds || steps_.size() + room.size() > most_steps) {
-                steps_ = {};
-                begins_ = {};
-                return;
-            }
-            begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
-            steps_.append(room);
-        }
-        begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
-    }
+    void keep_steps_if_few();
 
     virtual void generate(std::uint32_t round, List<schedule::Step>& steps) const = 0;
 
@@ -163,3 +147,29 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void Plan::keep_steps_if_few() {
+    constexpr std::uint32_t most_rounds = 64;
+    constexpr std::size_t most_steps = 512;
+    List<schedule::Step> room;
+    for (std::uint32_t round = 0; round < rounds_; ++round) {
+        room.clear();
+        generate(round, room);
+        if (rounds_ > most_rounds || steps_.size() + room.size() > most_steps) {
+            steps_ = {};
+            begins_ = {};
+            return;
+        }
+        begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
+        steps_.append(room);
+    }
+    begins_.push_back(static_cast<std::uint32_t>(steps_.size()));
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -5,6 +5,7 @@
 
 #include "unisono/core/text.hpp"
 #include "unisono/group/group.hpp"
+#include "unisono/group/group_definitions.hpp"
 
 #include <chrono>
 #include <condition_variable>

@@ -126,13 +126,7 @@ constexpr void refuse_body() {
         "group by reference, such as [](auto& world) { ... }. Why: each rank runs it on its own view of the world.");
 }
 
-inline void check_run(int ranks, const RunOptions& options) {
-    if (ranks < 1 || ranks > 4096) {
-        refuse_input({"run: a program starts 1 to 4096 ranks, found ", ranks});
-    }
-    if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
-    if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
-}
+void check_run(int ranks, const RunOptions& options);
 
 /// `run` on an existing world.
 template <class Transport>
@@ -217,3 +211,19 @@ void run(int, Body, const RunOptions& = {}) {
 }
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void check_run(int ranks, const RunOptions& options) {
+    if (ranks < 1 || ranks > 4096) {
+        refuse_input({"run: a program starts 1 to 4096 ranks, found ", ranks});
+    }
+    if (options.timeout.count() <= 0) refuse_input("RunOptions::timeout must be positive");
+    if (options.grace.count() < 0) refuse_input("RunOptions::grace must not be negative");
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

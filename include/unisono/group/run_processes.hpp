@@ -38,32 +38,10 @@ int be_rank(const std::shared_ptr<typename Transport::World>& shared, int rank, 
     }
 }
 
-inline const char* name_of_signal(int signal) {
-    switch (signal) {
-    case SIGABRT: return "it gave up: SIGABRT";
-    case SIGBUS: return "memory that is not there: SIGBUS";
-    case SIGFPE: return "arithmetic: SIGFPE";
-    case SIGILL: return "an unknown instruction: SIGILL";
-    case SIGINT: return "interrupted: SIGINT";
-    case SIGKILL: return "killed from outside, often for lack of memory: SIGKILL";
-    case SIGSEGV: return "a wrong address: SIGSEGV";
-    case SIGTERM: return "asked to end: SIGTERM";
-    default: return "see signal(7)";
-    }
-}
+const char* name_of_signal(int signal);
 
 /// The fault for a process that ended without leaving its world, with the way in which it ended.
-inline Fault lost_process(const ProcessEnd& end) {
-    return {.code = ErrorCode::peer_lost,
-            .rank = -1,
-            .peer = end.index,
-            .operation = "run",
-            .sequence = 0,
-            .message = end.signal != 0 ? concat({"rank ", end.index, " was killed by signal ", end.signal, " (",
-                                                 name_of_signal(end.signal), ")"})
-                                       : concat({"rank ", end.index, "'s process ended with status ", end.status,
-                                                 " before its body returned"})};
-}
+Fault lost_process(const ProcessEnd& end);
 
 /// `run` on an existing world, in processes forked here.
 template <class Transport>
@@ -122,3 +100,37 @@ void run(int ranks, Body body, const RunOptions& options = {}) {
 }
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION const char* name_of_signal(int signal) {
+    switch (signal) {
+    case SIGABRT: return "it gave up: SIGABRT";
+    case SIGBUS: return "memory that is not there: SIGBUS";
+    case SIGFPE: return "arithmetic: SIGFPE";
+    case SIGILL: return "an unknown instruction: SIGILL";
+    case SIGINT: return "interrupted: SIGINT";
+    case SIGKILL: return "killed from outside, often for lack of memory: SIGKILL";
+    case SIGSEGV: return "a wrong address: SIGSEGV";
+    case SIGTERM: return "asked to end: SIGTERM";
+    default: return "see signal(7)";
+    }
+}
+
+UNISONO_DEFINITION Fault lost_process(const ProcessEnd& end) {
+    return {.code = ErrorCode::peer_lost,
+            .rank = -1,
+            .peer = end.index,
+            .operation = "run",
+            .sequence = 0,
+            .message = end.signal != 0 ? concat({"rank ", end.index, " was killed by signal ", end.signal, " (",
+                                                 name_of_signal(end.signal), ")"})
+                                       : concat({"rank ", end.index, "'s process ended with status ", end.status,
+                                                 " before its body returned"})};
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -7,6 +7,7 @@
 
 #include "unisono/group/lanes.hpp"
 #include "unisono/group/operation_state.hpp"
+#include "unisono/group/transport_kinds.hpp"
 #include "unisono/transport/stream_call.hpp"
 
 #include <algorithm>

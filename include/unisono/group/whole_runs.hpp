@@ -15,6 +15,7 @@
 #include "unisono/core/error.hpp"
 #include "unisono/group/own_collectives.hpp"
 #include "unisono/group/stream_steps.hpp"
+#include "unisono/group/transport_kinds.hpp"
 
 #include <concepts>
 #include <cstddef>
@@ -38,15 +39,6 @@ struct WholePlaces {
     };
     Copy entering; ///< before,
     Copy leaving;  ///< and afterwards; of no bytes: none
-};
-
-/// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the
-/// same on all ranks. Found by arguments: `place_own(transport, collective)` says where, and
-/// `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While
-/// `on_its_device()` lives, the thread has the rank's device.
-template <class T>
-concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
-    { transport.takes_device_memory() } -> std::same_as<bool>;
 };
 
 /// For other transports: none.

@@ -24,10 +24,7 @@ struct ClipByValue {
     static constexpr bool changes_elements = true;
     friend bool operator==(const ClipByValue&, const ClipByValue&) = default;
 
-    void check() const {
-        if (!(limit > 0) || !std::isfinite(limit))
-            refuse_input({"ClipByValue.limit is ", limit, "; expected a finite number above 0"});
-    }
+    void check() const;
     [[nodiscard]] double factor(double) const { return 1; }
     /// gradients[i] = clipped(scale * gradients[i]).
     template <floating_element T>
@@ -62,3 +59,14 @@ UNISONO_NO_CONTRACTION_END
 static_assert(clipping_policy<ClipByValue>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void ClipByValue::check() const {
+    if (!(limit > 0) || !std::isfinite(limit))
+        refuse_input({"ClipByValue.limit is ", limit, "; expected a finite number above 0"});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

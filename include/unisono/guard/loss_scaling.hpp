@@ -81,33 +81,45 @@ struct LossScaling {
     static constexpr double greatest = 0x1p100; ///< further growth would only reach infinity
     friend bool operator==(const LossScaling&, const LossScaling&) = default;
 
-    void check() const {
-        if (!(least > 0) || !std::isfinite(least))
-            refuse_input({"LossScaling.least is ", least, "; expected a finite number above 0"});
-        if (!(initial >= least && initial <= greatest))
-            refuse_input({"LossScaling.initial is ", initial, "; expected at least LossScaling.least, which is ", least,
-                          ", and at most 2^100"});
-        if (!(growth >= 1) || !std::isfinite(growth))
-            refuse_input({"LossScaling.growth is ", growth, "; expected a finite number of at least 1"});
-        if (!(backoff > 0 && backoff < 1))
-            refuse_input({"LossScaling.backoff is ", backoff, "; expected more than 0 and less than 1"});
-        if (growth_interval < 1)
-            refuse_input({"LossScaling.growth_interval is ", growth_interval, "; expected at least 1"});
-    }
+    void check() const;
     [[nodiscard]] LossScale start() const { return {initial, 0}; }
-    void grow(LossScale& state) const {
-        if (++state.good_updates < growth_interval) return;
-        state.good_updates = 0;
-        if (state.scale * growth <= greatest) state.scale *= growth;
-    }
-    bool back_off(LossScale& state) const {
-        state.good_updates = 0;
-        if (state.scale <= least) return false;
-        state.scale *= backoff;
-        if (state.scale < least) state.scale = least;
-        return true;
-    }
+    void grow(LossScale& state) const;
+    bool back_off(LossScale& state) const;
 };
 static_assert(loss_scaling_policy<LossScaling>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void LossScaling::check() const {
+    if (!(least > 0) || !std::isfinite(least))
+        refuse_input({"LossScaling.least is ", least, "; expected a finite number above 0"});
+    if (!(initial >= least && initial <= greatest))
+        refuse_input({"LossScaling.initial is ", initial, "; expected at least LossScaling.least, which is ", least,
+                      ", and at most 2^100"});
+    if (!(growth >= 1) || !std::isfinite(growth))
+        refuse_input({"LossScaling.growth is ", growth, "; expected a finite number of at least 1"});
+    if (!(backoff > 0 && backoff < 1))
+        refuse_input({"LossScaling.backoff is ", backoff, "; expected more than 0 and less than 1"});
+    if (growth_interval < 1)
+        refuse_input({"LossScaling.growth_interval is ", growth_interval, "; expected at least 1"});
+}
+
+UNISONO_DEFINITION void LossScaling::grow(LossScale& state) const {
+    if (++state.good_updates < growth_interval) return;
+    state.good_updates = 0;
+    if (state.scale * growth <= greatest) state.scale *= growth;
+}
+
+UNISONO_DEFINITION bool LossScaling::back_off(LossScale& state) const {
+    state.good_updates = 0;
+    if (state.scale <= least) return false;
+    state.scale *= backoff;
+    if (state.scale < least) state.scale = least;
+    return true;
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -20,32 +20,13 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// The start of a small file, such as those in /proc; empty if there is none.
-inline std::string read_small_file(const std::string& path) {
-    std::string text;
-    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
-        char buffer[4096];
-        text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
-        static_cast<void>(std::fclose(file));
-    }
-    return text;
-}
+std::string read_small_file(const std::string& path);
 
 /// A number for a text.
-inline std::uint64_t number_of(std::string_view text) {
-    std::uint64_t number = 0xcbf29ce484222325u; // FNV-1a
-    for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    return number;
-}
+std::uint64_t number_of(std::string_view text);
 
 /// One boot of one kernel, and a name space of this process there: pid, net.
-inline std::string name_space(const char* kind) {
-    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
-    char space[64];
-    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0) {
-        text.append(space, static_cast<std::size_t>(length));
-    }
-    return text;
-}
+std::string name_space(const char* kind);
 inline std::string host_name() {
     char name[256] = {};
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
@@ -62,20 +43,7 @@ inline std::uint64_t network_space() { return number_of(name_space("net") + host
 
 /// A field of /proc/<pid>/stat, counted as in its manual (3: the state, 22: when it was born);
 /// empty if there is none.
-inline std::string process_field(int pid, int field) {
-    const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
-    std::string_view rest = stat;
-    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may hold anything
-    if (name_end == std::string_view::npos) return {};
-    rest.remove_prefix(name_end + 1);
-    for (int at = 3; !rest.empty(); ++at) {
-        rest.remove_prefix(1);
-        const std::string_view value = rest.substr(0, rest.find_first_of(" \n"));
-        if (at == field) return std::string(value);
-        rest.remove_prefix(value.size());
-    }
-    return {};
-}
+std::string process_field(int pid, int field);
 
 /// By a signal or a debugger.
 inline bool is_stopped(int pid) {
@@ -91,7 +59,65 @@ enum class ProcessFate : std::uint8_t {
     ended,      ///< with another status, by abort(), or nobody knows how
     killed,     ///< by another signal
 };
-inline ProcessFate fate_of(int pid) {
+ProcessFate fate_of(int pid);
+
+/// Threads of this process; 1 where the system does not say.
+int count_threads();
+
+} // namespace detail
+
+/// Refuses to continue if this process has other threads: a forked child has only the thread that
+/// forks, and locks that others held stay locked in it for ever. CUDA and thread pools make threads
+/// as soon as they are used. Errors: refused, with the number of threads.
+void refuse_other_threads(const std::string& who);
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::string read_small_file(const std::string& path) {
+    std::string text;
+    if (std::FILE* file = std::fopen(path.c_str(), "re")) {
+        char buffer[4096];
+        text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
+        static_cast<void>(std::fclose(file));
+    }
+    return text;
+}
+
+UNISONO_DEFINITION std::uint64_t number_of(std::string_view text) {
+    std::uint64_t number = 0xcbf29ce484222325u; // FNV-1a
+    for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    return number;
+}
+
+UNISONO_DEFINITION std::string name_space(const char* kind) {
+    std::string text = read_small_file("/proc/sys/kernel/random/boot_id");
+    char space[64];
+    if (const ssize_t length = ::readlink(concat({"/proc/self/ns/", kind}).c_str(), space, sizeof space); length > 0) {
+        text.append(space, static_cast<std::size_t>(length));
+    }
+    return text;
+}
+
+UNISONO_DEFINITION std::string process_field(int pid, int field) {
+    const std::string stat = read_small_file(concat({"/proc/", pid, "/stat"}));
+    std::string_view rest = stat;
+    const std::size_t name_end = rest.rfind(')'); // the name, field 2, may hold anything
+    if (name_end == std::string_view::npos) return {};
+    rest.remove_prefix(name_end + 1);
+    for (int at = 3; !rest.empty(); ++at) {
+        rest.remove_prefix(1);
+        const std::string_view value = rest.substr(0, rest.find_first_of(" \n"));
+        if (at == field) return std::string(value);
+        rest.remove_prefix(value.size());
+    }
+    return {};
+}
+
+UNISONO_DEFINITION ProcessFate fate_of(int pid) {
     const std::string state = process_field(pid, 3);
     if (state == "T" || state == "t") return ProcessFate::stopped;
     if (state.empty()) return ProcessFate::ended;
@@ -103,8 +129,7 @@ inline ProcessFate fate_of(int pid) {
     return signal == 0 || signal == SIGABRT ? ProcessFate::ended : ProcessFate::killed;
 }
 
-/// Threads of this process; 1 where the system does not say.
-inline int count_threads() {
+UNISONO_DEFINITION int count_threads() {
     const std::string field = process_field(::getpid(), 20);
     int threads = 1;
     static_cast<void>(parse_number(field, 1, std::numeric_limits<int>::max(), threads));
@@ -113,10 +138,7 @@ inline int count_threads() {
 
 } // namespace detail
 
-/// Refuses to continue if this process has other threads: a forked child has only the thread that
-/// forks, and locks that others held stay locked in it for ever. CUDA and thread pools make threads
-/// as soon as they are used. Errors: refused, with the number of threads.
-inline void refuse_other_threads(const std::string& who) {
+UNISONO_DEFINITION void refuse_other_threads(const std::string& who) {
     constexpr int own = UNISONO_UNDER_THREAD_SANITIZER ? 2 : 1; // it has one
     // A thread that was joined just now may be counted for a moment.
     int threads = detail::count_threads();
@@ -132,3 +154,4 @@ inline void refuse_other_threads(const std::string& who) {
 }
 
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

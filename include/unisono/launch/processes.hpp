@@ -33,12 +33,7 @@ struct ProcessEnd {
     [[nodiscard]] bool good() const { return status == 0 && signal == 0; }
     /// As shells count: 128 + signal.
     [[nodiscard]] int exit_code() const { return signal != 0 ? 128 + signal : status; }
-    [[nodiscard]] std::string text() const {
-        if (signal == 0) return concat({"exited with status ", status});
-        const char* name =
-            ::strsignal(signal); // NOLINT(concurrency-mt-unsafe): each thread has its own since glibc 2.32
-        return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
-    }
+    [[nodiscard]] std::string text() const;
 };
 
 /// The children of one task. One thread uses it; its end kills and reaps what still runs.
@@ -84,61 +79,16 @@ public:
     [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
 
     /// Sends a signal to all that run.
-    void signal_all(int signal) const {
-        for (const Child& each : children_) {
-            if (each.running) ::kill(each.own_group ? -each.pid : each.pid, signal);
-        }
-    }
+    void signal_all(int signal) const;
 
     /// The end of one child, if one has ended; never waits.
-    std::optional<ProcessEnd> poll_any() {
-        for (std::size_t i = 0; i < children_.size(); ++i) {
-            Child& each = children_[i];
-            siginfo_t info = {};
-            if (!each.running) continue;
-            const bool waited = ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-            if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
-            if (waited && each.own_group)
-                ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
-            int status = 0;                 // where the program ignores SIGCHLD nobody knows how it ended
-            if (waited) ::waitpid(each.pid, &status, 0);
-            each.running = false;
-            --running_;
-            ProcessEnd end{.index = static_cast<int>(i)};
-            if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
-            else end.status = WEXITSTATUS(status);
-            return end;
-        }
-        return std::nullopt;
-    }
+    std::optional<ProcessEnd> poll_any();
 
     /// The next end, or nothing at the deadline or if none runs.
-    std::optional<ProcessEnd> wait_any(nanoseconds deadline) {
-        while (running_ > 0) {
-            if (auto end = poll_any()) return end;
-            const nanoseconds now = steady_now();
-            if (now >= deadline) return std::nullopt;
-            detail::List<pollfd> polled;
-            bool all = true;
-            for (const Child& each : children_) {
-                if (each.running) polled.push_back({each.process.get(), POLLIN, 0});
-                all = all && (!each.running || each.process.valid());
-            }
-            const nanoseconds until = all ? deadline : std::min(deadline, now + 2'000'000);
-            ::poll(polled.data(), polled.size(), detail::poll_timeout(until));
-        }
-        return std::nullopt;
-    }
+    std::optional<ProcessEnd> wait_any(nanoseconds deadline);
 
     /// SIGTERM, and after `grace` SIGKILL, to all that still run; reaps them.
-    void stop(std::chrono::nanoseconds grace) {
-        const nanoseconds deadline = deadline_after(steady_now(), grace);
-        if (grace.count() > 0) signal_all(SIGTERM);
-        while (running_ > 0 && wait_any(deadline)) {
-        }
-        signal_all(SIGKILL);
-        while (running_ > 0) static_cast<void>(wait_any(never));
-    }
+    void stop(std::chrono::nanoseconds grace);
 
 private:
     struct Child {
@@ -154,3 +104,68 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION std::string ProcessEnd::text() const {
+    if (signal == 0) return concat({"exited with status ", status});
+    const char* name = ::strsignal(signal); // NOLINT(concurrency-mt-unsafe): each thread has its own since glibc 2.32
+    return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
+}
+
+UNISONO_DEFINITION void Processes::signal_all(int signal) const {
+    for (const Child& each : children_) {
+        if (each.running) ::kill(each.own_group ? -each.pid : each.pid, signal);
+    }
+}
+
+UNISONO_DEFINITION std::optional<ProcessEnd> Processes::poll_any() {
+    for (std::size_t i = 0; i < children_.size(); ++i) {
+        Child& each = children_[i];
+        siginfo_t info = {};
+        if (!each.running) continue;
+        const bool waited = ::waitid(P_PID, static_cast<id_t>(each.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+        if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
+        if (waited && each.own_group)
+            ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
+        int status = 0;                 // where the program ignores SIGCHLD nobody knows how it ended
+        if (waited) ::waitpid(each.pid, &status, 0);
+        each.running = false;
+        --running_;
+        ProcessEnd end{.index = static_cast<int>(i)};
+        if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+        else end.status = WEXITSTATUS(status);
+        return end;
+    }
+    return std::nullopt;
+}
+
+UNISONO_DEFINITION std::optional<ProcessEnd> Processes::wait_any(nanoseconds deadline) {
+    while (running_ > 0) {
+        if (auto end = poll_any()) return end;
+        const nanoseconds now = steady_now();
+        if (now >= deadline) return std::nullopt;
+        detail::List<pollfd> polled;
+        bool all = true;
+        for (const Child& each : children_) {
+            if (each.running) polled.push_back({each.process.get(), POLLIN, 0});
+            all = all && (!each.running || each.process.valid());
+        }
+        const nanoseconds until = all ? deadline : std::min(deadline, now + 2'000'000);
+        ::poll(polled.data(), polled.size(), detail::poll_timeout(until));
+    }
+    return std::nullopt;
+}
+
+UNISONO_DEFINITION void Processes::stop(std::chrono::nanoseconds grace) {
+    const nanoseconds deadline = deadline_after(steady_now(), grace);
+    if (grace.count() > 0) signal_all(SIGTERM);
+    while (running_ > 0 && wait_any(deadline)) {
+    }
+    signal_all(SIGKILL);
+    while (running_ > 0) static_cast<void>(wait_any(never));
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

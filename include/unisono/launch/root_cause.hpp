@@ -17,11 +17,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// "rank 3", "ranks 1, 2, 5", and of many the first ones.
-inline std::string list_of(const std::vector<int>& ranks) {
-    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-    for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) text += concat({i == 0 ? "" : ", ", ranks[i]});
-    return concat({text, ranks.size() > 16 ? ", ..." : ""});
-}
+std::string list_of(const std::vector<int>& ranks);
 
 /// The meaning of a rank's answer, or of its silence; worse values come later.
 enum class Standing : std::uint8_t {
@@ -42,7 +38,28 @@ struct Culprit {
     std::string why = {}; ///< ends the sentence of the fault's message
 };
 
-inline std::string describe(int rank, const Answer& answer) {
+std::string describe(int rank, const Answer& answer);
+
+/// Follows the waits from the rank that complained. Of all ranks that are reached, the one with the
+/// worst standing is to blame; among equals the one reached first. If all wait, one that waits for
+/// another operation than the complaining rank is to blame; otherwise none, and the message says
+/// what each one waits for.
+Culprit find_root_cause(int reporter, std::span<const Answer> answers);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::string list_of(const std::vector<int>& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (std::size_t i = 0; i < ranks.size() && i < 16; ++i) text += concat({i == 0 ? "" : ", ", ranks[i]});
+    return concat({text, ranks.size() > 16 ? ", ..." : ""});
+}
+
+UNISONO_DEFINITION std::string describe(int rank, const Answer& answer) {
     std::string who = concat({"rank ", rank});
     switch (answer.standing) {
     case Standing::waits: {
@@ -58,11 +75,7 @@ inline std::string describe(int rank, const Answer& answer) {
     return who;
 }
 
-/// Follows the waits from the rank that complained. Of all ranks that are reached, the one with the
-/// worst standing is to blame; among equals the one reached first. If all wait, one that waits for
-/// another operation than the complaining rank is to blame; otherwise none, and the message says
-/// what each one waits for.
-inline Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
+UNISONO_DEFINITION Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
     List<std::uint8_t> reached(answers.size());
     List<int> order{reporter};
     reached[static_cast<std::size_t>(reporter)] = 1;
@@ -102,3 +115,4 @@ inline Culprit find_root_cause(int reporter, std::span<const Answer> answers) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

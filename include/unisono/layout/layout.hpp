@@ -115,17 +115,10 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
     /// Number of elements of one type; optimizer state and sharding are separate for each type.
-    [[nodiscard]] std::size_t count_of(ElementType type) const {
-        std::size_t total = 0;
-        for (const ParameterShape& shape : shapes_) total += shape.type == type ? shape.count : 0;
-        return total;
-    }
+    [[nodiscard]] std::size_t count_of(ElementType type) const;
 
     /// Flat index of a parameter's first element.
-    [[nodiscard]] std::size_t start_of(std::size_t parameter) const {
-        if (parameter >= starts_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " has no start"});
-        return starts_[parameter];
-    }
+    [[nodiscard]] std::size_t start_of(std::size_t parameter) const;
 
     [[nodiscard]] std::size_t flat_index(const Element& element) const {
         check(element);
@@ -133,27 +126,12 @@ public:
     }
 
     /// The element at a flat index; log2(parameters) comparisons.
-    [[nodiscard]] Element element_at(std::size_t flat) const {
-        if (flat >= count()) {
-            refuse_input({"flat index ", flat, " is outside of ", count(), " elements"});
-        }
-        const auto after = std::upper_bound(starts_.begin(), starts_.end(), flat);
-        const auto parameter = static_cast<std::size_t>(after - starts_.begin()) - 1;
-        return {parameter, flat - starts_[parameter]};
-    }
+    [[nodiscard]] Element element_at(std::size_t flat) const;
 
     /// The bucket in which a parameter travels; `none` for one without elements.
-    [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const {
-        if (parameter >= places_.size())
-            refuse_input({"parameter ", parameter, " of ", parameters(), " has no bucket"});
-        return places_[parameter].bucket;
-    }
+    [[nodiscard]] std::size_t bucket_of(std::size_t parameter) const;
 
-    [[nodiscard]] Place place_of(const Element& element) const {
-        check(element);
-        const Place& start = places_[element.parameter];
-        return {start.bucket, start.position + element.index};
-    }
+    [[nodiscard]] Place place_of(const Element& element) const;
 
     /// Calls `visit(piece, position)` for each piece of one parameter in positions [first, first +
     /// count) of a bucket, in the order of positions.
@@ -181,50 +159,16 @@ public:
     }
 
     /// A few lines of text: totals, then one line per bucket.
-    [[nodiscard]] std::string describe() const {
-        std::string text = concat({count_text(parameters()), parameters() == 1 ? " parameter, " : " parameters, ",
-                                   count_text(count()), " elements, ", bytes_text(bytes_), ", ",
-                                   count_text(buckets_.size()), buckets_.size() == 1 ? " bucket\n" : " buckets\n"});
-        for (std::size_t b = 0; b < buckets_.size(); ++b) {
-            const Bucket& bucket = buckets_[b];
-            const std::size_t front = pieces(bucket).front().parameter;
-            const std::size_t back = pieces(bucket).back().parameter;
-            text +=
-                concat({"  bucket ", b, ": ", name_of(bucket.type), ", ", count_text(bucket.count), " elements, ",
-                        bytes_text(bucket.bytes()), ", ",
-                        (front == back ? concat({"parameter ", front})
-                                       : concat({bucket.piece_count, " parameters from ", front, " down to ", back})),
-                        "\n"});
-        }
-        return text;
-    }
+    [[nodiscard]] std::string describe() const;
 
     friend bool operator==(const Layout& a, const Layout& b) {
         return a.shapes_ == b.shapes_ && a.buckets_ == b.buckets_; // and so are pieces, starts and places
     }
 
 private:
-    void check(const Element& element) const {
-        if (element.parameter >= shapes_.size() || element.index >= shapes_[element.parameter].count) {
-            refuse_input({"element ", element.index, " of parameter ", element.parameter, " does not exist"});
-        }
-    }
+    void check(const Element& element) const;
 
-    void add_up() {
-        constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2; // sums with padding still fit
-        starts_.assign(1, 0);
-        starts_.reserve(shapes_.size() + 1);
-        for (std::size_t i = 0; i < shapes_.size(); ++i) {
-            const ParameterShape& shape = shapes_[i];
-            if (shape.element_bytes == 0) refuse_input({"parameter ", i, " has elements of 0 bytes"});
-            if (shape.count > most / shape.element_bytes || shape.count * shape.element_bytes > most - bytes_) {
-                refuse_input({"parameter ", i, " has ", shape.count, " elements of ", shape.element_bytes,
-                              " bytes: the total size overflows"});
-            }
-            bytes_ += shape.count * shape.element_bytes;
-            starts_.push_back(starts_.back() + shape.count);
-        }
-    }
+    void add_up();
 
     /// The open bucket for the parameters of one type.
     struct Open {
@@ -234,67 +178,15 @@ private:
         std::size_t bucket = none; ///< the bucket being filled, in the order of beginning
         std::size_t count = 0;     ///< elements in it
     };
-    static Open& open_for(const ParameterShape& shape, const Buckets& how, detail::List<Open>& types) {
-        for (Open& one : types) {
-            if (one.type == shape.type && one.element_bytes == shape.element_bytes) return one;
-        }
-        types.push_back({shape.type, shape.element_bytes, how.first_bytes});
-        return types.back();
-    }
+    static Open& open_for(const ParameterShape& shape, const Buckets& how, detail::List<Open>& types);
 
-    void fill(const Buckets& how) {
-        detail::List<Open> types;
-        detail::List<std::size_t> last; // bucket of each parameter, in the order of beginning
-        places_.resize(shapes_.size());
-        for (std::size_t i = shapes_.size(); i-- > 0;) {
-            if (shapes_[i].count == 0) continue;
-            Open& open = open_for(shapes_[i], how, types);
-            if (open.bucket == none) {
-                open.bucket = last.size();
-                open.count = 0;
-                last.push_back(i);
-            }
-            places_[i] = {open.bucket, open.count};
-            last[open.bucket] = i;
-            open.count += shapes_[i].count;
-            if (open.count * open.element_bytes < open.limit) continue;
-            open.bucket = none;
-            open.limit = how.bytes;
-        }
-        number(last);
-        place_pieces();
-    }
+    void fill(const Buckets& how);
 
     /// Numbers the buckets as they become complete when gradients arrive from the last parameter to
     /// the first.
-    void number(std::span<const std::size_t> last) {
-        detail::List<std::size_t> numbers(last.size());
-        for (std::size_t i = shapes_.size(); i-- > 0;) {
-            const Place& place = places_[i];
-            if (place.bucket == none || last[place.bucket] != i) continue;
-            numbers[place.bucket] = buckets_.size();
-            buckets_.push_back({shapes_[i].type, shapes_[i].element_bytes, place.position + shapes_[i].count});
-        }
-        for (Place& place : places_) {
-            if (place.bucket == none) continue;
-            place.bucket = numbers[place.bucket];
-            ++buckets_[place.bucket].piece_count;
-        }
-    }
+    void number(std::span<const std::size_t> last);
 
-    void place_pieces() {
-        std::size_t total = 0;
-        for (Bucket& bucket : buckets_) {
-            bucket.first_piece = total;
-            total += std::exchange(bucket.piece_count, 0); // counted again below
-        }
-        pieces_.resize(total);
-        for (std::size_t i = shapes_.size(); i-- > 0;) {
-            if (places_[i].bucket == none) continue;
-            Bucket& bucket = buckets_[places_[i].bucket];
-            pieces_[bucket.first_piece + bucket.piece_count++] = {i, 0, shapes_[i].count};
-        }
-    }
+    void place_pieces();
 
     detail::List<ParameterShape> shapes_;
     detail::List<std::size_t> starts_; ///< flat index of each parameter's first element, and the total
@@ -305,3 +197,140 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION std::size_t Layout::count_of(ElementType type) const {
+    std::size_t total = 0;
+    for (const ParameterShape& shape : shapes_) total += shape.type == type ? shape.count : 0;
+    return total;
+}
+
+UNISONO_DEFINITION std::size_t Layout::start_of(std::size_t parameter) const {
+    if (parameter >= starts_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " has no start"});
+    return starts_[parameter];
+}
+
+UNISONO_DEFINITION Layout::Element Layout::element_at(std::size_t flat) const {
+    if (flat >= count()) {
+        refuse_input({"flat index ", flat, " is outside of ", count(), " elements"});
+    }
+    const auto after = std::upper_bound(starts_.begin(), starts_.end(), flat);
+    const auto parameter = static_cast<std::size_t>(after - starts_.begin()) - 1;
+    return {parameter, flat - starts_[parameter]};
+}
+
+UNISONO_DEFINITION std::size_t Layout::bucket_of(std::size_t parameter) const {
+    if (parameter >= places_.size()) refuse_input({"parameter ", parameter, " of ", parameters(), " has no bucket"});
+    return places_[parameter].bucket;
+}
+
+UNISONO_DEFINITION Layout::Place Layout::place_of(const Element& element) const {
+    check(element);
+    const Place& start = places_[element.parameter];
+    return {start.bucket, start.position + element.index};
+}
+
+UNISONO_DEFINITION std::string Layout::describe() const {
+    std::string text = concat({count_text(parameters()), parameters() == 1 ? " parameter, " : " parameters, ",
+                               count_text(count()), " elements, ", bytes_text(bytes_), ", ",
+                               count_text(buckets_.size()), buckets_.size() == 1 ? " bucket\n" : " buckets\n"});
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+        const Bucket& bucket = buckets_[b];
+        const std::size_t front = pieces(bucket).front().parameter;
+        const std::size_t back = pieces(bucket).back().parameter;
+        text += concat({"  bucket ", b, ": ", name_of(bucket.type), ", ", count_text(bucket.count), " elements, ",
+                        bytes_text(bucket.bytes()), ", ",
+                        (front == back ? concat({"parameter ", front})
+                                       : concat({bucket.piece_count, " parameters from ", front, " down to ", back})),
+                        "\n"});
+    }
+    return text;
+}
+
+UNISONO_DEFINITION void Layout::check(const Element& element) const {
+    if (element.parameter >= shapes_.size() || element.index >= shapes_[element.parameter].count) {
+        refuse_input({"element ", element.index, " of parameter ", element.parameter, " does not exist"});
+    }
+}
+
+UNISONO_DEFINITION void Layout::add_up() {
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2; // sums with padding still fit
+    starts_.assign(1, 0);
+    starts_.reserve(shapes_.size() + 1);
+    for (std::size_t i = 0; i < shapes_.size(); ++i) {
+        const ParameterShape& shape = shapes_[i];
+        if (shape.element_bytes == 0) refuse_input({"parameter ", i, " has elements of 0 bytes"});
+        if (shape.count > most / shape.element_bytes || shape.count * shape.element_bytes > most - bytes_) {
+            refuse_input({"parameter ", i, " has ", shape.count, " elements of ", shape.element_bytes,
+                          " bytes: the total size overflows"});
+        }
+        bytes_ += shape.count * shape.element_bytes;
+        starts_.push_back(starts_.back() + shape.count);
+    }
+}
+
+UNISONO_DEFINITION Layout::Open& Layout::open_for(const ParameterShape& shape, const Buckets& how,
+                                                  detail::List<Open>& types) {
+    for (Open& one : types) {
+        if (one.type == shape.type && one.element_bytes == shape.element_bytes) return one;
+    }
+    types.push_back({shape.type, shape.element_bytes, how.first_bytes});
+    return types.back();
+}
+
+UNISONO_DEFINITION void Layout::fill(const Buckets& how) {
+    detail::List<Open> types;
+    detail::List<std::size_t> last; // bucket of each parameter, in the order of beginning
+    places_.resize(shapes_.size());
+    for (std::size_t i = shapes_.size(); i-- > 0;) {
+        if (shapes_[i].count == 0) continue;
+        Open& open = open_for(shapes_[i], how, types);
+        if (open.bucket == none) {
+            open.bucket = last.size();
+            open.count = 0;
+            last.push_back(i);
+        }
+        places_[i] = {open.bucket, open.count};
+        last[open.bucket] = i;
+        open.count += shapes_[i].count;
+        if (open.count * open.element_bytes < open.limit) continue;
+        open.bucket = none;
+        open.limit = how.bytes;
+    }
+    number(last);
+    place_pieces();
+}
+
+UNISONO_DEFINITION void Layout::number(std::span<const std::size_t> last) {
+    detail::List<std::size_t> numbers(last.size());
+    for (std::size_t i = shapes_.size(); i-- > 0;) {
+        const Place& place = places_[i];
+        if (place.bucket == none || last[place.bucket] != i) continue;
+        numbers[place.bucket] = buckets_.size();
+        buckets_.push_back({shapes_[i].type, shapes_[i].element_bytes, place.position + shapes_[i].count});
+    }
+    for (Place& place : places_) {
+        if (place.bucket == none) continue;
+        place.bucket = numbers[place.bucket];
+        ++buckets_[place.bucket].piece_count;
+    }
+}
+
+UNISONO_DEFINITION void Layout::place_pieces() {
+    std::size_t total = 0;
+    for (Bucket& bucket : buckets_) {
+        bucket.first_piece = total;
+        total += std::exchange(bucket.piece_count, 0); // counted again below
+    }
+    pieces_.resize(total);
+    for (std::size_t i = shapes_.size(); i-- > 0;) {
+        if (places_[i].bucket == none) continue;
+        Bucket& bucket = buckets_[places_[i].bucket];
+        pieces_[bucket.first_piece + bucket.piece_count++] = {i, 0, shapes_[i].count};
+    }
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

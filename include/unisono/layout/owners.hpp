@@ -37,35 +37,11 @@ public:
     /// ZeRO's slices (Rajbhandari et al., SC'20): ceil(count / world) elements each, rounded up to
     /// a multiple of `granularity` (a cache line's worth avoids false sharing). Padding beyond
     /// `count` belongs to no slice.
-    static Owners equal(std::size_t count, int world, std::size_t granularity = 1) {
-        check_world(world);
-        detail::List<int> ranks(static_cast<std::size_t>(world));
-        for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)] = r;
-        return chosen(count, std::move(ranks), world, granularity);
-    }
+    static Owners equal(std::size_t count, int world, std::size_t granularity = 1);
 
     /// Equal slices for these ranks, in this order; the others own nothing. One rank: a master.
     /// Several: servers.
-    static Owners chosen(std::size_t count, detail::List<int> ranks, int world, std::size_t granularity = 1) {
-        check_world(world);
-        if (ranks.empty()) refuse_input("no owners were chosen; expected at least one rank");
-        if (granularity == 0) refuse_input("the granularity of slices is 0; expected at least 1 element");
-        detail::List<bool> seen(static_cast<std::size_t>(world));
-        for (const int rank : ranks) {
-            if (rank < 0 || rank >= world) {
-                refuse_input({"owner ", rank, " is not a rank of a world of ", world});
-            }
-            if (seen[static_cast<std::size_t>(rank)]) refuse_input({"owner ", rank, " was chosen twice"});
-            seen[static_cast<std::size_t>(rank)] = true;
-        }
-        const std::size_t even = count / ranks.size() + (count % ranks.size() != 0 ? 1 : 0);
-        const std::size_t excess = even % granularity;
-        const std::size_t added = excess == 0 ? 0 : granularity - excess;
-        if (even > (std::numeric_limits<std::size_t>::max() - added) / ranks.size() - added) {
-            refuse_input({"slices of ", count, " elements for ", ranks.size(), " owners overflow"});
-        }
-        return Owners(count, std::move(ranks), world, even + added, false);
-    }
+    static Owners chosen(std::size_t count, detail::List<int> ranks, int world, std::size_t granularity = 1);
 
     [[nodiscard]] std::size_t count() const { return count_; }
     [[nodiscard]] int world() const { return world_; }
@@ -78,28 +54,15 @@ public:
     [[nodiscard]] std::size_t padded_count() const { return replicated_ ? count_ : slice_count_ * ranks_.size(); }
 
     /// The slice of a rank; {0, 0} for a rank that owns nothing.
-    [[nodiscard]] Slice slice(int rank) const {
-        if (replicated_) return {0, count_};
-        const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
-        if (found == ranks_.end()) return {};
-        const std::size_t first = std::min(count_, static_cast<std::size_t>(found - ranks_.begin()) * slice_count_);
-        const std::size_t owned = std::min(slice_count_, count_ - first);
-        return owned == 0 ? Slice{} : Slice{first, owned};
-    }
+    [[nodiscard]] Slice slice(int rank) const;
 
     /// The owner of a position; the asking rank itself (-1) when replicated.
-    [[nodiscard]] int owner_of(std::size_t position) const {
-        if (position >= count_) {
-            refuse_input({"position ", position, " is outside of ", count_, " elements"});
-        }
-        return replicated_ ? -1 : ranks_[position / slice_count_];
-    }
+    [[nodiscard]] int owner_of(std::size_t position) const;
 
     friend bool operator==(const Owners&, const Owners&) = default;
 
 private:
-    Owners(std::size_t count, detail::List<int> ranks, int world, std::size_t slice_count, bool replicated)
-        : count_(count), ranks_(std::move(ranks)), world_(world), slice_count_(slice_count), replicated_(replicated) {}
+    Owners(std::size_t count, detail::List<int> ranks, int world, std::size_t slice_count, bool replicated);
 
     static void check_world(int world) {
         if (world < 1) refuse_input({"the world has ", world, " ranks; expected at least 1"});
@@ -113,3 +76,58 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION Owners Owners::equal(std::size_t count, int world, std::size_t granularity) {
+    check_world(world);
+    detail::List<int> ranks(static_cast<std::size_t>(world));
+    for (int r = 0; r < world; ++r) ranks[static_cast<std::size_t>(r)] = r;
+    return chosen(count, std::move(ranks), world, granularity);
+}
+
+UNISONO_DEFINITION Owners Owners::chosen(std::size_t count, detail::List<int> ranks, int world,
+                                         std::size_t granularity) {
+    check_world(world);
+    if (ranks.empty()) refuse_input("no owners were chosen; expected at least one rank");
+    if (granularity == 0) refuse_input("the granularity of slices is 0; expected at least 1 element");
+    detail::List<bool> seen(static_cast<std::size_t>(world));
+    for (const int rank : ranks) {
+        if (rank < 0 || rank >= world) {
+            refuse_input({"owner ", rank, " is not a rank of a world of ", world});
+        }
+        if (seen[static_cast<std::size_t>(rank)]) refuse_input({"owner ", rank, " was chosen twice"});
+        seen[static_cast<std::size_t>(rank)] = true;
+    }
+    const std::size_t even = count / ranks.size() + (count % ranks.size() != 0 ? 1 : 0);
+    const std::size_t excess = even % granularity;
+    const std::size_t added = excess == 0 ? 0 : granularity - excess;
+    if (even > (std::numeric_limits<std::size_t>::max() - added) / ranks.size() - added) {
+        refuse_input({"slices of ", count, " elements for ", ranks.size(), " owners overflow"});
+    }
+    return Owners(count, std::move(ranks), world, even + added, false);
+}
+
+UNISONO_DEFINITION Slice Owners::slice(int rank) const {
+    if (replicated_) return {0, count_};
+    const auto found = std::find(ranks_.begin(), ranks_.end(), rank);
+    if (found == ranks_.end()) return {};
+    const std::size_t first = std::min(count_, static_cast<std::size_t>(found - ranks_.begin()) * slice_count_);
+    const std::size_t owned = std::min(slice_count_, count_ - first);
+    return owned == 0 ? Slice{} : Slice{first, owned};
+}
+
+UNISONO_DEFINITION int Owners::owner_of(std::size_t position) const {
+    if (position >= count_) {
+        refuse_input({"position ", position, " is outside of ", count_, " elements"});
+    }
+    return replicated_ ? -1 : ranks_[position / slice_count_];
+}
+
+UNISONO_DEFINITION Owners::Owners(std::size_t count, detail::List<int> ranks, int world, std::size_t slice_count,
+                                  bool replicated)
+    : count_(count), ranks_(std::move(ranks)), world_(world), slice_count_(slice_count), replicated_(replicated) {}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -286,6 +286,23 @@ std::string parameter_label(M& m, std::size_t index) {
     return label;
 }
 
+namespace detail {
+/// The labels of a model's parameters, without the model's type: for what is compiled once for all
+/// models.
+class ParameterLabels {
+public:
+    template <class M>
+    explicit ParameterLabels(M& model)
+        : model_(&model),
+          label_([](void* of, std::size_t index) { return parameter_label(*static_cast<M*>(of), index); }) {}
+    [[nodiscard]] std::string operator[](std::size_t index) const { return label_(model_, index); }
+
+private:
+    void* model_;
+    std::string (*label_)(void*, std::size_t);
+};
+} // namespace detail
+
 /// The number of samples, if a batch has one: `batch.samples()`, `batch.rows()`, or its size as a
 /// range.
 template <class Batch>

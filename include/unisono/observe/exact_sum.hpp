@@ -52,50 +52,15 @@ public:
         if (std::isfinite(product)) add(__builtin_fma(a, b, -product));
     }
 
-    void merge(const ExactSum& other) {
-        ExactSum carried = other;
-        carried.carry();
-        carry();
-        for (std::size_t i = 0; i < limb_count; ++i) limbs_[i] += carried.limbs_[i];
-        special_ += other.special_;
-        carry();
-    }
+    void merge(const ExactSum& other);
 
-    [[nodiscard]] double value() const {
-        if (special_ != special_) return std::numeric_limits<double>::quiet_NaN(); // whichever it was
-        if (special_ != 0) return special_;
-        ExactSum magnitude = *this;
-        magnitude.carry();
-        const bool negative = magnitude.limbs_[limb_count - 1] < 0; // after the carry all others are not
-        if (negative) {
-            for (std::int64_t& limb : magnitude.limbs_) limb = -limb;
-            magnitude.carry();
-        }
-        const double rounded = magnitude.round();
-        return negative ? -rounded : rounded;
-    }
+    [[nodiscard]] double value() const;
 
     /// The state as integers whose sums over ranks are the state of the sum: what an all_reduce
     /// needs. For up to 2^30 ranks.
     static constexpr std::size_t words = 69 + 3;
-    void save(std::int64_t* out) const {
-        ExactSum carried = *this;
-        carried.carry();
-        for (std::size_t i = 0; i < limb_count; ++i) out[i] = carried.limbs_[i];
-        out[limb_count] = special_ > 0 ? 1 : 0;
-        out[limb_count + 1] = special_ < 0 ? 1 : 0;
-        out[limb_count + 2] = special_ != special_ ? 1 : 0;
-    }
-    [[nodiscard]] static ExactSum load(const std::int64_t* in) {
-        ExactSum sum;
-        for (std::size_t i = 0; i < limb_count; ++i) sum.limbs_[i] = in[i];
-        sum.carry();
-        constexpr double infinity = std::numeric_limits<double>::infinity();
-        if (in[limb_count] != 0) sum.special_ += infinity;
-        if (in[limb_count + 1] != 0) sum.special_ -= infinity;
-        if (in[limb_count + 2] != 0) sum.special_ = std::numeric_limits<double>::quiet_NaN();
-        return sum;
-    }
+    void save(std::int64_t* out) const;
+    [[nodiscard]] static ExactSum load(const std::int64_t* in);
 
 private:
     static constexpr std::size_t limb_count = 69;           // 2098 bits of doubles, and 110 for sums of many
@@ -111,29 +76,7 @@ private:
     }
 
     /// Of a carried, not negative number.
-    [[nodiscard]] double round() const {
-        std::size_t top = limb_count;
-        while (top > 0 && limbs_[top - 1] == 0) --top;
-        if (top == 0) return 0;
-        --top;
-        // The highest 64 bits that begin with a one, and whether anything lies below.
-        const auto head = static_cast<std::uint64_t>(limbs_[top]);
-        const int zeros = std::countl_zero(head) - 32; // in a limb of 32 bits
-        const std::uint64_t next = top > 0 ? static_cast<std::uint64_t>(limbs_[top - 1]) : 0;
-        const std::uint64_t after = top > 1 ? static_cast<std::uint64_t>(limbs_[top - 2]) : 0;
-        if (zeros < 0) return std::numeric_limits<double>::infinity(); // more than any double
-        std::uint64_t bits = (head << 32 | next) << zeros;
-        if (zeros != 0) bits |= after >> (32 - zeros);
-        bool rest = (after & ((std::uint64_t{1} << (32 - zeros)) - 1)) != 0;
-        for (std::size_t i = 2; i < top && !rest; ++i) rest = limbs_[top - i - 1] != 0;
-        // Weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, all of them
-        // exact in the limbs.
-        const int exponent = static_cast<int>(top) * 32 - 1074 - 32 - zeros;
-        const std::uint64_t low = bits & 0x7ff;
-        std::uint64_t kept = bits >> 11;
-        if (low > 0x400 || (low == 0x400 && (rest || (kept & 1) != 0))) ++kept;
-        return std::ldexp(static_cast<double>(kept), exponent + 11);
-    }
+    [[nodiscard]] double round() const;
 
     std::int64_t limbs_[limb_count] = {};
     double special_ = 0;
@@ -141,3 +84,76 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void ExactSum::merge(const ExactSum& other) {
+    ExactSum carried = other;
+    carried.carry();
+    carry();
+    for (std::size_t i = 0; i < limb_count; ++i) limbs_[i] += carried.limbs_[i];
+    special_ += other.special_;
+    carry();
+}
+
+UNISONO_DEFINITION double ExactSum::value() const {
+    if (special_ != special_) return std::numeric_limits<double>::quiet_NaN(); // whichever it was
+    if (special_ != 0) return special_;
+    ExactSum magnitude = *this;
+    magnitude.carry();
+    const bool negative = magnitude.limbs_[limb_count - 1] < 0; // after the carry all others are not
+    if (negative) {
+        for (std::int64_t& limb : magnitude.limbs_) limb = -limb;
+        magnitude.carry();
+    }
+    const double rounded = magnitude.round();
+    return negative ? -rounded : rounded;
+}
+
+UNISONO_DEFINITION void ExactSum::save(std::int64_t* out) const {
+    ExactSum carried = *this;
+    carried.carry();
+    for (std::size_t i = 0; i < limb_count; ++i) out[i] = carried.limbs_[i];
+    out[limb_count] = special_ > 0 ? 1 : 0;
+    out[limb_count + 1] = special_ < 0 ? 1 : 0;
+    out[limb_count + 2] = special_ != special_ ? 1 : 0;
+}
+
+UNISONO_DEFINITION ExactSum ExactSum::load(const std::int64_t* in) {
+    ExactSum sum;
+    for (std::size_t i = 0; i < limb_count; ++i) sum.limbs_[i] = in[i];
+    sum.carry();
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    if (in[limb_count] != 0) sum.special_ += infinity;
+    if (in[limb_count + 1] != 0) sum.special_ -= infinity;
+    if (in[limb_count + 2] != 0) sum.special_ = std::numeric_limits<double>::quiet_NaN();
+    return sum;
+}
+
+UNISONO_DEFINITION double ExactSum::round() const {
+    std::size_t top = limb_count;
+    while (top > 0 && limbs_[top - 1] == 0) --top;
+    if (top == 0) return 0;
+    --top;
+    // The highest 64 bits that begin with a one, and whether anything lies below.
+    const auto head = static_cast<std::uint64_t>(limbs_[top]);
+    const int zeros = std::countl_zero(head) - 32; // in a limb of 32 bits
+    const std::uint64_t next = top > 0 ? static_cast<std::uint64_t>(limbs_[top - 1]) : 0;
+    const std::uint64_t after = top > 1 ? static_cast<std::uint64_t>(limbs_[top - 2]) : 0;
+    if (zeros < 0) return std::numeric_limits<double>::infinity(); // more than any double
+    std::uint64_t bits = (head << 32 | next) << zeros;
+    if (zeros != 0) bits |= after >> (32 - zeros);
+    bool rest = (after & ((std::uint64_t{1} << (32 - zeros)) - 1)) != 0;
+    for (std::size_t i = 2; i < top && !rest; ++i) rest = limbs_[top - i - 1] != 0;
+    // Weight of the lowest of the 64 bits. Numbers below 2^-1022 have fewer bits, all of them
+    // exact in the limbs.
+    const int exponent = static_cast<int>(top) * 32 - 1074 - 32 - zeros;
+    const std::uint64_t low = bits & 0x7ff;
+    std::uint64_t kept = bits >> 11;
+    if (low > 0x400 || (low == 0x400 && (rest || (kept & 1) != 0))) ++kept;
+    return std::ldexp(static_cast<double>(kept), exponent + 11);
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

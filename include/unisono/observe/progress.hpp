@@ -43,14 +43,7 @@ struct Progress {
     static constexpr Family family = Family::observer;
     friend bool operator==(const Progress&, const Progress&) = default;
 
-    void check() const {
-        // A year at most: far from overflow in nanoseconds.
-        const auto fits = [](double seconds) { return seconds >= 0 && seconds <= 3.2e7; };
-        if (!fits(redraw_seconds))
-            refuse_input({"Progress.redraw_seconds is ", redraw_seconds, "; expected 0 to 32000000"});
-        if (!fits(line_seconds)) refuse_input({"Progress.line_seconds is ", line_seconds, "; expected 0 to 32000000"});
-        if (columns < 0) refuse_input({"Progress.columns is ", columns, "; expected at least 0"});
-    }
+    void check() const;
 };
 
 /// The position of a training. Counts are of this epoch and over all ranks.
@@ -73,15 +66,9 @@ concept progress_output = requires(Output& output, std::string_view text) {
 
 /// Standard error, so that standard output stays the program's own.
 struct StandardErrorOutput {
-    void write(std::string_view text) {
-        static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // nobody to tell if it fails
-        static_cast<void>(std::fflush(stderr));
-    }
+    void write(std::string_view text);
     nanoseconds now() { return steady_now(); }
-    bool is_terminal() {
-        const char* term = std::getenv("TERM"); // NOLINT(concurrency-mt-unsafe): nothing here changes it
-        return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
-    }
+    bool is_terminal();
     int columns() {
         winsize size{};
         return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -91,14 +78,7 @@ struct StandardErrorOutput {
 static_assert(progress_output<StandardErrorOutput>);
 
 /// 75 s as "1:15", 2 days as "48:00:00".
-inline std::string duration_text(double seconds) {
-    if (!(seconds >= 0 && seconds < 3.6e9)) return "?";
-    const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
-    const auto two = [](std::uint64_t n) { return concat({n < 10 ? "0" : "", n}); };
-    const std::string rest = two(whole % 60);
-    if (whole < 3600) return concat({whole / 60, ":", rest});
-    return concat({whole / 3600, ":", two(whole / 60 % 60), ":", rest});
-}
+std::string duration_text(double seconds);
 
 /// Shows one training. Only one rank should print; the others pass `prints = false`, which costs
 /// nothing. Cost of `update`: one reading of the clock, unless something is due.
@@ -271,3 +251,37 @@ void ProgressReporter<Output>::draw(const std::string& text) {
 static_assert(policy_of<Progress, Family::observer>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void Progress::check() const {
+    // A year at most: far from overflow in nanoseconds.
+    const auto fits = [](double seconds) { return seconds >= 0 && seconds <= 3.2e7; };
+    if (!fits(redraw_seconds))
+        refuse_input({"Progress.redraw_seconds is ", redraw_seconds, "; expected 0 to 32000000"});
+    if (!fits(line_seconds)) refuse_input({"Progress.line_seconds is ", line_seconds, "; expected 0 to 32000000"});
+    if (columns < 0) refuse_input({"Progress.columns is ", columns, "; expected at least 0"});
+}
+
+UNISONO_DEFINITION void StandardErrorOutput::write(std::string_view text) {
+    static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // nobody to tell if it fails
+    static_cast<void>(std::fflush(stderr));
+}
+
+UNISONO_DEFINITION bool StandardErrorOutput::is_terminal() {
+    const char* term = std::getenv("TERM"); // NOLINT(concurrency-mt-unsafe): nothing here changes it
+    return isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
+}
+
+UNISONO_DEFINITION std::string duration_text(double seconds) {
+    if (!(seconds >= 0 && seconds < 3.6e9)) return "?";
+    const auto whole = static_cast<std::uint64_t>(std::llround(seconds));
+    const auto two = [](std::uint64_t n) { return concat({n < 10 ? "0" : "", n}); };
+    const std::string rest = two(whole % 60);
+    if (whole < 3600) return concat({whole / 60, ":", rest});
+    return concat({whole / 3600, ":", two(whole / 60 % 60), ":", rest});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -18,10 +18,7 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 /// Columns of a text on a terminal: its UTF-8 code points (none here is double-width).
-inline std::size_t text_columns(std::string_view text) {
-    return static_cast<std::size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
-}
+std::size_t text_columns(std::string_view text);
 
 } // namespace detail
 
@@ -32,58 +29,19 @@ class Table {
 public:
     Table() = default; ///< no headings; all columns to the left
 
-    explicit Table(std::initializer_list<std::string_view> headings) {
-        std::vector<std::string> first;
-        for (std::string_view heading : headings) {
-            const bool right = heading.starts_with('>');
-            to_the_right_.push_back(right);
-            first.emplace_back(heading.substr(right ? 1 : 0));
-        }
-        row(std::move(first));
-        headed_ = true;
-    }
+    explicit Table(std::initializer_list<std::string_view> headings);
 
     /// Rows may be shorter or longer than others.
-    Table& row(std::vector<std::string> cells) {
-        for (std::size_t c = 0; c < cells.size(); ++c) {
-            if (c == widths_.size()) widths_.push_back(0);
-            widths_[c] = std::max(widths_[c], detail::text_columns(cells[c]));
-        }
-        rows_.push_back(std::move(cells));
-        return *this;
-    }
+    Table& row(std::vector<std::string> cells);
 
     [[nodiscard]] std::size_t rows() const { return rows_.size() - (headed_ ? 1 : 0); }
 
     /// One line a row, each ended by a newline and begun with `indent` spaces; a rule of dashes
     /// under the headings.
-    [[nodiscard]] std::string text(std::size_t indent = 0) const {
-        std::string all;
-        for (std::size_t r = 0; r < rows_.size(); ++r) {
-            line(all, indent, rows_[r]);
-            if (r != 0 || !headed_) continue;
-            std::vector<std::string> rule;
-            for (const std::size_t width : widths_) rule.emplace_back(width, '-');
-            line(all, indent, rule);
-        }
-        return all;
-    }
+    [[nodiscard]] std::string text(std::size_t indent = 0) const;
 
 private:
-    void line(std::string& all, std::size_t indent, const std::vector<std::string>& cells) const {
-        const std::size_t begin = all.size();
-        all.append(indent, ' ');
-        for (std::size_t c = 0; c < cells.size(); ++c) {
-            const std::size_t padding = widths_[c] - detail::text_columns(cells[c]);
-            const bool right = c < to_the_right_.size() && to_the_right_[c];
-            if (c != 0) all += "  ";
-            if (right) all.append(padding, ' ');
-            all += cells[c];
-            if (!right) all.append(padding, ' ');
-        }
-        while (all.size() > begin && all.back() == ' ') all.pop_back();
-        all += '\n';
-    }
+    void line(std::string& all, std::size_t indent, const std::vector<std::string>& cells) const;
 
     std::vector<std::vector<std::string>> rows_;
     std::vector<std::size_t> widths_;
@@ -92,3 +50,64 @@ private:
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::size_t text_columns(std::string_view text) {
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
+}
+
+} // namespace detail
+
+UNISONO_DEFINITION Table::Table(std::initializer_list<std::string_view> headings) {
+    std::vector<std::string> first;
+    for (std::string_view heading : headings) {
+        const bool right = heading.starts_with('>');
+        to_the_right_.push_back(right);
+        first.emplace_back(heading.substr(right ? 1 : 0));
+    }
+    row(std::move(first));
+    headed_ = true;
+}
+
+UNISONO_DEFINITION Table& Table::row(std::vector<std::string> cells) {
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+        if (c == widths_.size()) widths_.push_back(0);
+        widths_[c] = std::max(widths_[c], detail::text_columns(cells[c]));
+    }
+    rows_.push_back(std::move(cells));
+    return *this;
+}
+
+UNISONO_DEFINITION std::string Table::text(std::size_t indent) const {
+    std::string all;
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+        line(all, indent, rows_[r]);
+        if (r != 0 || !headed_) continue;
+        std::vector<std::string> rule;
+        for (const std::size_t width : widths_) rule.emplace_back(width, '-');
+        line(all, indent, rule);
+    }
+    return all;
+}
+
+UNISONO_DEFINITION void Table::line(std::string& all, std::size_t indent, const std::vector<std::string>& cells) const {
+    const std::size_t begin = all.size();
+    all.append(indent, ' ');
+    for (std::size_t c = 0; c < cells.size(); ++c) {
+        const std::size_t padding = widths_[c] - detail::text_columns(cells[c]);
+        const bool right = c < to_the_right_.size() && to_the_right_[c];
+        if (c != 0) all += "  ";
+        if (right) all.append(padding, ' ');
+        all += cells[c];
+        if (!right) all.append(padding, ' ');
+    }
+    while (all.size() > begin && all.back() == ' ') all.pop_back();
+    all += '\n';
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

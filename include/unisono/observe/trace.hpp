@@ -51,13 +51,7 @@ public:
     TraceLog() = default;
     explicit TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
-    void add(const TraceEvent& event) {
-        totals_[static_cast<std::size_t>(event.what)] += event.end - event.begin;
-        if (first_ == 0) first_ = event.begin;
-        last_ = event.end;
-        if (events_.size() < capacity_) events_.push_back(event);
-        else ++dropped_;
-    }
+    void add(const TraceEvent& event);
     [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
     [[nodiscard]] nanoseconds total(Activity what) const { return totals_[static_cast<std::size_t>(what)]; }
@@ -91,10 +85,7 @@ struct Trace {
     static constexpr bool traces = true;
     friend bool operator==(const Trace&, const Trace&) = default;
 
-    void check() const {
-        if (events < 0 || events > std::int64_t{1} << 32)
-            refuse_input({"Trace.events is ", events, "; expected 0 to 2^32"});
-    }
+    void check() const;
 };
 
 namespace detail {
@@ -138,3 +129,22 @@ public:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void TraceLog::add(const TraceEvent& event) {
+    totals_[static_cast<std::size_t>(event.what)] += event.end - event.begin;
+    if (first_ == 0) first_ = event.begin;
+    last_ = event.end;
+    if (events_.size() < capacity_) events_.push_back(event);
+    else ++dropped_;
+}
+
+UNISONO_DEFINITION void Trace::check() const {
+    if (events < 0 || events > std::int64_t{1} << 32)
+        refuse_input({"Trace.events is ", events, "; expected 0 to 2^32"});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

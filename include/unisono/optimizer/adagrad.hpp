@@ -21,13 +21,7 @@ struct Adagrad {
     static constexpr Family family = Family::optimizer;
     friend bool operator==(const Adagrad&, const Adagrad&) = default;
 
-    void check() const {
-        detail::check_not_negative(name, "learning_rate", learning_rate);
-        detail::check_not_negative(name, "learning_rate_decay", learning_rate_decay);
-        detail::check_not_negative(name, "weight_decay", weight_decay);
-        detail::check_not_negative(name, "initial_accumulator", initial_accumulator);
-        detail::check_not_negative(name, "epsilon", epsilon);
-    }
+    void check() const;
 
     [[nodiscard]] StateArrays state() const {
         StateArrays arrays;
@@ -37,12 +31,7 @@ struct Adagrad {
 
     template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step, const Where& where = {}) const {
-        detail::check_update(state, parameters, gradients);
-        const double rate = step.learning_rate / (1 + static_cast<double>(step.number - 1) * learning_rate_decay);
-        const Element<T> element{{step, weight_decay}, T(-rate), T(epsilon)};
-        where.apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
-    }
+                const OptimizerStep& step, const Where& where = {}) const;
 
     // The functors of `update`: public, since nvcc names them outside of this class.
     template <class T>
@@ -67,6 +56,29 @@ struct Adagrad::Element {
 
 UNISONO_NO_CONTRACTION_END
 
+template <optimizer_element T, class Where>
+void Adagrad::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                     const OptimizerStep& step, const Where& where) const {
+    detail::check_update(state, parameters, gradients);
+    const double rate = step.learning_rate / (1 + static_cast<double>(step.number - 1) * learning_rate_decay);
+    const Element<T> element{{step, weight_decay}, T(-rate), T(epsilon)};
+    where.apply(element, parameters, gradients, std::span<T>(state.arrays[0], state.count));
+}
+
 static_assert(optimizer_policy<Adagrad>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void Adagrad::check() const {
+    detail::check_not_negative(name, "learning_rate", learning_rate);
+    detail::check_not_negative(name, "learning_rate_decay", learning_rate_decay);
+    detail::check_not_negative(name, "weight_decay", weight_decay);
+    detail::check_not_negative(name, "initial_accumulator", initial_accumulator);
+    detail::check_not_negative(name, "epsilon", epsilon);
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -59,13 +59,7 @@ void check_adam(const P& policy) {
     check_not_negative(P::name, "weight_decay", policy.weight_decay);
 }
 
-inline StateArrays adam_state(bool amsgrad) {
-    StateArrays arrays;
-    arrays.add({"exp_avg"});
-    arrays.add({"exp_avg_sq"});
-    if (amsgrad) arrays.add({"max_exp_avg_sq"});
-    return arrays;
-}
+StateArrays adam_state(bool amsgrad);
 
 template <class P, class T, class Where>
 void update_adam(const P& policy, double decay, double keep, const OptimizerSlice<T>& state, std::span<T> parameters,
@@ -114,10 +108,14 @@ struct Adam {
 
     template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step, const Where& where = {}) const {
-        detail::update_adam(*this, weight_decay, 1.0, state, parameters, gradients, step, where);
-    }
+                const OptimizerStep& step, const Where& where = {}) const;
 };
+
+template <optimizer_element T, class Where>
+void Adam::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                  const OptimizerStep& step, const Where& where) const {
+    detail::update_adam(*this, weight_decay, 1.0, state, parameters, gradients, step, where);
+}
 
 /// Adam with p *= 1 - learning_rate * weight_decay first, instead of a decay in the gradient.
 /// Source: Loshchilov & Hutter, ICLR 2019, algorithm 2 (in PyTorch's form: the decay follows the
@@ -139,12 +137,31 @@ struct AdamW {
 
     template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step, const Where& where = {}) const {
-        detail::update_adam(*this, 0.0, 1 - step.learning_rate * weight_decay, state, parameters, gradients, step,
-                            where);
-    }
+                const OptimizerStep& step, const Where& where = {}) const;
 };
+
+template <optimizer_element T, class Where>
+void AdamW::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                   const OptimizerStep& step, const Where& where) const {
+    detail::update_adam(*this, 0.0, 1 - step.learning_rate * weight_decay, state, parameters, gradients, step, where);
+}
 
 static_assert(optimizer_policy<Adam> && optimizer_policy<AdamW>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION StateArrays adam_state(bool amsgrad) {
+    StateArrays arrays;
+    arrays.add({"exp_avg"});
+    arrays.add({"exp_avg_sq"});
+    if (amsgrad) arrays.add({"max_exp_avg_sq"});
+    return arrays;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

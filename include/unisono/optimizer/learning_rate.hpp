@@ -46,10 +46,7 @@ concept learning_rate_policy =
 
 namespace detail {
 
-inline void check_rate(bool fits, const char* parameter, double found, const char* expected) {
-    if (fits && std::isfinite(found)) return;
-    refuse_input({parameter, " is ", found, "; expected ", expected});
-}
+void check_rate(bool fits, const char* parameter, double found, const char* expected);
 
 } // namespace detail
 
@@ -74,15 +71,8 @@ struct WarmupRate {
     static constexpr Family family = Family::learning_rate;
     friend bool operator==(const WarmupRate&, const WarmupRate&) = default;
 
-    void check() const {
-        if (updates == 0) refuse_input("WarmupRate.updates is 0; expected at least 1");
-        detail::check_rate(start_factor >= 0, "WarmupRate.start_factor", start_factor, "a finite number of at least 0");
-    }
-    [[nodiscard]] double rate(double base, const RatePoint& point) const {
-        if (point.update >= updates) return base;
-        const double done = static_cast<double>(point.update + 1) / static_cast<double>(updates);
-        return base * (start_factor + (1 - start_factor) * done);
-    }
+    void check() const;
+    [[nodiscard]] double rate(double base, const RatePoint& point) const;
 };
 
 /// base * (f + (1 - f) * (1 + cos(pi * update / updates)) / 2), f being `final_factor`; base * f
@@ -96,17 +86,8 @@ struct CosineRate {
     static constexpr Family family = Family::learning_rate;
     friend bool operator==(const CosineRate&, const CosineRate&) = default;
 
-    void check() const {
-        detail::check_rate(final_factor >= 0, "CosineRate.final_factor", final_factor, "a finite number of at least 0");
-    }
-    [[nodiscard]] double rate(double base, const RatePoint& point) const {
-        const std::uint64_t length = updates != 0 ? updates : point.updates_total;
-        if (length == 0) {
-            refuse_input("CosineRate.updates is 0 and the length of the training is unknown; expected one of the two");
-        }
-        const double done = static_cast<double>(std::min(point.update, length)) / static_cast<double>(length);
-        return base * (final_factor + (1 - final_factor) * (1 + std::cos(std::numbers::pi * done)) / 2);
-    }
+    void check() const;
+    [[nodiscard]] double rate(double base, const RatePoint& point) const;
 };
 
 /// base * factor^floor(update / every).
@@ -118,14 +99,8 @@ struct StepDecayRate {
     static constexpr Family family = Family::learning_rate;
     friend bool operator==(const StepDecayRate&, const StepDecayRate&) = default;
 
-    void check() const {
-        if (every == 0) refuse_input("StepDecayRate.every is 0; expected at least 1 update");
-        detail::check_rate(factor >= 0, "StepDecayRate.factor", factor, "a finite number of at least 0");
-    }
-    [[nodiscard]] double rate(double base, const RatePoint& point) const {
-        const std::uint64_t decays = point.update / every;
-        return base * std::pow(factor, static_cast<double>(decays));
-    }
+    void check() const;
+    [[nodiscard]] double rate(double base, const RatePoint& point) const;
 };
 
 /// How a learning rate grows with the global batch.
@@ -147,11 +122,7 @@ struct BatchScaledRate {
     void check() const {
         if (base_batch == 0) refuse_input("BatchScaledRate.base_batch is 0; expected at least 1 sample");
     }
-    [[nodiscard]] double rate(double base, const RatePoint& point) const {
-        if (point.global_batch == 0) refuse_input("BatchScaledRate needs the global batch, which is unknown here");
-        const double k = static_cast<double>(point.global_batch) / static_cast<double>(base_batch);
-        return base * (scaling == BatchScaling::linear ? k : std::sqrt(k));
-    }
+    [[nodiscard]] double rate(double base, const RatePoint& point) const;
 };
 
 /// `first` for its `updates` updates, then `second`. `second` sees a training that begins where
@@ -226,3 +197,57 @@ static_assert(learning_rate_policy<ChainedRate<WarmupRate, CosineRate>>);
 static_assert(learning_rate_policy<ComposedRate<BatchScaledRate, CosineRate>>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void check_rate(bool fits, const char* parameter, double found, const char* expected) {
+    if (fits && std::isfinite(found)) return;
+    refuse_input({parameter, " is ", found, "; expected ", expected});
+}
+
+} // namespace detail
+
+UNISONO_DEFINITION void WarmupRate::check() const {
+    if (updates == 0) refuse_input("WarmupRate.updates is 0; expected at least 1");
+    detail::check_rate(start_factor >= 0, "WarmupRate.start_factor", start_factor, "a finite number of at least 0");
+}
+
+UNISONO_DEFINITION double WarmupRate::rate(double base, const RatePoint& point) const {
+    if (point.update >= updates) return base;
+    const double done = static_cast<double>(point.update + 1) / static_cast<double>(updates);
+    return base * (start_factor + (1 - start_factor) * done);
+}
+
+UNISONO_DEFINITION void CosineRate::check() const {
+    detail::check_rate(final_factor >= 0, "CosineRate.final_factor", final_factor, "a finite number of at least 0");
+}
+
+UNISONO_DEFINITION double CosineRate::rate(double base, const RatePoint& point) const {
+    const std::uint64_t length = updates != 0 ? updates : point.updates_total;
+    if (length == 0) {
+        refuse_input("CosineRate.updates is 0 and the length of the training is unknown; expected one of the two");
+    }
+    const double done = static_cast<double>(std::min(point.update, length)) / static_cast<double>(length);
+    return base * (final_factor + (1 - final_factor) * (1 + std::cos(std::numbers::pi * done)) / 2);
+}
+
+UNISONO_DEFINITION void StepDecayRate::check() const {
+    if (every == 0) refuse_input("StepDecayRate.every is 0; expected at least 1 update");
+    detail::check_rate(factor >= 0, "StepDecayRate.factor", factor, "a finite number of at least 0");
+}
+
+UNISONO_DEFINITION double StepDecayRate::rate(double base, const RatePoint& point) const {
+    const std::uint64_t decays = point.update / every;
+    return base * std::pow(factor, static_cast<double>(decays));
+}
+
+UNISONO_DEFINITION double BatchScaledRate::rate(double base, const RatePoint& point) const {
+    if (point.global_batch == 0) refuse_input("BatchScaledRate needs the global batch, which is unknown here");
+    const double k = static_cast<double>(point.global_batch) / static_cast<double>(base_batch);
+    return base * (scaling == BatchScaling::linear ? k : std::sqrt(k));
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -108,25 +108,10 @@ class OptimizerState {
 public:
     OptimizerState() = default;
 
-    OptimizerState(const StateArrays& arrays, std::size_t count) : arrays_(arrays), count_(count) {
-        // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads
-        // and stores would collide.
-        const std::size_t line = 64 / sizeof(T);
-        if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
-            refuse_input({"optimizer state for ", count, " elements overflows"});
-        }
-        if (arrays_.size() == 0 || count == 0) return;
-        stride_ = ((count + line - 1) / line | 1) * line;
-        memory_ = std::make_unique_for_overwrite<T[]>(arrays_.size() * stride_);
-        reset();
-    }
+    OptimizerState(const StateArrays& arrays, std::size_t count);
 
     /// Restores the initial state, as before the first update.
-    void reset() {
-        for (std::size_t i = 0; i < arrays_.size(); ++i) {
-            for (T& value : array(i)) value = static_cast<T>(arrays_[i].initial);
-        }
-    }
+    void reset();
 
     [[nodiscard]] std::size_t count() const { return count_; }        ///< elements of each array
     [[nodiscard]] std::size_t size() const { return arrays_.size(); } ///< arrays
@@ -140,15 +125,7 @@ public:
     }
 
     /// Elements [first, first + count) of every array.
-    [[nodiscard]] OptimizerSlice<T> slice(std::size_t first, std::size_t count) {
-        if (first > count_ || count > count_ - first) {
-            refuse_input({"optimizer state of ", count_, " elements has no slice [", first, ", +", count, ")"});
-        }
-        OptimizerSlice<T> part;
-        part.count = count;
-        for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = memory_.get() + i * stride_ + first;
-        return part;
-    }
+    [[nodiscard]] OptimizerSlice<T> slice(std::size_t first, std::size_t count);
     [[nodiscard]] OptimizerSlice<T> all() { return slice(0, count_); }
 
 private:
@@ -157,6 +134,38 @@ private:
     std::size_t stride_ = 0;
     std::unique_ptr<T[]> memory_;
 };
+
+template <optimizer_element T>
+OptimizerState<T>::OptimizerState(const StateArrays& arrays, std::size_t count) : arrays_(arrays), count_(count) {
+    // Arrays start apart by an odd number of cache lines: at a multiple of 4 KiB their loads
+    // and stores would collide.
+    const std::size_t line = 64 / sizeof(T);
+    if (count > std::numeric_limits<std::size_t>::max() / sizeof(T) / (StateArrays::capacity + 1) - 64 * line) {
+        refuse_input({"optimizer state for ", count, " elements overflows"});
+    }
+    if (arrays_.size() == 0 || count == 0) return;
+    stride_ = ((count + line - 1) / line | 1) * line;
+    memory_ = std::make_unique_for_overwrite<T[]>(arrays_.size() * stride_);
+    reset();
+}
+
+template <optimizer_element T>
+void OptimizerState<T>::reset() {
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+        for (T& value : array(i)) value = static_cast<T>(arrays_[i].initial);
+    }
+}
+
+template <optimizer_element T>
+OptimizerSlice<T> OptimizerState<T>::slice(std::size_t first, std::size_t count) {
+    if (first > count_ || count > count_ - first) {
+        refuse_input({"optimizer state of ", count_, " elements has no slice [", first, ", +", count, ")"});
+    }
+    OptimizerSlice<T> part;
+    part.count = count;
+    for (std::size_t i = 0; i < size() && count != 0; ++i) part.arrays[i] = memory_.get() + i * stride_ + first;
+    return part;
+}
 
 template <class P>
 concept optimizer_policy =
@@ -182,11 +191,8 @@ OptimizerState<T> start(const P& policy, std::size_t count) {
 namespace detail {
 
 /// Refuses a hyperparameter unless `fits`; the negation catches NaN.
-inline void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
-                            std::string_view expected) {
-    if (fits && std::isfinite(found)) return;
-    refuse_input({policy, ".", parameter, " is ", found, "; expected ", expected});
-}
+void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
+                     std::string_view expected);
 
 inline void check_not_negative(std::string_view policy, std::string_view parameter, double found) {
     check_parameter(found >= 0, policy, parameter, found, "a finite number of at least 0");
@@ -262,3 +268,17 @@ UNISONO_NO_CONTRACTION_END
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void check_parameter(bool fits, std::string_view policy, std::string_view parameter, double found,
+                                        std::string_view expected) {
+    if (fits && std::isfinite(found)) return;
+    refuse_input({policy, ".", parameter, " is ", found, "; expected ", expected});
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

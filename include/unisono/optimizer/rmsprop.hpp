@@ -24,40 +24,13 @@ struct RmsProp {
     static constexpr Family family = Family::optimizer;
     friend bool operator==(const RmsProp&, const RmsProp&) = default;
 
-    void check() const {
-        detail::check_not_negative(name, "learning_rate", learning_rate);
-        detail::check_fraction(name, "alpha", alpha);
-        detail::check_not_negative(name, "epsilon", epsilon);
-        detail::check_not_negative(name, "weight_decay", weight_decay);
-        detail::check_fraction(name, "momentum", momentum);
-    }
+    void check() const;
 
-    [[nodiscard]] StateArrays state() const {
-        StateArrays arrays;
-        arrays.add({"square_avg"});
-        if (momentum != 0) arrays.add({"momentum_buffer"});
-        if (centered) arrays.add({"grad_avg"});
-        return arrays;
-    }
+    [[nodiscard]] StateArrays state() const;
 
     template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step, const Where& where = {}) const {
-        detail::check_update(state, parameters, gradients);
-        const Element<T> element{{step, weight_decay},
-                                 detail::Interpolation<T>(1 - alpha),
-                                 T(-step.learning_rate),
-                                 T(alpha),
-                                 T(1 - alpha),
-                                 T(epsilon),
-                                 T(momentum)};
-        const auto array = [&](std::size_t i) { return std::span<T>(state.arrays[i], state.count); };
-        if (momentum != 0 && centered)
-            where.apply(CenteredHeavy<T>{element}, parameters, gradients, array(0), array(1), array(2));
-        else if (momentum != 0) where.apply(Heavy<T>{element}, parameters, gradients, array(0), array(1));
-        else if (centered) where.apply(Centered<T>{element}, parameters, gradients, array(0), array(1));
-        else where.apply(Plain<T>{element}, parameters, gradients, array(0));
-    }
+                const OptimizerStep& step, const Where& where = {}) const;
 
     // The functors of `update`: public, since nvcc names them outside of this class.
     template <class T>
@@ -148,6 +121,47 @@ struct RmsProp::CenteredHeavy {
 
 UNISONO_NO_CONTRACTION_END
 
+template <optimizer_element T, class Where>
+void RmsProp::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                     const OptimizerStep& step, const Where& where) const {
+    detail::check_update(state, parameters, gradients);
+    const Element<T> element{{step, weight_decay},
+                             detail::Interpolation<T>(1 - alpha),
+                             T(-step.learning_rate),
+                             T(alpha),
+                             T(1 - alpha),
+                             T(epsilon),
+                             T(momentum)};
+    const auto array = [&](std::size_t i) { return std::span<T>(state.arrays[i], state.count); };
+    if (momentum != 0 && centered)
+        where.apply(CenteredHeavy<T>{element}, parameters, gradients, array(0), array(1), array(2));
+    else if (momentum != 0) where.apply(Heavy<T>{element}, parameters, gradients, array(0), array(1));
+    else if (centered) where.apply(Centered<T>{element}, parameters, gradients, array(0), array(1));
+    else where.apply(Plain<T>{element}, parameters, gradients, array(0));
+}
+
 static_assert(optimizer_policy<RmsProp>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void RmsProp::check() const {
+    detail::check_not_negative(name, "learning_rate", learning_rate);
+    detail::check_fraction(name, "alpha", alpha);
+    detail::check_not_negative(name, "epsilon", epsilon);
+    detail::check_not_negative(name, "weight_decay", weight_decay);
+    detail::check_fraction(name, "momentum", momentum);
+}
+
+UNISONO_DEFINITION StateArrays RmsProp::state() const {
+    StateArrays arrays;
+    arrays.add({"square_avg"});
+    if (momentum != 0) arrays.add({"momentum_buffer"});
+    if (centered) arrays.add({"grad_avg"});
+    return arrays;
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -23,16 +23,7 @@ struct Sgd {
     static constexpr Family family = Family::optimizer;
     friend bool operator==(const Sgd&, const Sgd&) = default;
 
-    void check() const {
-        detail::check_not_negative(name, "learning_rate", learning_rate);
-        detail::check_fraction(name, "momentum", momentum);
-        detail::check_parameter(dampening >= 0 && dampening <= 1, name, "dampening", dampening, "between 0 and 1");
-        detail::check_not_negative(name, "weight_decay", weight_decay);
-        if (nesterov && (momentum == 0 || dampening != 0)) {
-            refuse_input({"Sgd.nesterov is set with momentum ", momentum, " and dampening ", dampening,
-                          "; expected a momentum above 0 and no dampening"});
-        }
-    }
+    void check() const;
 
     [[nodiscard]] StateArrays state() const {
         StateArrays arrays;
@@ -42,19 +33,7 @@ struct Sgd {
 
     template <optimizer_element T, class Where = OnHost>
     void update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
-                const OptimizerStep& step, const Where& where = {}) const {
-        detail::check_update(state, parameters, gradients);
-        const Plain<T> plain{{step, weight_decay}, T(-step.learning_rate)};
-        if (momentum == 0) return where.apply(plain, parameters, gradients);
-        const std::span<T> buffer(state.arrays[0], state.count);
-        if (!nesterov && weight_decay == 0 && step.number != 1) {
-            const Velocity<T> velocity{T(step.gradient_scale), T(momentum), T(1 - dampening), T(-step.learning_rate)};
-            return where.apply(velocity, parameters, gradients, buffer);
-        }
-        const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), detail::Choice<T>(nesterov),
-                             detail::Choice<T>(step.number == 1)};
-        where.apply(heavy, parameters, gradients, buffer);
-    }
+                const OptimizerStep& step, const Where& where = {}) const;
 
     // The functors of `update`: public, since nvcc names them outside of this class.
     template <class T>
@@ -109,6 +88,39 @@ struct Sgd::Velocity {
 
 UNISONO_NO_CONTRACTION_END
 
+template <optimizer_element T, class Where>
+void Sgd::update(const OptimizerSlice<T>& state, std::span<T> parameters, std::span<const T> gradients,
+                 const OptimizerStep& step, const Where& where) const {
+    detail::check_update(state, parameters, gradients);
+    const Plain<T> plain{{step, weight_decay}, T(-step.learning_rate)};
+    if (momentum == 0) return where.apply(plain, parameters, gradients);
+    const std::span<T> buffer(state.arrays[0], state.count);
+    if (!nesterov && weight_decay == 0 && step.number != 1) {
+        const Velocity<T> velocity{T(step.gradient_scale), T(momentum), T(1 - dampening), T(-step.learning_rate)};
+        return where.apply(velocity, parameters, gradients, buffer);
+    }
+    const Heavy<T> heavy{plain, T(momentum), T(1 - dampening), detail::Choice<T>(nesterov),
+                         detail::Choice<T>(step.number == 1)};
+    where.apply(heavy, parameters, gradients, buffer);
+}
+
 static_assert(optimizer_policy<Sgd>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void Sgd::check() const {
+    detail::check_not_negative(name, "learning_rate", learning_rate);
+    detail::check_fraction(name, "momentum", momentum);
+    detail::check_parameter(dampening >= 0 && dampening <= 1, name, "dampening", dampening, "between 0 and 1");
+    detail::check_not_negative(name, "weight_decay", weight_decay);
+    if (nesterov && (momentum == 0 || dampening != 0)) {
+        refuse_input({"Sgd.nesterov is set with momentum ", momentum, " and dampening ", dampening,
+                      "; expected a momentum above 0 and no dampening"});
+    }
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -48,91 +48,20 @@ struct ReducerCosts {
     [[nodiscard]] bool measured() const { return world != 0; }
     /// Checks measured costs. \throws error bad_input: a negative number of ranks, or a time that
     /// is not finite and at least 0
-    void check() const {
-        if (world < 0)
-            refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
-        for (std::size_t c = 0; c < reducer_choices; ++c)
-            for (std::size_t i = 0; i < exponents.size(); ++i)
-                if (!(seconds[c][i] >= 0) || !std::isfinite(seconds[c][i]))
-                    refuse_input({"ReducerCosts.seconds of ", name_of(static_cast<ReducerChoice>(c)), " for 2^",
-                                  exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
-    }
+    void check() const;
 
     /// Seconds for `bytes` bytes; beyond the largest measured size, in proportion.
-    [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const {
-        const auto& points = seconds[static_cast<std::size_t>(choice)];
-        const auto size = static_cast<double>(bytes);
-        for (std::size_t i = 0; i < points.size(); ++i) {
-            const double here = std::ldexp(1.0, exponents[i]);
-            if (size > here) continue;
-            if (i == 0) return points[0];
-            const double before = std::ldexp(1.0, exponents[i - 1]);
-            return points[i - 1] + (points[i] - points[i - 1]) * (size - before) / (here - before);
-        }
-        return points.back() * size / std::ldexp(1.0, exponents.back());
-    }
+    [[nodiscard]] double estimate(ReducerChoice choice, std::size_t bytes) const;
 
     /// The cheapest choice; of equals the first.
-    [[nodiscard]] ReducerChoice best(std::size_t bytes) const {
-        ReducerChoice found = ReducerChoice::native;
-        for (std::size_t c = 1; c < reducer_choices; ++c)
-            if (estimate(static_cast<ReducerChoice>(c), bytes) < estimate(found, bytes))
-                found = static_cast<ReducerChoice>(c);
-        return found;
-    }
+    [[nodiscard]] ReducerChoice best(std::size_t bytes) const;
 
     /// One line for the world, then one line per choice: its name and the seconds at each size, as
     /// exact hexadecimal floats.
-    [[nodiscard]] std::string save() const {
-        std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
-        for (std::size_t c = 0; c < reducer_choices; ++c) {
-            text += std::string(name_of(static_cast<ReducerChoice>(c)));
-            for (const double one : seconds[c]) text += " " + detail::hexadecimal_text(one);
-            text += "\n";
-        }
-        return text;
-    }
+    [[nodiscard]] std::string save() const;
 
     /// Reads the text of `save`. \throws error bad_input that says which line is wrong
-    [[nodiscard]] static ReducerCosts load(std::string_view text) {
-        ReducerCosts costs;
-        std::size_t line_number = 0;
-        const auto next_line = [&] {
-            const std::size_t end = text.find('\n');
-            std::string line(text.substr(0, end));
-            text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-            ++line_number;
-            return line;
-        };
-        const auto refuse = [&](const std::string& found, const std::string& expected) {
-            refuse_input({"reducer costs, line ", line_number, ": found '", found, "'; expected ", expected});
-        };
-        const std::string head = "unisono reducer costs 1, world ";
-        const std::string first = next_line();
-        if (!first.starts_with(head)) refuse(first, concat({"'", head, "<ranks>'"}));
-        const auto world = std::from_chars(first.data() + head.size(), first.data() + first.size(), costs.world);
-        if (world.ec != std::errc{} || world.ptr != first.data() + first.size() || costs.world < 1)
-            refuse(first, "at least 1 rank");
-        for (std::size_t c = 0; c < reducer_choices; ++c) {
-            const std::string line = next_line();
-            const std::string name(name_of(static_cast<ReducerChoice>(c)));
-            if (!line.starts_with(concat({name, " "})))
-                refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
-            std::string_view rest = std::string_view(line).substr(name.size());
-            for (double& one : costs.seconds[c]) { // not by strtod, which depends on the program's locale
-                const bool hexadecimal = rest.starts_with(" 0x");
-                rest.remove_prefix(std::min<std::size_t>(rest.size(), hexadecimal ? 3 : 1));
-                const auto [end, problem] =
-                    std::from_chars(rest.data(), rest.data() + rest.size(), one,
-                                    hexadecimal ? std::chars_format::hex : std::chars_format::general);
-                if (problem != std::errc{} || !(one > 0) || !std::isfinite(one))
-                    refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
-                rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-            }
-            if (!rest.empty()) refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
-        }
-        return costs;
-    }
+    [[nodiscard]] static ReducerCosts load(std::string_view text);
 };
 
 namespace detail {
@@ -212,7 +141,94 @@ ReducerCosts measure_reducers_on_device(Group<Transport>& world) {
 /// Costs that are assumed without measuring: 1 us per round and 10 GB/s, the textbook's alpha-beta
 /// model (Thakur et al. 2005). `native` gets the cost of the cheapest schedule, so that it is
 /// chosen, as it is the fastest where the transport maps memory.
-inline ReducerCosts assumed_reducer_costs(int world) {
+ReducerCosts assumed_reducer_costs(int world);
+
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void ReducerCosts::check() const {
+    if (world < 0) refuse_input({"ReducerCosts.world is ", world, "; expected at least 1 rank, or 0: not measured"});
+    for (std::size_t c = 0; c < reducer_choices; ++c)
+        for (std::size_t i = 0; i < exponents.size(); ++i)
+            if (!(seconds[c][i] >= 0) || !std::isfinite(seconds[c][i]))
+                refuse_input({"ReducerCosts.seconds of ", name_of(static_cast<ReducerChoice>(c)), " for 2^",
+                              exponents[i], " bytes is ", seconds[c][i], "; expected a finite time of at least 0"});
+}
+
+UNISONO_DEFINITION double ReducerCosts::estimate(ReducerChoice choice, std::size_t bytes) const {
+    const auto& points = seconds[static_cast<std::size_t>(choice)];
+    const auto size = static_cast<double>(bytes);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+        const double here = std::ldexp(1.0, exponents[i]);
+        if (size > here) continue;
+        if (i == 0) return points[0];
+        const double before = std::ldexp(1.0, exponents[i - 1]);
+        return points[i - 1] + (points[i] - points[i - 1]) * (size - before) / (here - before);
+    }
+    return points.back() * size / std::ldexp(1.0, exponents.back());
+}
+
+UNISONO_DEFINITION ReducerChoice ReducerCosts::best(std::size_t bytes) const {
+    ReducerChoice found = ReducerChoice::native;
+    for (std::size_t c = 1; c < reducer_choices; ++c)
+        if (estimate(static_cast<ReducerChoice>(c), bytes) < estimate(found, bytes))
+            found = static_cast<ReducerChoice>(c);
+    return found;
+}
+
+UNISONO_DEFINITION std::string ReducerCosts::save() const {
+    std::string text = concat({"unisono reducer costs 1, world ", world, "\n"});
+    for (std::size_t c = 0; c < reducer_choices; ++c) {
+        text += std::string(name_of(static_cast<ReducerChoice>(c)));
+        for (const double one : seconds[c]) text += " " + detail::hexadecimal_text(one);
+        text += "\n";
+    }
+    return text;
+}
+
+UNISONO_DEFINITION ReducerCosts ReducerCosts::load(std::string_view text) {
+    ReducerCosts costs;
+    std::size_t line_number = 0;
+    const auto next_line = [&] {
+        const std::size_t end = text.find('\n');
+        std::string line(text.substr(0, end));
+        text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+        ++line_number;
+        return line;
+    };
+    const auto refuse = [&](const std::string& found, const std::string& expected) {
+        refuse_input({"reducer costs, line ", line_number, ": found '", found, "'; expected ", expected});
+    };
+    const std::string head = "unisono reducer costs 1, world ";
+    const std::string first = next_line();
+    if (!first.starts_with(head)) refuse(first, concat({"'", head, "<ranks>'"}));
+    const auto world = std::from_chars(first.data() + head.size(), first.data() + first.size(), costs.world);
+    if (world.ec != std::errc{} || world.ptr != first.data() + first.size() || costs.world < 1)
+        refuse(first, "at least 1 rank");
+    for (std::size_t c = 0; c < reducer_choices; ++c) {
+        const std::string line = next_line();
+        const std::string name(name_of(static_cast<ReducerChoice>(c)));
+        if (!line.starts_with(concat({name, " "})))
+            refuse(line, concat({"'", name, "' and ", exponents.size(), " numbers"}));
+        std::string_view rest = std::string_view(line).substr(name.size());
+        for (double& one : costs.seconds[c]) { // not by strtod, which depends on the program's locale
+            const bool hexadecimal = rest.starts_with(" 0x");
+            rest.remove_prefix(std::min<std::size_t>(rest.size(), hexadecimal ? 3 : 1));
+            const auto [end, problem] =
+                std::from_chars(rest.data(), rest.data() + rest.size(), one,
+                                hexadecimal ? std::chars_format::hex : std::chars_format::general);
+            if (problem != std::errc{} || !(one > 0) || !std::isfinite(one))
+                refuse(line, concat({exponents.size(), " seconds above 0 after the name"}));
+            rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+        }
+        if (!rest.empty()) refuse(line, concat({"nothing after ", exponents.size(), " numbers"}));
+    }
+    return costs;
+}
+
+UNISONO_DEFINITION ReducerCosts assumed_reducer_costs(int world) {
     ReducerCosts costs;
     costs.world = world;
     constexpr double alpha = 1e-6;
@@ -231,3 +247,4 @@ inline ReducerCosts assumed_reducer_costs(int world) {
 }
 
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -29,13 +29,7 @@ struct ParameterServerReducer {
     friend bool operator==(const ParameterServerReducer&, const ParameterServerReducer&) = default;
 
     /// \throws error bad_input: fewer than one server, or more than ranks
-    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
-        check(facts.world);
-        detail::List<int> ranks(static_cast<std::size_t>(servers));
-        std::iota(ranks.begin(), ranks.end(), 0);
-        const std::size_t line = std::max<std::size_t>(1, 64 / facts.element_bytes);
-        return Owners::chosen(facts.count, std::move(ranks), facts.world, line);
-    }
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const;
 
     template <class World>
     [[nodiscard]] auto start(World& group) const {
@@ -44,11 +38,27 @@ struct ParameterServerReducer {
     }
 
 private:
-    void check(int world) const {
-        if (servers < 1 || servers > world)
-            refuse_input(
-                {"ParameterServerReducer.servers is ", servers, "; expected 1 to ", world, ", the number of ranks"});
-    }
+    void check(int world) const;
 };
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION Owners ParameterServerReducer::owners(const BucketFacts& facts) const {
+    check(facts.world);
+    detail::List<int> ranks(static_cast<std::size_t>(servers));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const std::size_t line = std::max<std::size_t>(1, 64 / facts.element_bytes);
+    return Owners::chosen(facts.count, std::move(ranks), facts.world, line);
+}
+
+UNISONO_DEFINITION void ParameterServerReducer::check(int world) const {
+    if (servers < 1 || servers > world)
+        refuse_input(
+            {"ParameterServerReducer.servers is ", servers, "; expected 1 to ", world, ", the number of ranks"});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

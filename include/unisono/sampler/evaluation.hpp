@@ -21,14 +21,22 @@ struct EvaluationSampler {
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
     /// \throws error bad_input: a shape or position that makes no sense
-    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
-        check_shape(shape, name);
-        return {{.shape = shape, .deal = sampling::Deal::blocks, .global_batch = sampling::full_round(shape)},
-                epoch,
-                consumed};
-    }
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
 static_assert(sampler_policy<EvaluationSampler>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION SampleStream EvaluationSampler::stream(const SamplerShape& shape, Epoch epoch,
+                                                          std::int64_t consumed) const {
+    check_shape(shape, name);
+    return {
+        {.shape = shape, .deal = sampling::Deal::blocks, .global_batch = sampling::full_round(shape)}, epoch, consumed};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

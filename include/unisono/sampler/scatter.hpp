@@ -29,19 +29,28 @@ struct ScatterSampler {
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
     /// \throws error bad_input: a shape or position that makes no sense
-    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
-        check_shape(shape, name);
-        return {{.shape = shape,
-                 .deal = sampling::Deal::blocks,
-                 .tail = drop_last ? sampling::Tail::drop : sampling::Tail::keep,
-                 .shuffle = shuffle,
-                 .seed = seed,
-                 .global_batch = shape.batch_size},
-                epoch,
-                consumed};
-    }
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
 static_assert(sampler_policy<ScatterSampler>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION SampleStream ScatterSampler::stream(const SamplerShape& shape, Epoch epoch,
+                                                       std::int64_t consumed) const {
+    check_shape(shape, name);
+    return {{.shape = shape,
+             .deal = sampling::Deal::blocks,
+             .tail = drop_last ? sampling::Tail::drop : sampling::Tail::keep,
+             .shuffle = shuffle,
+             .seed = seed,
+             .global_batch = shape.batch_size},
+            epoch,
+            consumed};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

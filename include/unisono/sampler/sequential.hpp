@@ -19,12 +19,21 @@ struct SequentialSampler {
     [[nodiscard]] std::int64_t replicas_per_rank() const { return 1; }
 
     /// \throws error bad_input: a shape or position that makes no sense
-    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const {
-        check_shape(shape, name);
-        return {{.shape = shape, .global_batch = sampling::full_round(shape)}, epoch, consumed};
-    }
+    [[nodiscard]] SampleStream stream(const SamplerShape& shape, Epoch epoch, std::int64_t consumed = 0) const;
 };
 
 static_assert(sampler_policy<SequentialSampler>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION SampleStream SequentialSampler::stream(const SamplerShape& shape, Epoch epoch,
+                                                          std::int64_t consumed) const {
+    check_shape(shape, name);
+    return {{.shape = shape, .global_batch = sampling::full_round(shape)}, epoch, consumed};
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -41,18 +41,7 @@ struct Plan {
 /// per sample (8 above 2^32 samples).
 class Order {
 public:
-    void draw(std::int64_t size, bool shuffle, std::uint64_t seed) {
-        const auto count = static_cast<std::size_t>(size);
-        if (!shuffle) return;
-        Mt19937 generator{seed};
-        if (count <= 0xffffffffu) {
-            narrow_.resize(count);
-            torch_randperm(generator, std::span{narrow_});
-        } else {
-            wide_.resize(count);
-            torch_randperm(generator, std::span{wide_});
-        }
-    }
+    void draw(std::int64_t size, bool shuffle, std::uint64_t seed);
     [[nodiscard]] std::size_t operator[](std::size_t i) const {
         if (!narrow_.empty()) return narrow_[i];
         return wide_.empty() ? i : wide_[i];
@@ -70,34 +59,11 @@ private:
 /// grows with that size.
 class SampleStream {
 public:
-    SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed) : plan_(plan) {
-        const SamplerShape& shape = plan_.shape;
-        // Only padding makes an order longer than the data, by less than one sample a replica.
-        const std::int64_t longest = std::min(plan_.global_batch, shape.data_size + shape.replicas);
-        indices_.resize(static_cast<std::size_t>(up(longest, shape.replicas)));
-        restart(epoch, consumed);
-    }
+    SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed);
 
     /// Moves to an epoch, after the first `consumed` samples of its order.
     /// \throws error bad_input if that position does not exist
-    void restart(Epoch epoch, std::int64_t consumed = 0) {
-        const SamplerShape& shape = plan_.shape;
-        if (consumed < 0 || consumed > shape.data_size)
-            refuse_input({"cannot resume at sample ", consumed, " of epoch ", epoch.number(),
-                          ": expected 0 to data_size, which is ", shape.data_size});
-        if (!drawn_ || (plan_.shuffle && epoch != epoch_))
-            order_.draw(shape.data_size, plan_.shuffle, plan_.seed + static_cast<std::uint64_t>(epoch.number()));
-        drawn_ = true;
-        epoch_ = epoch;
-        begin_ = consumed;
-        left_ = shape.data_size - consumed;
-        const std::int64_t unit = plan_.deal == sampling::Deal::strided ? shape.replicas : plan_.global_batch;
-        if (plan_.tail == sampling::Tail::pad) left_ = up(left_, unit) * unit;
-        if (plan_.tail == sampling::Tail::drop) left_ -= left_ % unit;
-        rounds_ = up(left_, plan_.global_batch);
-        round_ = 0;
-        hosted_ = 0;
-    }
+    void restart(Epoch epoch, std::int64_t consumed = 0);
 
     [[nodiscard]] bool done() const { return round_ == rounds_; }
     [[nodiscard]] std::int64_t rounds() const { return rounds_; }
@@ -109,51 +75,18 @@ public:
 
     /// The next micro-batch; its indices are valid until the next call.
     /// \throws error bad_input when done()
-    MicroBatch next() {
-        if (done()) refuse_input({"epoch ", epoch_.number(), " has no more samples: restart() with the next epoch"});
-        MicroBatch micro{.samples = deal(hosted_),
-                         .replica = plan_.shape.replica + hosted_,
-                         .round = round_,
-                         .round_samples = round_size(),
-                         .ends_round = hosted_ + 1 == plan_.shape.hosted,
-                         .ends_epoch = false,
-                         .resume = {epoch_, prefix(round_ + 1)}};
-        if (++hosted_ == plan_.shape.hosted) {
-            hosted_ = 0;
-            ++round_;
-        }
-        micro.ends_epoch = done();
-        return micro;
-    }
+    MicroBatch next();
 
 private:
     static std::int64_t up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
     /// Samples of the order that are consumed after `rounds` rounds, without padding.
-    [[nodiscard]] std::int64_t prefix(std::int64_t rounds) const {
-        const std::int64_t dealt = rounds == rounds_ ? left_ : rounds * plan_.global_batch;
-        return std::min(begin_ + dealt, plan_.shape.data_size);
-    }
+    [[nodiscard]] std::int64_t prefix(std::int64_t rounds) const;
     [[nodiscard]] std::int64_t round_size() const {
         return std::min(plan_.global_batch, left_ - round_ * plan_.global_batch);
     }
 
-    std::span<const std::size_t> deal(std::int64_t hosted) {
-        const std::int64_t replica = plan_.shape.replica + hosted;
-        const std::int64_t replicas = plan_.shape.replicas;
-        const std::int64_t size = round_size();
-        const bool strided = plan_.deal == sampling::Deal::strided;
-        const std::int64_t part = up(size, replicas);
-        const std::int64_t first = strided ? replica : std::min(replica * part, size);
-        const std::int64_t stride = strided ? replicas : 1;
-        const std::int64_t count =
-            strided ? (first < size ? up(size - first, replicas) : 0) : std::min(part, size - first);
-        const auto data_size = static_cast<std::size_t>(plan_.shape.data_size);
-        auto at = static_cast<std::size_t>(begin_ + round_ * plan_.global_batch + first);
-        for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i, at += static_cast<std::size_t>(stride))
-            indices_[i] = order_[at < data_size ? at : at % data_size];
-        return {indices_.data(), static_cast<std::size_t>(count)};
-    }
+    std::span<const std::size_t> deal(std::int64_t hosted);
 
     sampling::Plan plan_;
     sampling::Order order_;
@@ -173,7 +106,99 @@ namespace sampling {
 
 /// Samples of a round in which each of L replicas has a full micro-batch. Where the product
 /// overflows, a number larger than any order: then one round holds all samples.
-inline std::int64_t full_round(const SamplerShape& shape) {
+std::int64_t full_round(const SamplerShape& shape);
+
+} // namespace sampling
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace sampling {
+
+UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64_t seed) {
+    const auto count = static_cast<std::size_t>(size);
+    if (!shuffle) return;
+    Mt19937 generator{seed};
+    if (count <= 0xffffffffu) {
+        narrow_.resize(count);
+        torch_randperm(generator, std::span{narrow_});
+    } else {
+        wide_.resize(count);
+        torch_randperm(generator, std::span{wide_});
+    }
+}
+
+} // namespace sampling
+
+UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed)
+    : plan_(plan) {
+    const SamplerShape& shape = plan_.shape;
+    // Only padding makes an order longer than the data, by less than one sample a replica.
+    const std::int64_t longest = std::min(plan_.global_batch, shape.data_size + shape.replicas);
+    indices_.resize(static_cast<std::size_t>(up(longest, shape.replicas)));
+    restart(epoch, consumed);
+}
+
+UNISONO_DEFINITION void SampleStream::restart(Epoch epoch, std::int64_t consumed) {
+    const SamplerShape& shape = plan_.shape;
+    if (consumed < 0 || consumed > shape.data_size)
+        refuse_input({"cannot resume at sample ", consumed, " of epoch ", epoch.number(),
+                      ": expected 0 to data_size, which is ", shape.data_size});
+    if (!drawn_ || (plan_.shuffle && epoch != epoch_))
+        order_.draw(shape.data_size, plan_.shuffle, plan_.seed + static_cast<std::uint64_t>(epoch.number()));
+    drawn_ = true;
+    epoch_ = epoch;
+    begin_ = consumed;
+    left_ = shape.data_size - consumed;
+    const std::int64_t unit = plan_.deal == sampling::Deal::strided ? shape.replicas : plan_.global_batch;
+    if (plan_.tail == sampling::Tail::pad) left_ = up(left_, unit) * unit;
+    if (plan_.tail == sampling::Tail::drop) left_ -= left_ % unit;
+    rounds_ = up(left_, plan_.global_batch);
+    round_ = 0;
+    hosted_ = 0;
+}
+
+UNISONO_DEFINITION MicroBatch SampleStream::next() {
+    if (done()) refuse_input({"epoch ", epoch_.number(), " has no more samples: restart() with the next epoch"});
+    MicroBatch micro{.samples = deal(hosted_),
+                     .replica = plan_.shape.replica + hosted_,
+                     .round = round_,
+                     .round_samples = round_size(),
+                     .ends_round = hosted_ + 1 == plan_.shape.hosted,
+                     .ends_epoch = false,
+                     .resume = {epoch_, prefix(round_ + 1)}};
+    if (++hosted_ == plan_.shape.hosted) {
+        hosted_ = 0;
+        ++round_;
+    }
+    micro.ends_epoch = done();
+    return micro;
+}
+
+UNISONO_DEFINITION std::int64_t SampleStream::prefix(std::int64_t rounds) const {
+    const std::int64_t dealt = rounds == rounds_ ? left_ : rounds * plan_.global_batch;
+    return std::min(begin_ + dealt, plan_.shape.data_size);
+}
+
+UNISONO_DEFINITION std::span<const std::size_t> SampleStream::deal(std::int64_t hosted) {
+    const std::int64_t replica = plan_.shape.replica + hosted;
+    const std::int64_t replicas = plan_.shape.replicas;
+    const std::int64_t size = round_size();
+    const bool strided = plan_.deal == sampling::Deal::strided;
+    const std::int64_t part = up(size, replicas);
+    const std::int64_t first = strided ? replica : std::min(replica * part, size);
+    const std::int64_t stride = strided ? replicas : 1;
+    const std::int64_t count = strided ? (first < size ? up(size - first, replicas) : 0) : std::min(part, size - first);
+    const auto data_size = static_cast<std::size_t>(plan_.shape.data_size);
+    auto at = static_cast<std::size_t>(begin_ + round_ * plan_.global_batch + first);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i, at += static_cast<std::size_t>(stride))
+        indices_[i] = order_[at < data_size ? at : at % data_size];
+    return {indices_.data(), static_cast<std::size_t>(count)};
+}
+
+namespace sampling {
+
+UNISONO_DEFINITION std::int64_t full_round(const SamplerShape& shape) {
     constexpr std::int64_t most = std::int64_t{1} << 60;
     std::int64_t samples = 0;
     return __builtin_mul_overflow(shape.batch_size, shape.replicas, &samples) ? most : std::min(samples, most);
@@ -181,3 +206,4 @@ inline std::int64_t full_round(const SamplerShape& shape) {
 
 } // namespace sampling
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

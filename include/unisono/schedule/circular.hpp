@@ -16,12 +16,7 @@ namespace schedule {
 
 /// Refuses shapes for which no schedule is defined; functions that take a rank or root from a user
 /// call it.
-inline void refuse_bad_shape(const Shape& shape) {
-    const std::string ranks = concat({", expected 0 to ", shape.world - 1});
-    if (shape.world < 1) refuse_input({"world is ", shape.world, ", expected at least 1 rank"});
-    if (shape.rank < 0 || shape.rank >= shape.world) refuse_input({"rank is ", shape.rank, ranks});
-    if (shape.root < 0 || shape.root >= shape.world) refuse_input({"root is ", shape.root, ranks});
-}
+void refuse_bad_shape(const Shape& shape);
 
 namespace detail {
 
@@ -86,3 +81,18 @@ constexpr void copy_through(std::uint32_t first, Visit&& visit) {
 } // namespace schedule
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace schedule {
+
+UNISONO_DEFINITION void refuse_bad_shape(const Shape& shape) {
+    const std::string ranks = concat({", expected 0 to ", shape.world - 1});
+    if (shape.world < 1) refuse_input({"world is ", shape.world, ", expected at least 1 rank"});
+    if (shape.rank < 0 || shape.rank >= shape.world) refuse_input({"rank is ", shape.rank, ranks});
+    if (shape.root < 0 || shape.root >= shape.world) refuse_input({"root is ", shape.root, ranks});
+}
+
+} // namespace schedule
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -20,39 +20,7 @@ class HostMap {
 public:
     HostMap() = default;
     /// The host of each rank, by any numbers: equal ones are one host.
-    explicit HostMap(std::span<const int> host_of_rank) {
-        const std::size_t ranks = host_of_rank.size();
-        detail::List<int> seen; // by host: the number that it was given by
-        for (const int number : host_of_rank) {
-            std::size_t host = 0;
-            while (host < seen.size() && seen[host] != number) ++host;
-            if (host == seen.size()) seen.push_back(number);
-            host_of_.push_back(static_cast<int>(host));
-        }
-        positions_.resize(ranks);
-        first_.push_back(0);
-        for (std::size_t host = 0; host < seen.size(); ++host) {
-            for (std::size_t rank = 0; rank < ranks; ++rank) {
-                if (host_of_[rank] != static_cast<int>(host)) continue;
-                positions_[rank] = static_cast<int>(ranks_.size());
-                const int position = static_cast<int>(ranks_.size());
-                const bool goes_on = position != 0 && ranks_.back() + 1 == static_cast<int>(rank);
-                run_begin_.push_back(goes_on ? run_begin_.back() : position);
-                runs_ += goes_on ? 0 : 1;
-                ranks_.push_back(static_cast<int>(rank));
-            }
-            const int size = static_cast<int>(ranks_.size()) - first_.back();
-            int runs = 1;
-            for (int i = first_.back() + 1; i < first_.back() + size; ++i) runs += starts_run(i) ? 1 : 0;
-            first_.push_back(static_cast<int>(ranks_.size()));
-            if (size > largest_) largest_ = size;
-            if (runs > most_runs_) most_runs_ = runs;
-        }
-        takes_turns_ = std::has_single_bit(ranks) && std::has_single_bit(seen.size());
-        for (std::size_t rank = 0; rank < ranks; ++rank)
-            takes_turns_ = takes_turns_ && host_of_[rank] == static_cast<int>(rank % seen.size());
-        for (const int host : host_of_) hash_ = (hash_ ^ static_cast<std::uint32_t>(host + 1)) * 16777619u;
-    }
+    explicit HostMap(std::span<const int> host_of_rank);
 
     [[nodiscard]] int ranks() const { return static_cast<int>(ranks_.size()); }
     [[nodiscard]] int hosts() const { return static_cast<int>(first_.size()) - 1; }
@@ -119,3 +87,43 @@ struct HostLayout {
 } // namespace schedule
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION HostMap::HostMap(std::span<const int> host_of_rank) {
+    const std::size_t ranks = host_of_rank.size();
+    detail::List<int> seen; // by host: the number that it was given by
+    for (const int number : host_of_rank) {
+        std::size_t host = 0;
+        while (host < seen.size() && seen[host] != number) ++host;
+        if (host == seen.size()) seen.push_back(number);
+        host_of_.push_back(static_cast<int>(host));
+    }
+    positions_.resize(ranks);
+    first_.push_back(0);
+    for (std::size_t host = 0; host < seen.size(); ++host) {
+        for (std::size_t rank = 0; rank < ranks; ++rank) {
+            if (host_of_[rank] != static_cast<int>(host)) continue;
+            positions_[rank] = static_cast<int>(ranks_.size());
+            const int position = static_cast<int>(ranks_.size());
+            const bool goes_on = position != 0 && ranks_.back() + 1 == static_cast<int>(rank);
+            run_begin_.push_back(goes_on ? run_begin_.back() : position);
+            runs_ += goes_on ? 0 : 1;
+            ranks_.push_back(static_cast<int>(rank));
+        }
+        const int size = static_cast<int>(ranks_.size()) - first_.back();
+        int runs = 1;
+        for (int i = first_.back() + 1; i < first_.back() + size; ++i) runs += starts_run(i) ? 1 : 0;
+        first_.push_back(static_cast<int>(ranks_.size()));
+        if (size > largest_) largest_ = size;
+        if (runs > most_runs_) most_runs_ = runs;
+    }
+    takes_turns_ = std::has_single_bit(ranks) && std::has_single_bit(seen.size());
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+        takes_turns_ = takes_turns_ && host_of_[rank] == static_cast<int>(rank % seen.size());
+    for (const int host : host_of_) hash_ = (hash_ ^ static_cast<std::uint32_t>(host + 1)) * 16777619u;
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -45,14 +45,22 @@ struct AutomaticSharding {
     friend bool operator==(const AutomaticSharding&, const AutomaticSharding&) = default;
 
     /// \throws error bad_input: costs that are not valid times
-    [[nodiscard]] Owners owners(const BucketFacts& facts) const {
-        if (!(costs.replicated >= 0) || !(costs.sharded >= 0) || !(costs.replicated + costs.sharded < 1e9))
-            refuse_input({"AutomaticSharding.costs are ", costs.replicated, " and ", costs.sharded,
-                          "; expected seconds of an update"});
-        if (costs.sharded < costs.replicated) return StateSharding{}.owners(facts);
-        return Owners::everyone(facts.count, facts.world);
-    }
+    [[nodiscard]] Owners owners(const BucketFacts& facts) const;
 };
 static_assert(measured_sharding<AutomaticSharding>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION Owners AutomaticSharding::owners(const BucketFacts& facts) const {
+    if (!(costs.replicated >= 0) || !(costs.sharded >= 0) || !(costs.replicated + costs.sharded < 1e9))
+        refuse_input({"AutomaticSharding.costs are ", costs.replicated, " and ", costs.sharded,
+                      "; expected seconds of an update"});
+    if (costs.sharded < costs.replicated) return StateSharding{}.owners(facts);
+    return Owners::everyone(facts.count, facts.world);
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

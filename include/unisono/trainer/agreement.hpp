@@ -22,20 +22,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u) {
-    const auto* at = static_cast<const unsigned char*>(data);
-    for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211u; // FNV-1a
-    return hash;
-}
+std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash = 14695981039346656037u);
 
-[[noreturn]] inline void throw_mismatch(std::string_view operation, int rank, const std::string& message) {
-    throw agreed_error(Fault{.code = ErrorCode::mismatch,
-                             .rank = rank,
-                             .peer = 0,
-                             .operation = std::string(operation),
-                             .sequence = 0,
-                             .message = message});
-}
+[[noreturn]] void throw_mismatch(std::string_view operation, int rank, const std::string& message);
 
 /// Gathers the words of every rank, in rank order: the one gather behind all comparisons here.
 template <class World>
@@ -103,14 +92,13 @@ void agree_on_policies(World& world, std::span<const PolicyFacts> facts) {
 }
 
 /// Checks that all ranks' models have the same parameters: in number, sizes and element type.
-template <class World, class Model, class Flat>
-void agree_on_shapes(World& world, Model& model, const Flat& flat) {
-    using T = typename Flat::Element;
+template <class World>
+void agree_on_shapes(World& world, const Layout& layout, ElementType type, const ParameterLabels& labels) {
     if (world.size() == 1) return;
     List<std::uint64_t> sizes;
-    for (const ParameterShape& shape : flat.layout().shapes()) sizes.push_back(shape.count);
+    for (const ParameterShape& shape : layout.shapes()) sizes.push_back(shape.count);
     constexpr std::size_t fields = 3;
-    const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(element_type_of<T>),
+    const std::array<std::uint64_t, fields> mine = {sizes.size(), static_cast<std::uint64_t>(type),
                                                     hash_bytes(sizes.data(), sizes.size() * sizeof(std::uint64_t))};
     List<std::uint64_t> all(fields * static_cast<std::size_t>(world.size()));
     gather_words(world, mine, all, Caller::trainer);
@@ -134,11 +122,15 @@ void agree_on_shapes(World& world, Model& model, const Flat& flat) {
         for (std::size_t i = 0; i < sizes.size(); ++i) {
             const std::uint64_t found = every[static_cast<std::size_t>(rank) * sizes.size() + i];
             if (found == every[i]) continue;
-            throw_mismatch("Trainer", rank,
-                           concat({parameter_label(model, i), " has ", found, " elements on rank ", rank, " and ",
-                                   every[i], " on rank 0"}));
+            throw_mismatch(
+                "Trainer", rank,
+                concat({labels[i], " has ", found, " elements on rank ", rank, " and ", every[i], " on rank 0"}));
         }
     }
+}
+template <class World, class Model, class Flat>
+void agree_on_shapes(World& world, Model& model, const Flat& flat) {
+    agree_on_shapes(world, flat.layout(), element_type_of<typename Flat::Element>, ParameterLabels(model));
 }
 
 /// Broadcasts rank 0's parameters, one by one, since parameters that are adjacent on one rank may
@@ -189,3 +181,26 @@ void verify_replicas(World& world, Model& model, const Flat& flat, const Place& 
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::uint64_t hash_bytes(const void* data, std::size_t bytes, std::uint64_t hash) {
+    const auto* at = static_cast<const unsigned char*>(data);
+    for (std::size_t i = 0; i < bytes; ++i) hash = (hash ^ at[i]) * 1099511628211u; // FNV-1a
+    return hash;
+}
+
+UNISONO_DEFINITION void throw_mismatch(std::string_view operation, int rank, const std::string& message) {
+    throw agreed_error(Fault{.code = ErrorCode::mismatch,
+                             .rank = rank,
+                             .peer = 0,
+                             .operation = std::string(operation),
+                             .sequence = 0,
+                             .message = message});
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -22,26 +22,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline std::string plan_text(const TrainingPlan& plan) {
-    Table table;
-    const auto text = [](std::int64_t value) { return count_text(static_cast<std::size_t>(value)); };
-    const bool even = plan.shape.hosted * plan.world == plan.shape.replicas;
-    table.row({"replicas", concat({text(plan.shape.replicas), " a round, ", text(plan.shape.hosted),
-                                   (even ? " hosted by each rank" : " hosted by this rank")})});
-    if (plan.rounds_per_update != 0) {
-        table.row(
-            {"update", concat({text(even ? plan.world : plan.shape.replicas), (even ? " ranks x " : " replicas x "),
-                               text(even ? plan.hosted() : plan.rounds_per_update), " micro-batches x ",
-                               text(plan.samples_per_update / plan.micro_batches()),
-                               " samples = ", text(plan.samples_per_update), " samples"})});
-        table.row(
-            {"epoch", concat({text(plan.shape.data_size), " samples, ", text(plan.updates_per_epoch), " updates"})});
-    } else {
-        table.row({"update", "as many micro-batches as the tokens ask for"});
-        table.row({"epoch", concat({text(plan.shape.data_size), " samples"})});
-    }
-    return table.text(2);
-}
+std::string plan_text(const TrainingPlan& plan);
 
 /// How well the sizes of matrices suit devices, whose matrix units work on tiles: "of 3, 1 in
 /// multiples of 128, 0 of 16, 1 of 8, 1 of none: parameter 4 (out.weight), 84 x 10". Rows are the
@@ -115,3 +96,32 @@ std::string session_text(const Session& session) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::string plan_text(const TrainingPlan& plan) {
+    Table table;
+    const auto text = [](std::int64_t value) { return count_text(static_cast<std::size_t>(value)); };
+    const bool even = plan.shape.hosted * plan.world == plan.shape.replicas;
+    table.row({"replicas", concat({text(plan.shape.replicas), " a round, ", text(plan.shape.hosted),
+                                   (even ? " hosted by each rank" : " hosted by this rank")})});
+    if (plan.rounds_per_update != 0) {
+        table.row(
+            {"update", concat({text(even ? plan.world : plan.shape.replicas), (even ? " ranks x " : " replicas x "),
+                               text(even ? plan.hosted() : plan.rounds_per_update), " micro-batches x ",
+                               text(plan.samples_per_update / plan.micro_batches()),
+                               " samples = ", text(plan.samples_per_update), " samples"})});
+        table.row(
+            {"epoch", concat({text(plan.shape.data_size), " samples, ", text(plan.updates_per_epoch), " updates"})});
+    } else {
+        table.row({"update", "as many micro-batches as the tokens ask for"});
+        table.row({"epoch", concat({text(plan.shape.data_size), " samples"})});
+    }
+    return table.text(2);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -44,21 +44,7 @@ auto start_observer(const Observer& observer, bool prints) {
 /// The position where a `fit` begins. The first `fit` of a restored training, unless it names a
 /// start, must ask for the samples and random numbers with which the saved training would have
 /// continued. \throws error bad_input
-inline void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size) {
-    const Position& position = progress.position;
-    if (std::exchange(progress.restored, false) && !options.start && progress.data_size != 0) {
-        if (options.seed != progress.seed)
-            refuse_input({"FitOptions.seed is ", options.seed, "; expected ", progress.seed,
-                          ", with which the training began that was restored (or FitOptions.start)"});
-        if (position.samples != 0 && data_size != progress.data_size)
-            refuse_input({"data.size() is ", data_size, "; expected ", progress.data_size,
-                          ", since the training that was restored stands at sample ", position.samples, " of epoch ",
-                          position.epoch.number(), " (or FitOptions.start)"});
-    }
-    if (options.start) progress.position = *options.start;
-    progress.seed = options.seed;
-    progress.data_size = data_size;
-}
+void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size);
 
 /// One call of `fit`.
 template <class Session, class Data, class OnUpdate>
@@ -248,3 +234,27 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size) {
+    const Position& position = progress.position;
+    if (std::exchange(progress.restored, false) && !options.start && progress.data_size != 0) {
+        if (options.seed != progress.seed)
+            refuse_input({"FitOptions.seed is ", options.seed, "; expected ", progress.seed,
+                          ", with which the training began that was restored (or FitOptions.start)"});
+        if (position.samples != 0 && data_size != progress.data_size)
+            refuse_input({"data.size() is ", data_size, "; expected ", progress.data_size,
+                          ", since the training that was restored stands at sample ", position.samples, " of epoch ",
+                          position.epoch.number(), " (or FitOptions.start)"});
+    }
+    if (options.start) progress.position = *options.start;
+    progress.seed = options.seed;
+    progress.data_size = data_size;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -54,23 +54,7 @@ public:
         List<std::span<T>> gradients;
         for_each_span(source.parameters(), [&](auto one) { parameters.push_back({one.data(), one.size()}); });
         for_each_span(source.gradients(), [&](auto one) { gradients.push_back({one.data(), one.size()}); });
-        if (parameters.size() != gradients.size())
-            refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
-                          " gradients; expected as many"});
-        List<ParameterShape> shapes;
-        for (std::size_t i = 0; i < parameters.size(); ++i) {
-            if (parameters[i].size() != gradients[i].size())
-                refuse_input({parameter_label(source, i), " has ", parameters[i].size(), " elements and its gradient ",
-                              gradients[i].size(), "; expected as many"});
-            shapes.push_back(shape_of(parameters[i]));
-        }
-        layout_ = Layout(shapes, buckets);
-        if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
-        for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
-        for (const Bucket& bucket : layout_.buckets()) {
-            const std::size_t first = layout_.pieces(bucket).back().parameter; // from the last parameter to the first
-            buckets_.push_back({layout_.start_of(first), bucket.count});
-        }
+        adopt(parameters, gradients, buckets, ParameterLabels(source));
     }
 
     [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -121,12 +105,7 @@ public:
         check_in_place(source, source.gradients(), &Stretch<T>::gradients, "gradients()");
     }
     /// True if a gradient is not zero. For host memory, while no bucket is in flight.
-    [[nodiscard]] bool any_gradient() const {
-        for (const Stretch<T>& one : stretches_)
-            for (std::size_t i = 0; i < one.count; ++i)
-                if (!(static_cast<float>(one.gradients[i]) == 0)) return true;
-        return false;
-    }
+    [[nodiscard]] bool any_gradient() const;
 
 private:
     template <class M, class R>
@@ -146,29 +125,68 @@ private:
         });
     }
     [[noreturn]] static void refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
-                                          std::size_t expected) {
-        constexpr std::string_view advice =
-            " elements where they lay when the trainer was made (a std::vector that is resized, or that another one is "
-            "moved into, moves: copy elements into it, or do it before the trainer is made)";
-        const std::string_view moved = found == expected ? " at another address" : "";
-        refuse_input({parameter, ": ", name, " has ", found, " elements", moved, "; expected the ", expected, advice});
-    }
-    void join(std::span<T> parameter, std::span<T> gradient, std::size_t flat) {
-        if (parameter.empty()) return;
-        if (!stretches_.empty()) {
-            Stretch<T>& last = stretches_.back();
-            if (last.parameters + last.count == parameter.data() && last.gradients + last.count == gradient.data()) {
-                last.count += parameter.size();
-                return;
-            }
-        }
-        stretches_.push_back({flat, parameter.size(), parameter.data(), gradient.data()});
-    }
+                                          std::size_t expected);
+    void adopt(std::span<const std::span<T>> parameters, std::span<const std::span<T>> gradients,
+               const Buckets& buckets, const ParameterLabels& labels);
+    void join(std::span<T> parameter, std::span<T> gradient, std::size_t flat);
 
     Layout layout_;
     List<Slice> buckets_;
     List<Stretch<T>> stretches_;
 };
+
+template <class T>
+bool FlatModel<T>::any_gradient() const {
+    for (const Stretch<T>& one : stretches_)
+        for (std::size_t i = 0; i < one.count; ++i)
+            if (!(static_cast<float>(one.gradients[i]) == 0)) return true;
+    return false;
+}
+
+template <class T>
+void FlatModel<T>::refuse_moved(const std::string& parameter, std::string_view name, std::size_t found,
+                                std::size_t expected) {
+    constexpr std::string_view advice =
+        " elements where they lay when the trainer was made (a std::vector that is resized, or that another one is "
+        "moved into, moves: copy elements into it, or do it before the trainer is made)";
+    const std::string_view moved = found == expected ? " at another address" : "";
+    refuse_input({parameter, ": ", name, " has ", found, " elements", moved, "; expected the ", expected, advice});
+}
+
+template <class T>
+void FlatModel<T>::adopt(std::span<const std::span<T>> parameters, std::span<const std::span<T>> gradients,
+                         const Buckets& buckets, const ParameterLabels& labels) {
+    if (parameters.size() != gradients.size())
+        refuse_input({"the model has ", parameters.size(), " parameters and ", gradients.size(),
+                      " gradients; expected as many"});
+    List<ParameterShape> shapes;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].size() != gradients[i].size())
+            refuse_input({labels[i], " has ", parameters[i].size(), " elements and its gradient ", gradients[i].size(),
+                          "; expected as many"});
+        shapes.push_back(shape_of(parameters[i]));
+    }
+    layout_ = Layout(shapes, buckets);
+    if (layout_.count() == 0) refuse_input("the model has no parameters; expected at least one element");
+    for (std::size_t i = 0; i < parameters.size(); ++i) join(parameters[i], gradients[i], layout_.start_of(i));
+    for (const Bucket& bucket : layout_.buckets()) {
+        const std::size_t first = layout_.pieces(bucket).back().parameter; // from the last parameter to the first
+        buckets_.push_back({layout_.start_of(first), bucket.count});
+    }
+}
+
+template <class T>
+void FlatModel<T>::join(std::span<T> parameter, std::span<T> gradient, std::size_t flat) {
+    if (parameter.empty()) return;
+    if (!stretches_.empty()) {
+        Stretch<T>& last = stretches_.back();
+        if (last.parameters + last.count == parameter.data() && last.gradients + last.count == gradient.data()) {
+            last.count += parameter.size();
+            return;
+        }
+    }
+    stretches_.push_back({flat, parameter.size(), parameter.data(), gradient.data()});
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

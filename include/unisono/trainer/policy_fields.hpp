@@ -35,19 +35,10 @@ struct PolicyField {
     std::string_view word = {};  ///< of an enumerator for which there is `name_of`
 
     /// "momentum 0.9"
-    [[nodiscard]] std::string text() const {
-        std::string value = value_text();
-        if (name.empty()) return value;
-        return concat({group, group.empty() ? "" : ".", name, " ", value});
-    }
+    [[nodiscard]] std::string text() const;
 
 private:
-    [[nodiscard]] std::string value_text() const {
-        if (!word.empty()) return std::string(word);
-        if (kind == Kind::boolean) return bits != 0 ? "true" : "false";
-        if (kind == Kind::integer) return std::to_string(static_cast<std::int64_t>(bits));
-        return number_text(std::bit_cast<double>(bits), std::chars_format::general, 6);
-    }
+    [[nodiscard]] std::string value_text() const;
 };
 
 /// Appends the fields in order. Nested aggregates are entered; other types are skipped.
@@ -79,21 +70,9 @@ struct PolicyFacts {
     bool differs_between_ranks = false;
 
     /// "Sgd(learning_rate 0.01, momentum 0.9, dampening 0, nesterov false, weight_decay 0)"
-    [[nodiscard]] std::string text() const {
-        std::string all(name);
-        for (std::size_t i = 0; i < fields.size(); ++i) all += (i == 0 ? "(" : ", ") + fields[i].text();
-        if (!fields.empty()) all += ")";
-        return all;
-    }
+    [[nodiscard]] std::string text() const;
     /// A hash of the fields that must be equal on all ranks.
-    [[nodiscard]] std::uint64_t hash() const {
-        std::uint64_t value = 14695981039346656037u; // FNV-1a, over words
-        const auto mix = [&](std::uint64_t word) { value = (value ^ word ^ (value >> 29)) * 1099511628211u; };
-        for (const char letter : name) mix(static_cast<unsigned char>(letter));
-        if (differs_between_ranks) return value;
-        for (const PolicyField& field : fields) mix(field.bits);
-        return value;
-    }
+    [[nodiscard]] std::uint64_t hash() const;
 };
 
 template <class P>
@@ -110,3 +89,40 @@ PolicyFacts facts_of(const P& policy) {
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION std::string PolicyField::text() const {
+    std::string value = value_text();
+    if (name.empty()) return value;
+    return concat({group, group.empty() ? "" : ".", name, " ", value});
+}
+
+UNISONO_DEFINITION std::string PolicyField::value_text() const {
+    if (!word.empty()) return std::string(word);
+    if (kind == Kind::boolean) return bits != 0 ? "true" : "false";
+    if (kind == Kind::integer) return std::to_string(static_cast<std::int64_t>(bits));
+    return number_text(std::bit_cast<double>(bits), std::chars_format::general, 6);
+}
+
+UNISONO_DEFINITION std::string PolicyFacts::text() const {
+    std::string all(name);
+    for (std::size_t i = 0; i < fields.size(); ++i) all += (i == 0 ? "(" : ", ") + fields[i].text();
+    if (!fields.empty()) all += ")";
+    return all;
+}
+
+UNISONO_DEFINITION std::uint64_t PolicyFacts::hash() const {
+    std::uint64_t value = 14695981039346656037u; // FNV-1a, over words
+    const auto mix = [&](std::uint64_t word) { value = (value ^ word ^ (value >> 29)) * 1099511628211u; };
+    for (const char letter : name) mix(static_cast<unsigned char>(letter));
+    if (differs_between_ranks) return value;
+    for (const PolicyField& field : fields) mix(field.bits);
+    return value;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -15,7 +15,23 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-inline Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why) {
+Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why);
+
+/// `label`: the parameter's label, if it belongs to this group.
+Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update, std::string_view operation);
+
+Fault no_norm(double norm, std::string_view clipping, std::uint64_t update, std::string_view operation);
+
+Fault misfit(const std::string& label, std::uint64_t update, std::string_view operation);
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION Fault refused_update(ErrorCode code, int rank, std::string_view operation, const std::string& why) {
     return {.code = code,
             .rank = rank,
             .peer = -1,
@@ -24,9 +40,8 @@ inline Fault refused_update(ErrorCode code, int rank, std::string_view operation
             .message = concat({why, "; the parameters are as they were before it, on all ranks"})};
 }
 
-/// `label`: the parameter's label, if it belongs to this group.
-inline Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update,
-                        std::string_view operation) {
+UNISONO_DEFINITION Fault not_finite(const Offence& offence, const std::string& label, std::uint64_t update,
+                                    std::string_view operation) {
     if (offence.elsewhere)
         return refused_update(ErrorCode::not_finite, -1, operation,
                               concat({"a gradient of another part of the model, on ranks of another group, is NaN or "
@@ -37,13 +52,14 @@ inline Fault not_finite(const Offence& offence, const std::string& label, std::u
                                   " is NaN or infinite on rank ", offence.rank, ", in update ", update}));
 }
 
-inline Fault no_norm(double norm, std::string_view clipping, std::uint64_t update, std::string_view operation) {
+UNISONO_DEFINITION Fault no_norm(double norm, std::string_view clipping, std::uint64_t update,
+                                 std::string_view operation) {
     return refused_update(ErrorCode::not_finite, -1, operation,
                           concat({"the norm of the gradient is ", norm, ", in update ", update, ", so that ", clipping,
                                   " has nothing to go by"}));
 }
 
-inline Fault misfit(const std::string& label, std::uint64_t update, std::string_view operation) {
+UNISONO_DEFINITION Fault misfit(const std::string& label, std::uint64_t update, std::string_view operation) {
     Fault fault = refused_update(
         ErrorCode::refused, -1, operation,
         concat({"the gradient of ", label, " does not fit the grid on which it is summed, in update ", update}));
@@ -53,3 +69,4 @@ inline Fault misfit(const std::string& label, std::uint64_t update, std::string_
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -85,32 +85,7 @@ extern "C" inline void unisono_note_signal(int number) {
 class StopOnSignal {
 public:
     /// \throws error refused: there is another one, no memory, or a number that is not a signal
-    explicit StopOnSignal(std::initializer_list<int> signals = {SIGTERM}) {
-        void* const page =
-            ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (page == MAP_FAILED) throw error(ErrorCode::refused, "StopOnSignal: no memory that processes share");
-        note_ = new (page) std::atomic<int>(0);
-        std::atomic<int>* none = nullptr;
-        if (!detail::signal_note.compare_exchange_strong(none, note_)) {
-            ::munmap(page, sizeof(std::atomic<int>));
-            throw error(ErrorCode::refused, "StopOnSignal: found a second one in this process; expected one at a time");
-        }
-        for (const int number : signals) {
-            struct sigaction wanted = {};
-            struct sigaction before = {};
-            wanted.sa_handler = &detail::unisono_note_signal;
-            wanted.sa_flags = SA_RESTART;
-            sigemptyset(&wanted.sa_mask);
-            if (number > 0 && number < static_cast<int>(detail::signal_came.size()))
-                detail::signal_came[static_cast<std::size_t>(number)].store(0);
-            if (::sigaction(number, &wanted, &before) != 0) {
-                end();
-                throw error(ErrorCode::refused,
-                            concat({"StopOnSignal: ", number, " is no signal that can be handled"}));
-            }
-            before_.emplace_back(number, before);
-        }
-    }
+    explicit StopOnSignal(std::initializer_list<int> signals = {SIGTERM});
     StopOnSignal(const StopOnSignal&) = delete;
     StopOnSignal& operator=(const StopOnSignal&) = delete;
     ~StopOnSignal() { end(); }
@@ -122,11 +97,7 @@ public:
     [[nodiscard]] int exit_status() const noexcept { return signal() == 0 ? 0 : 128 + signal(); }
 
 private:
-    void end() noexcept {
-        for (const auto& [number, before] : before_) static_cast<void>(::sigaction(number, &before, nullptr));
-        detail::signal_note.store(nullptr);
-        ::munmap(static_cast<void*>(note_), sizeof(std::atomic<int>));
-    }
+    void end() noexcept;
 
     std::atomic<int>* note_ = nullptr;
     std::vector<std::pair<int, struct sigaction>> before_;
@@ -142,19 +113,7 @@ public:
 
     /// Called between two updates; collective. True on all ranks alike.
     template <class World>
-    bool stop(World& world) {
-        if (asked_ == nullptr || --updates_left_ > 0) return false;
-        const nanoseconds now = steady_now();
-        std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};
-        if (world.size() > 1) all_reduce(world, all, Max{});
-        const double seconds_of_one = all[1] / static_cast<double>(interval_);
-        const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
-        interval_ = static_cast<std::int64_t>(std::clamp(wanted, 1.0, 2.0 * static_cast<double>(interval_)));
-        updates_left_ = interval_;
-        last_ = now;
-        began_ = true;
-        return all[0] != 0;
-    }
+    bool stop(World& world);
 
 private:
     const StopOnSignal* asked_;
@@ -164,5 +123,58 @@ private:
     bool began_ = false;
 };
 
+template <class World>
+bool StopAgreement::stop(World& world) {
+    if (asked_ == nullptr || --updates_left_ > 0) return false;
+    const nanoseconds now = steady_now();
+    std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};
+    if (world.size() > 1) all_reduce(world, all, Max{});
+    const double seconds_of_one = all[1] / static_cast<double>(interval_);
+    const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
+    interval_ = static_cast<std::int64_t>(std::clamp(wanted, 1.0, 2.0 * static_cast<double>(interval_)));
+    updates_left_ = interval_;
+    last_ = now;
+    began_ = true;
+    return all[0] != 0;
+}
+
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION StopOnSignal::StopOnSignal(std::initializer_list<int> signals) {
+    void* const page =
+        ::mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) throw error(ErrorCode::refused, "StopOnSignal: no memory that processes share");
+    note_ = new (page) std::atomic<int>(0);
+    std::atomic<int>* none = nullptr;
+    if (!detail::signal_note.compare_exchange_strong(none, note_)) {
+        ::munmap(page, sizeof(std::atomic<int>));
+        throw error(ErrorCode::refused, "StopOnSignal: found a second one in this process; expected one at a time");
+    }
+    for (const int number : signals) {
+        struct sigaction wanted = {};
+        struct sigaction before = {};
+        wanted.sa_handler = &detail::unisono_note_signal;
+        wanted.sa_flags = SA_RESTART;
+        sigemptyset(&wanted.sa_mask);
+        if (number > 0 && number < static_cast<int>(detail::signal_came.size()))
+            detail::signal_came[static_cast<std::size_t>(number)].store(0);
+        if (::sigaction(number, &wanted, &before) != 0) {
+            end();
+            throw error(ErrorCode::refused, concat({"StopOnSignal: ", number, " is no signal that can be handled"}));
+        }
+        before_.emplace_back(number, before);
+    }
+}
+
+UNISONO_DEFINITION void StopOnSignal::end() noexcept {
+    for (const auto& [number, before] : before_) static_cast<void>(::sigaction(number, &before, nullptr));
+    detail::signal_note.store(nullptr);
+    ::munmap(static_cast<void*>(note_), sizeof(std::atomic<int>));
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

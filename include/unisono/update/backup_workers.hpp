@@ -31,10 +31,7 @@ struct BackupWorkers {
     using Sharding = detail::ServerSlices;
     friend bool operator==(const BackupWorkers&, const BackupWorkers&) = default;
 
-    void check() const {
-        detail::check_servers(name, servers);
-        if (backups < 0) refuse_input({name, ".backups is ", backups, "; expected at least 0"});
-    }
+    void check() const;
     [[nodiscard]] bool together() const { return true; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
     template <class Training>
@@ -47,3 +44,14 @@ struct BackupWorkers {
 static_assert(served_update_policy<BackupWorkers>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void BackupWorkers::check() const {
+    detail::check_servers(name, servers);
+    if (backups < 0) refuse_input({name, ".backups is ", backups, "; expected at least 0"});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -103,7 +103,7 @@ private:
     /// access its memory.
     void attach(std::uint64_t values, std::uint64_t counters, std::uint64_t owner, const ProcessMark& process) {
         world_->check();
-        const auto entry = world_->engine().enter();
+        const auto entry = world_->enter();
         auto& transport = world_->endpoint();
         std::ptrdiff_t shift = 0;
         if (process == ProcessMark{}) {

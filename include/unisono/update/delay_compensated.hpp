@@ -30,11 +30,7 @@ struct DelayCompensated {
     static constexpr bool compensates = true;
     friend bool operator==(const DelayCompensated&, const DelayCompensated&) = default;
 
-    void check() const {
-        detail::check_servers(name, servers);
-        if (!(lambda >= 0) || !std::isfinite(lambda))
-            refuse_input({name, ".lambda is ", lambda, "; expected a finite number of at least 0"});
-    }
+    void check() const;
     [[nodiscard]] bool together() const { return false; }
     [[nodiscard]] bool goes_on(std::uint64_t, std::uint64_t) const { return true; }
     /// gradients[i] becomes the gradient at the current parameters. Each operation is rounded to T.
@@ -73,3 +69,15 @@ UNISONO_NO_CONTRACTION_END
 static_assert(served_update_policy<DelayCompensated>);
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION void DelayCompensated::check() const {
+    detail::check_servers(name, servers);
+    if (!(lambda >= 0) || !std::isfinite(lambda))
+        refuse_input({name, ".lambda is ", lambda, "; expected a finite number of at least 0"});
+}
+
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

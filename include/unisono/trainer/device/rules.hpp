@@ -7,7 +7,7 @@
 #include "unisono/arithmetic/stream_arithmetic.hpp"
 #include "unisono/core/device_span.hpp"
 #include "unisono/core/rule.hpp"
-#include "unisono/group/stream_steps.hpp"
+#include "unisono/group/transport_kinds.hpp"
 #include "unisono/model/model.hpp"
 #include "unisono/sharding/automatic.hpp"
 #include "unisono/trainer/place.hpp"

@@ -26,28 +26,10 @@ class Extents {
 public:
     Extents(int rank, int world) : rank_(rank), world_(world) { begin_.push_back(0); }
 
-    void add(const Slice& bucket, const Owners& owners) {
-        if (owners.replicated()) {
-            all_.push_back({bucket, every_rank});
-        } else {
-            for (const int rank : owners.ranks()) {
-                const Slice slice = owners.slice(rank);
-                if (slice.count != 0) all_.push_back({{bucket.first + slice.first, slice.count}, rank});
-            }
-        }
-        begin_.push_back(all_.size());
-        note_slices(owners);
-    }
+    void add(const Slice& bucket, const Owners& owners);
 
     /// After the last bucket.
-    void close() {
-        for (const OwnedExtent& extent : all_) {
-            cut_ = cut_ || (extent.owner != every_rank && world_ > 1);
-            if (is_mine(extent)) owned_.push_back(extent.slice);
-        }
-        insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one a bucket
-        join_owned();
-    }
+    void close();
 
     [[nodiscard]] std::span<const OwnedExtent> all() const { return all_; }
     [[nodiscard]] std::span<const OwnedExtent> of_bucket(std::size_t b) const {
@@ -73,27 +55,11 @@ public:
     }
     /// If every rank owns a slice, in rank order: the slices' elements, so that one operation can
     /// sum a bucket. Else empty.
-    [[nodiscard]] std::span<const std::size_t> slice_counts(std::size_t b) const {
-        const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
-        return {slice_counts_.data() + begin, slices_end_[b] - begin};
-    }
+    [[nodiscard]] std::span<const std::size_t> slice_counts(std::size_t b) const;
 
 private:
-    void note_slices(const Owners& owners) {
-        const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
-        bool all = ranks != 0 && owners.ranks().size() == ranks;
-        for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
-        for (std::size_t r = 0; all && r < ranks; ++r) slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
-        slices_end_.push_back(slice_counts_.size());
-    }
-    void join_owned() {
-        std::size_t kept = 0;
-        for (std::size_t i = 1; i < owned_.size(); ++i) {
-            if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
-            else owned_[++kept] = owned_[i];
-        }
-        if (!owned_.empty()) owned_.resize(kept + 1);
-    }
+    void note_slices(const Owners& owners);
+    void join_owned();
 
     int rank_;
     int world_;
@@ -107,3 +73,55 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void Extents::add(const Slice& bucket, const Owners& owners) {
+    if (owners.replicated()) {
+        all_.push_back({bucket, every_rank});
+    } else {
+        for (const int rank : owners.ranks()) {
+            const Slice slice = owners.slice(rank);
+            if (slice.count != 0) all_.push_back({{bucket.first + slice.first, slice.count}, rank});
+        }
+    }
+    begin_.push_back(all_.size());
+    note_slices(owners);
+}
+
+UNISONO_DEFINITION void Extents::close() {
+    for (const OwnedExtent& extent : all_) {
+        cut_ = cut_ || (extent.owner != every_rank && world_ > 1);
+        if (is_mine(extent)) owned_.push_back(extent.slice);
+    }
+    insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one a bucket
+    join_owned();
+}
+
+UNISONO_DEFINITION std::span<const std::size_t> Extents::slice_counts(std::size_t b) const {
+    const std::size_t begin = b == 0 ? 0 : slices_end_[b - 1];
+    return {slice_counts_.data() + begin, slices_end_[b] - begin};
+}
+
+UNISONO_DEFINITION void Extents::note_slices(const Owners& owners) {
+    const auto ranks = static_cast<std::size_t>(owners.replicated() ? 0 : world_);
+    bool all = ranks != 0 && owners.ranks().size() == ranks;
+    for (std::size_t r = 0; all && r < ranks; ++r) all = owners.ranks()[r] == static_cast<int>(r);
+    for (std::size_t r = 0; all && r < ranks; ++r) slice_counts_.push_back(owners.slice(static_cast<int>(r)).count);
+    slices_end_.push_back(slice_counts_.size());
+}
+
+UNISONO_DEFINITION void Extents::join_owned() {
+    std::size_t kept = 0;
+    for (std::size_t i = 1; i < owned_.size(); ++i) {
+        if (owned_[kept].end() == owned_[i].first) owned_[kept].count += owned_[i].count;
+        else owned_[++kept] = owned_[i];
+    }
+    if (!owned_.empty()) owned_.resize(kept + 1);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -41,23 +41,10 @@ public:
     }
 
     /// Starts a pass: nothing is ready yet.
-    void expect() {
-        ++pass_;
-        for (std::size_t b = 0; b < waiting_.size(); ++b) waiting_[b] = layout_->buckets()[b].piece_count;
-    }
+    void expect();
     /// Returns the parameter's bucket; Layout::none for one without elements. \throws error
     /// bad_input: no such parameter, or twice
-    std::size_t note(std::size_t parameter) {
-        if (parameter >= layout_->parameters())
-            refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(),
-                                 " parameters; expected an index below that"}));
-        const std::size_t bucket = layout_->bucket_of(parameter);
-        if (bucket == Layout::none) return bucket;
-        if (std::exchange(ready_in_[parameter], pass_) == pass_)
-            refuse_input({"pass.ready(", parameter, ") was called twice in one micro-batch"});
-        --waiting_[bucket];
-        return bucket;
-    }
+    std::size_t note(std::size_t parameter);
     [[nodiscard]] bool complete(std::size_t bucket) const { return waiting_[bucket] == 0; }
 
 private:
@@ -311,3 +298,28 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void Readiness::expect() {
+    ++pass_;
+    for (std::size_t b = 0; b < waiting_.size(); ++b) waiting_[b] = layout_->buckets()[b].piece_count;
+}
+
+UNISONO_DEFINITION std::size_t Readiness::note(std::size_t parameter) {
+    if (parameter >= layout_->parameters())
+        refuse_input(concat({"pass.ready(", parameter, "): the model has ", layout_->parameters(),
+                             " parameters; expected an index below that"}));
+    const std::size_t bucket = layout_->bucket_of(parameter);
+    if (bucket == Layout::none) return bucket;
+    if (std::exchange(ready_in_[parameter], pass_) == pass_)
+        refuse_input({"pass.ready(", parameter, ") was called twice in one micro-batch"});
+    --waiting_[bucket];
+    return bucket;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -71,25 +71,9 @@ public:
     }
 
 private:
-    static SharedMemoryCard own_card() {
-        SharedMemoryCard card{};
-        const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-        if (file >= 0) {
-            static_cast<void>(::read(file, card.host, sizeof card.host - 1) + 0);
-            ::close(file);
-        }
-        card.process = ::getpid();
-        card.file = -1;
-        card.cores = own_cores();
-        return card;
-    }
+    static SharedMemoryCard own_card();
 
-    static void fail(SharedMemoryCard& card, const error& refused) {
-        const std::string& why = refused.why().message;
-        const std::size_t length = std::min(why.size(), sizeof card.failed - 1);
-        std::memcpy(card.failed, why.data(), length);
-        card.failed[length] = '\0';
-    }
+    static void fail(SharedMemoryCard& card, const error& refused);
 
     /// Throws the same on every rank if one of them failed.
     template <class Gather>
@@ -117,24 +101,11 @@ private:
         return cards;
     }
 
-    [[noreturn, gnu::cold]] static void throw_refused(int rank, const char* why) {
-        throw error(Fault{.code = ErrorCode::refused,
-                          .rank = rank,
-                          .peer = -1,
-                          .operation = "join_shared_memory",
-                          .sequence = 0,
-                          .message = concat({"rank ", rank, ": ", why})});
-    }
+    [[noreturn, gnu::cold]] static void throw_refused(int rank, const char* why);
 
     /// By /proc, which only lets processes of the same user do that. The token tells whether it was the right process: in
     /// another container its number may be somebody else's.
-    void open(const SharedMemoryCard& first) {
-        adopt(SharedSegment::open(concat({"/proc/", first.process, "/fd/", first.file})));
-        if (std::memcmp(header().token, first.token, sizeof first.token) != 0)
-            refuse_shared_memory("the process of rank 0's number is another one here (do the ranks run in different "
-                                 "containers?)",
-                                 0);
-    }
+    void open(const SharedMemoryCard& first);
 };
 
 } // namespace detail
@@ -178,3 +149,48 @@ SharedMemory SharedMemory::join(Control control, nanoseconds deadline, std::size
 }
 
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION SharedMemoryCard JoinedWorld::own_card() {
+    SharedMemoryCard card{};
+    const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        static_cast<void>(::read(file, card.host, sizeof card.host - 1) + 0);
+        ::close(file);
+    }
+    card.process = ::getpid();
+    card.file = -1;
+    card.cores = own_cores();
+    return card;
+}
+
+UNISONO_DEFINITION void JoinedWorld::fail(SharedMemoryCard& card, const error& refused) {
+    const std::string& why = refused.why().message;
+    const std::size_t length = std::min(why.size(), sizeof card.failed - 1);
+    std::memcpy(card.failed, why.data(), length);
+    card.failed[length] = '\0';
+}
+
+UNISONO_DEFINITION void JoinedWorld::throw_refused(int rank, const char* why) {
+    throw error(Fault{.code = ErrorCode::refused,
+                      .rank = rank,
+                      .peer = -1,
+                      .operation = "join_shared_memory",
+                      .sequence = 0,
+                      .message = concat({"rank ", rank, ": ", why})});
+}
+
+UNISONO_DEFINITION void JoinedWorld::open(const SharedMemoryCard& first) {
+    adopt(SharedSegment::open(concat({"/proc/", first.process, "/fd/", first.file})));
+    if (std::memcmp(header().token, first.token, sizeof first.token) != 0)
+        refuse_shared_memory("the process of rank 0's number is another one here (do the ranks run in different "
+                             "containers?)",
+                             0);
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

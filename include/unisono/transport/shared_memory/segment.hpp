@@ -23,88 +23,37 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_shared_memory(const std::string& what, int code) {
-    throw error(ErrorCode::refused, concat({"shared memory: ", what, code != 0 ? ": " : "",
-                                            code != 0 ? std::generic_category().message(code) : std::string()}));
-}
+[[noreturn, gnu::cold]] void refuse_shared_memory(const std::string& what, int code);
 
 class SharedSegment {
 public:
     SharedSegment() = default;
     SharedSegment(SharedSegment&& other) noexcept
         : file_(std::exchange(other.file_, -1)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
-    SharedSegment& operator=(SharedSegment&& other) noexcept {
-        std::swap(file_, other.file_);
-        std::swap(base_, other.base_);
-        std::swap(bytes_, other.bytes_);
-        return *this;
-    }
+    SharedSegment& operator=(SharedSegment&& other) noexcept;
     ~SharedSegment() {
         if (base_ != nullptr) ::munmap(base_, bytes_);
         if (file_ >= 0) ::close(file_);
     }
 
     /// A new one, of zeros; only this user may open it. Errors: refused.
-    static SharedSegment create(std::size_t bytes) {
-        SharedSegment made;
-        made.file_ = above_standard_streams(::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-        if (made.file_ < 0) refuse_shared_memory("no memory file (memfd_create)", errno);
-        if (::fchmod(made.file_, 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
-        // Beyond that limit a signal would end the process without a word.
-        if (rlimit most{}; ::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur)
-            refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse): a file may have at most ",
-                                         bytes_text(most.rlim_cur), " (see `ulimit -f`)"}),
-                                 0);
-        if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
-            refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
-        // A file that became shorter would kill a process that touches the missing part.
-        static_cast<void>(::fcntl(made.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
-        made.map(bytes);
-        return made;
-    }
+    static SharedSegment create(std::size_t bytes);
 
     /// Another process's, by a path to it (/proc/PID/fd/N). Errors: refused.
-    static SharedSegment open(const std::string& path) {
-        SharedSegment opened;
-        opened.file_ = above_standard_streams(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-        if (opened.file_ < 0) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
-        struct stat facts {};
-        if (::fstat(opened.file_, &facts) != 0) refuse_shared_memory(concat({"cannot look at ", path}), errno);
-        if (!S_ISREG(facts.st_mode) || facts.st_size <= 0)
-            refuse_shared_memory(concat({path, " is no segment of shared memory"}), 0);
-        opened.map(static_cast<std::size_t>(facts.st_size));
-        return opened;
-    }
+    static SharedSegment open(const std::string& path);
 
     [[nodiscard]] std::byte* base() const { return base_; }
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] int file() const { return file_; }
 
     /// Gets pages for a part now, so that a lack of memory is an error here and not a signal at the first touch.
-    void back(std::size_t offset, std::size_t bytes) const {
-        int failed = 0;
-        do {
-            failed = ::fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
-        } while (failed == EINTR);
-        if (failed != 0) refuse_shared_memory(concat({"no memory for ", bytes_text(bytes)}), failed);
-    }
+    void back(std::size_t offset, std::size_t bytes) const;
 
     /// Gives the pages of a part back; it reads as zeros until it is backed again.
-    void give_back(std::size_t offset, std::size_t bytes) const noexcept {
-        static_cast<void>(::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                                      static_cast<off_t>(bytes)));
-    }
+    void give_back(std::size_t offset, std::size_t bytes) const noexcept;
 
 private:
-    void map(std::size_t bytes) {
-        void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
-        if (mapped == MAP_FAILED) // NOLINT: a macro of the system
-            refuse_shared_memory(concat({"no room for ", bytes_text(bytes), " of addresses (is `ulimit -v` lower?)"}),
-                                 errno);
-        base_ = static_cast<std::byte*>(mapped);
-        bytes_ = bytes;
-        static_cast<void>(::madvise(mapped, bytes, MADV_DONTDUMP));
-    }
+    void map(std::size_t bytes);
 
     int file_ = -1;
     std::byte* base_ = nullptr;
@@ -113,3 +62,76 @@ private:
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+[[gnu::noinline]] UNISONO_DEFINITION void refuse_shared_memory(const std::string& what, int code) {
+    throw error(ErrorCode::refused, concat({"shared memory: ", what, code != 0 ? ": " : "",
+                                            code != 0 ? std::generic_category().message(code) : std::string()}));
+}
+
+UNISONO_DEFINITION SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+    std::swap(file_, other.file_);
+    std::swap(base_, other.base_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+UNISONO_DEFINITION SharedSegment SharedSegment::create(std::size_t bytes) {
+    SharedSegment made;
+    made.file_ = above_standard_streams(::memfd_create("unisono", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (made.file_ < 0) refuse_shared_memory("no memory file (memfd_create)", errno);
+    if (::fchmod(made.file_, 0600) != 0) refuse_shared_memory("its memory file cannot be made private", errno);
+    // Beyond that limit a signal would end the process without a word.
+    if (rlimit most{}; ::getrlimit(RLIMIT_FSIZE, &most) == 0 && bytes > most.rlim_cur)
+        refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse): a file may have at most ",
+                                     bytes_text(most.rlim_cur), " (see `ulimit -f`)"}),
+                             0);
+    if (::ftruncate(made.file_, static_cast<off_t>(bytes)) != 0)
+        refuse_shared_memory(concat({"no memory file of ", bytes_text(bytes), " (sparse)"}), errno);
+    // A file that became shorter would kill a process that touches the missing part.
+    static_cast<void>(::fcntl(made.file_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL));
+    made.map(bytes);
+    return made;
+}
+
+UNISONO_DEFINITION SharedSegment SharedSegment::open(const std::string& path) {
+    SharedSegment opened;
+    opened.file_ = above_standard_streams(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (opened.file_ < 0) refuse_shared_memory(concat({"cannot open ", path, " of rank 0's process"}), errno);
+    struct stat facts {};
+    if (::fstat(opened.file_, &facts) != 0) refuse_shared_memory(concat({"cannot look at ", path}), errno);
+    if (!S_ISREG(facts.st_mode) || facts.st_size <= 0)
+        refuse_shared_memory(concat({path, " is no segment of shared memory"}), 0);
+    opened.map(static_cast<std::size_t>(facts.st_size));
+    return opened;
+}
+
+UNISONO_DEFINITION void SharedSegment::back(std::size_t offset, std::size_t bytes) const {
+    int failed = 0;
+    do {
+        failed = ::fallocate(file_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    } while (failed == EINTR);
+    if (failed != 0) refuse_shared_memory(concat({"no memory for ", bytes_text(bytes)}), failed);
+}
+
+UNISONO_DEFINITION void SharedSegment::give_back(std::size_t offset, std::size_t bytes) const noexcept {
+    static_cast<void>(::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                                  static_cast<off_t>(bytes)));
+}
+
+UNISONO_DEFINITION void SharedSegment::map(std::size_t bytes) {
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
+    if (mapped == MAP_FAILED) // NOLINT: a macro of the system
+        refuse_shared_memory(concat({"no room for ", bytes_text(bytes), " of addresses (is `ulimit -v` lower?)"}),
+                             errno);
+    base_ = static_cast<std::byte*>(mapped);
+    bytes_ = bytes;
+    static_cast<void>(::madvise(mapped, bytes, MADV_DONTDUMP));
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

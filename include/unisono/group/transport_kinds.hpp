@@ -1,0 +1,36 @@
+#pragma once
+
+/// \file
+/// Transports with collectives of their own: concepts beside those of transport/transport.hpp,
+/// which knows of no collectives.
+
+#include "unisono/transport/transport.hpp"
+
+#include <concepts>
+#include <cstdint>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A transport that starts its own collectives in the order of tickets, which operations draw when
+/// they start: so in the same order on all ranks. `begin_own(transport, collective, ticket)`, found
+/// by argument-dependent lookup, never blocks. The header that combines the transport with
+/// collectives defines it (unisono/mpi_collectives.hpp).
+template <class T>
+concept has_own_collectives = requires(T& transport, const T& constant, std::uint32_t ticket) {
+    { transport.own_ticket() } -> std::same_as<std::uint32_t>;
+    { constant.is_turn_of(ticket) } -> std::same_as<bool>;
+    { transport.own_done(ticket) } -> std::same_as<bool>; ///< of one that was begun; true once
+};
+
+/// A transport whose own collectives may take memory of its device, if `takes_device_memory()`, the
+/// same on all ranks. Found by arguments: `place_own(transport, collective)` says where, and
+/// `begin_own(transport, collective, ticket, places)` begins one, whose turn it is. While
+/// `on_its_device()` lives, the thread has the rank's device.
+template <class T>
+concept takes_device_itself = through_host_transport<T> && has_own_collectives<T> && requires(const T& transport) {
+    { transport.takes_device_memory() } -> std::same_as<bool>;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
