@@ -2,14 +2,21 @@
 //
 //     bench_predict TABLE.json              fits the model, then predicts the collectives that the table has, and compares
 //     bench_predict TABLE.json --ranks N... --bytes B...    what the model says of other worlds, by schedule
+//     bench_predict TABLE.json --save MODEL.txt             fits it and keeps it, for un::ClusterModel::load
+//     unisono-run -n 4 bench_predict TABLE.json --measure [--ranks-per-host N] [--save MODEL.txt]     writes a table of these ranks first
 //
-// A table is what osu_latency, osu_bw and osu_mbw_mr print, see tests/data/c5n_efa.json. Its collectives are not looked at by the fit.
+// A table is what osu_latency, osu_bw, osu_bibw and osu_mbw_mr print, see tests/data/c5n_efa.json. Its collectives are not looked at by the fit.
+// Ranks that are measured talk by sockets, and on one host by shared memory where --ranks-per-host says that they share one.
+
+#include "measure.hpp"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <unisono/schedule/families.hpp>
+#include <unisono/hosts.hpp>
 #include <unisono/schedule/hierarchical.hpp>
 #include <unisono/schedule/timing.hpp>
+#include <unisono/tcp.hpp>
+#include <unisono/unisono.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -194,6 +201,9 @@ un::Prediction by_name(const std::string& name, int ranks, std::uint64_t bytes, 
     // MPICH's has a block for each of a power of two of ranks, and else does the other.
     if (name == "rabenseifner") return play(recursive(bytes / element_bytes >= std::bit_floor(unsigned(ranks))));
     if (name == "ring") return play([](const sc::Shape& shape) { return un::RingSchedule{}.all_reduce(shape); });
+    if (name == "tree") return play([](const sc::Shape& shape) { return un::TreeSchedule{}.all_reduce(shape); });
+    if (name == "halving_doubling")
+        return play([](const sc::Shape& shape) { return un::HalvingDoublingSchedule{}.all_reduce(shape); });
     if (name == "two_levels")
         return play([&](const sc::Shape& shape) { return TwoLevels{shape, model.ranks_per_host}; });
     if (name == "hierarchical")
@@ -240,35 +250,68 @@ void compare(const json& table, const un::ClusterModel& model) {
                 100 * errors.at(errors.size() / 2), errors.size(), right, pairs);
 }
 
+std::string in_digits(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, value < 10 ? "%.2f" : "%.0f", value);
+    return text;
+}
+
+/// Rows of docs/scale.md: milliseconds of an all_reduce.
 void tell(const std::vector<int>& worlds, const std::vector<std::uint64_t>& sizes, const un::ClusterModel& model) {
-    std::printf("%8s %12s", "ranks", "bytes");
-    for (const char* name : {"ring", "tree", "halving_doubling", "hierarchical"}) std::printf(" %26s", name);
-    std::printf("\n%8s %12s", "", "");
-    for (int i = 0; i < 4; ++i) std::printf(" %14s %11s", "predicted ms", "took s");
-    std::printf("\n");
-    for (const int ranks : worlds) {
-        for (const std::uint64_t bytes : sizes) {
-            std::printf("%8d %12llu", ranks, static_cast<unsigned long long>(bytes));
+    std::printf("| ranks | bytes | ring | tree | halving and doubling | hierarchical |\n");
+    for (const std::uint64_t bytes : sizes) {
+        for (const int ranks : worlds) {
+            std::string took;
+            std::printf("| %d | %llu |", ranks, static_cast<unsigned long long>(bytes));
             const auto one = [&](auto run) {
                 const auto begin = std::chrono::steady_clock::now();
                 const double seconds = run().seconds;
-                const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-                std::printf(" %14.3f %11.2f", seconds * 1e3, took.count());
-                std::fflush(stdout);
+                took += ' ' + in_digits(bench::seconds_since(begin));
+                std::printf(" %s |", in_digits(seconds * 1e3).c_str());
             };
             one([&] { return by_one_host(un::RingSchedule{}, ranks, bytes, model); });
             one([&] { return by(un::TreeSchedule{}, ranks, bytes, model); });
             one([&] { return by(un::HalvingDoublingSchedule{}, ranks, bytes, model); });
-            one([&] {
-                return by_one_host(un::HierarchicalSchedule{.ranks_per_host = model.ranks_per_host}, ranks, bytes,
-                                   model);
-            });
+            const un::HierarchicalSchedule hosts{.ranks_per_host = model.ranks_per_host};
+            one([&] { return by_one_host(hosts, ranks, bytes, model); });
             std::printf("\n");
+            std::fprintf(stderr, "took s:%s\n", took.c_str());
         }
     }
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    std::printf("peak memory: %ld MiB\n", usage.ru_maxrss / 1024);
+    std::fprintf(stderr, "peak memory: %ld MiB\n", usage.ru_maxrss / 1024);
+}
+
+/// Rows of docs/scale.md: what an update exchanges, by mode, of so many parameters in float with Adam. The cheapest all_reduce counts.
+void tell_training(const std::vector<int>& worlds, std::uint64_t parameters, const un::ClusterModel& model) {
+    constexpr double local_steps = 100;
+    std::printf(
+        "| ranks | mode | ms per update | MB sent per rank | MB of memory per rank | ms that a death costs |\n");
+    for (const int ranks : worlds) {
+        const std::uint64_t bytes = 4 * parameters;
+        const un::HierarchicalSchedule hosts{.ranks_per_host = model.ranks_per_host};
+        const double sum = 1e3 * std::min({by_one_host(un::RingSchedule{}, ranks, bytes, model).seconds,
+                                           by(un::HalvingDoublingSchedule{}, ranks, bytes, model).seconds,
+                                           by(un::TreeSchedule{}, ranks, bytes, model).seconds,
+                                           by_one_host(hosts, ranks, bytes, model).seconds});
+        const auto mb = static_cast<double>(bytes) * 1e-6;
+        const double others = (ranks - 1.0) / ranks;
+        // The ranks that are left tell one of them what they have, one after another, and hear who they are now.
+        const un::MessageTimes& between = ranks > model.ranks_per_host ? model.between : model.within;
+        const double meet =
+            (2 * between.one_way(64) + 2 * ranks * std::max(between.gap(64), between.overhead(64))) * 1e-6;
+        // A server's card takes and gives what all workers send and get.
+        const double served = ranks * between.gap(static_cast<double>(bytes)) * 1e-6;
+        const auto row = [&](const char* mode, double time, double sent, double memory, const std::string& death) {
+            std::printf("| %d | %s | %s | %s | %s | %s |\n", ranks, mode, in_digits(time).c_str(),
+                        in_digits(sent).c_str(), in_digits(memory).c_str(), death.c_str());
+        };
+        row("Synchronous", sum, 2 * others * mb, 4 * mb, in_digits(meet + sum));
+        row("Synchronous, StateSharding", sum, 2 * others * mb, (2 + 2.0 / ranks) * mb, "the job");
+        row("LocalSteps, every 100", sum / local_steps, 2 * others * mb / local_steps, 4 * mb, "the job");
+        row("Asynchronous, one server", served, mb, 2 * mb, "the job");
+    }
 }
 
 } // namespace
@@ -279,14 +322,31 @@ int main(int argc, char** argv) {
     std::vector<int> worlds;
     std::vector<std::uint64_t> sizes = {8, 1'000'000, 100'000'000};
     std::optional<int> per_host;
-    app.add_option("table", file, "a table of point-to-point measurements")->required()->check(CLI::ExistingFile);
+    bool measures = false;
+    std::uint64_t parameters = 0;
+    app.add_option("--parameters", parameters, "what an update of so many costs by mode, in place of an all_reduce");
+    std::string save;
+    app.add_option("table", file, "a table of point-to-point measurements")->required();
+    app.add_flag("--measure", measures, "measure between the ranks of this job, and write the table");
+    app.add_option("--save", save, "write the model, as un::ClusterModel::load reads it");
     app.add_option("--ranks", worlds, "worlds to predict, in place of the table's collectives")
         ->check(CLI::PositiveNumber);
     app.add_option("--bytes", sizes, "sizes to predict");
     app.add_option("--ranks-per-host", per_host, "in place of the table's")->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
     try {
+        if (measures) {
+            const auto take = [&](auto world) {
+                const json table = bench::measure(world, per_host.value_or(1));
+                if (world.rank() == 0) std::ofstream(file) << table.dump(1) << '\n';
+                return world.rank() == 0;
+            };
+            const bool first =
+                per_host.value_or(1) > 1 ? take(un::join<un::Hosts<un::Tcp>>()) : take(un::join<un::Tcp>());
+            if (!first) return 0;
+        }
         std::ifstream in(file);
+        if (!in) throw std::runtime_error("the table cannot be read");
         const json table = json::parse(in);
         un::ClusterModel model = fit_all(table);
         if (per_host) model.ranks_per_host = *per_host;
@@ -294,7 +354,10 @@ int main(int argc, char** argv) {
                     "%.1f GB/s, %d ranks a host\n",
                     table.at("machine").get<std::string>().c_str(), model.between.overhead(8), model.between.one_way(8),
                     model.between.shared(8), 1e6 / model.between.shared(1e6), model.ranks_per_host);
+        if (!save.empty() && !(std::ofstream(save) << model.save()))
+            throw std::runtime_error(save + " cannot be written");
         if (worlds.empty()) compare(table, model);
+        else if (parameters != 0) tell_training(worlds, parameters, model);
         else tell(worlds, sizes, model);
     } catch (const std::exception& failed) {
         std::fprintf(stderr, "bench_predict: %s: %s\n", file.c_str(), failed.what());
