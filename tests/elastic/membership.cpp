@@ -1,6 +1,6 @@
 // Ranks that die, stop, and are cut off from each other, in virtual time and from a seed: those that are left agree on one next world, go on
-// from the most advanced committed update, and come to the end at which an undisturbed training comes. Three faulty variants of the protocol
-// are found.
+// from the most advanced committed update, and come to the end at which an undisturbed training comes. Others come meanwhile, and are added.
+// Five faulty variants of the protocol are found.
 //
 //   UNISONO_MEMBERSHIP_SEEDS=100000 test_elastic --run_test=membership/campaign
 #include "seeded_world.hpp"
@@ -24,15 +24,21 @@ struct NoEpochCheck : un::detail::MembershipRules {
 struct NoQuorum : un::detail::MembershipRules {
     static constexpr bool needs_quorum = false;
 };
+struct NoElders : un::detail::MembershipRules {
+    static constexpr bool needs_elders = false;
+};
+struct HastyNewcomers : un::detail::MembershipRules {
+    static constexpr bool added_members_wait = false;
+};
 struct OwnUpdates : un::detail::MembershipRules {
     static constexpr bool agrees_on_updates = false;
 };
 
 /// The first seed at which a variant fails; 1000: none.
 template <class Rules>
-std::uint64_t first_found() {
+std::uint64_t first_found(bool lonely = false) {
     for (std::uint64_t seed = 0; seed < 1000; ++seed)
-        if (!SeededWorld<Rules>(seed).run().empty()) return seed;
+        if (!SeededWorld<Rules>(seed, lonely).run().empty()) return seed;
     return 1000;
 }
 
@@ -42,7 +48,7 @@ BOOST_AUTO_TEST_SUITE(membership)
 
 BOOST_AUTO_TEST_CASE(campaign) {
     Outcomes sum;
-    const std::uint64_t seeds = seeds_or(1000);
+    const std::uint64_t seeds = seeds_or(500);
     for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         SeededWorld<> world(seed);
         const std::string failure = world.run();
@@ -52,7 +58,8 @@ BOOST_AUTO_TEST_CASE(campaign) {
     BOOST_TEST_MESSAGE(seeds << " seeds: " << sum.finished << " ranks ended with the undisturbed hash, " << sum.died
                              << " died, " << sum.left_behind << " were left behind, " << sum.no_quorum
                              << " found no majority; " << sum.epochs << " memberships after the first, " << sum.brought
-                             << " ranks brought forward");
+                             << " ranks brought forward; " << sum.added << " ranks added, " << sum.not_taken
+                             << " that came were not, " << sum.no_state << " were left without a state");
     // What the seeds are for happens.
     BOOST_TEST(sum.finished > seeds);
     BOOST_TEST(sum.died > seeds / 2);
@@ -60,16 +67,17 @@ BOOST_AUTO_TEST_CASE(campaign) {
     BOOST_TEST(sum.no_quorum > seeds / 100);
     BOOST_TEST(sum.epochs > seeds / 2);
     BOOST_TEST(sum.brought > seeds / 100);
+    BOOST_TEST(sum.added > seeds / 10);
 }
 
 BOOST_AUTO_TEST_CASE(faulty_variants_are_found) {
     const std::uint64_t epochs = first_found<NoEpochCheck>(), quorum = first_found<NoQuorum>(),
-                        updates = first_found<OwnUpdates>();
-    BOOST_TEST_MESSAGE("found at seed: no epoch check " << epochs << ", no quorum " << quorum
-                                                        << ", no agreement on the update " << updates);
-    BOOST_TEST(epochs < 1000u);
-    BOOST_TEST(quorum < 1000u);
-    BOOST_TEST(updates < 1000u);
+                        updates = first_found<OwnUpdates>(), elders = first_found<NoElders>(true),
+                        hasty = first_found<HastyNewcomers>(true);
+    BOOST_TEST_MESSAGE("found at seed: no epoch check "
+                       << epochs << ", no quorum " << quorum << ", no agreement on the update " << updates
+                       << ", no elders asked " << elders << ", newcomers that do not wait " << hasty);
+    for (const std::uint64_t found : {epochs, quorum, updates, elders, hasty}) BOOST_TEST(found < 1000u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

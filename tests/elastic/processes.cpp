@@ -23,7 +23,8 @@ struct Told {
     bool done = false;
     Result result = {};
     int code = -1;
-    std::uint64_t changes = 0;
+    std::uint64_t changes = 0, added = 0;
+    bool was_in = false;
     double slowest_ms = 0;
     char text[400] = {};
 };
@@ -84,14 +85,20 @@ void strike_after(const Strike& how) {
     ::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-/// `body(world)` returns what is to be told.
+/// `body(world)` returns what is to be told. A rank of the first world, or one that is added (-1).
 template <class Transport, class Body>
-int be_rank(int rank, int ranks, const std::string& folder, const un::ElasticOptions& options, Told& told, Body body) {
+int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions options, Told& told, Body body) {
     std::optional<un::ElasticWorld<Transport>> world;
+    options.folder = folder;
+    options.joins = rank < 0;
     try {
-        world.emplace(un::join<un::Elastic<Transport>>(
-            un::rendezvous(un::identity_of(rank, ranks), un::MeetingPoint{.folder = folder}, options.join.rendezvous),
-            options));
+        if (rank < 0) world.emplace(un::join<un::Elastic<Transport>>(options));
+        else
+            world.emplace(un::join<un::Elastic<Transport>>(un::rendezvous(un::identity_of(rank, ranks),
+                                                                          un::MeetingPoint{.folder = folder},
+                                                                          options.join.rendezvous),
+                                                           options));
+        told.was_in = true;
         told.result = body(*world);
         told.done = true;
     } catch (const un::error& failed) {
@@ -100,6 +107,7 @@ int be_rank(int rank, int ranks, const std::string& folder, const un::ElasticOpt
     }
     if (world) {
         told.changes = world->changes().size();
+        for (const un::WorldChange& change : world->changes()) told.added += change.joined.size();
         for (const un::WorldChange& change : world->changes())
             told.slowest_ms = std::max(told.slowest_ms, static_cast<double>(change.took.count()) / 1e6);
     }
@@ -139,7 +147,7 @@ un::ElasticOptions impatient() {
 }
 
 struct Sums {
-    int trials = 0, killed = 0, changes = 0, unchanged = 0;
+    int trials = 0, killed = 0, changes = 0, unchanged = 0, added = 0;
     double slowest_ms = 0;
 };
 
@@ -159,6 +167,12 @@ void try_seed(unsigned seed, Sums& sums) {
         if (draw(2) == 0) update = draw(16); // else close to the last: while the others form a new world
         strikes.push_back({order[i], SIGKILL, update, draw(2) == 0 ? draw(500) : draw(6'000)});
     }
+    const int come = static_cast<int>(draw(3));
+    std::array<unsigned, 2> after_us = {};
+    for (int i = 0; i < come; ++i) {
+        after_us[static_cast<std::size_t>(i)] = draw(30'000);
+        if (draw(4) == 0) strikes.push_back({ranks + i, SIGKILL, draw(16), draw(6'000)});
+    }
     const un::ElasticOptions options = patient();
     const Shared told;
     const Folder folder;
@@ -166,6 +180,13 @@ void try_seed(unsigned seed, Sums& sums) {
     for (int rank = 0; rank < ranks; ++rank)
         processes.start(
             [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], struck(rank, strikes)); });
+    for (int i = 0; i < come; ++i)
+        processes.start([&, i] {
+            ::usleep(after_us[static_cast<std::size_t>(i)]);
+            un::ElasticOptions later = options;
+            later.join.rendezvous.timeout = 3s;
+            return be_rank<Transport>(-1, 0, folder.path(), later, told[ranks + i], struck(ranks + i, strikes));
+        });
     int survivors = 0;
     bool changed = false;
     while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) {
@@ -177,7 +198,12 @@ void try_seed(unsigned seed, Sums& sums) {
                 ++sums.killed;
                 continue;
             }
+            if (end->index >= ranks && !rank.was_in) { // the training was over, or would not end
+                BOOST_TEST(rank.code == static_cast<int>(un::ErrorCode::timeout));
+                continue;
+            }
             ++survivors;
+            sums.added += end->index >= ranks ? 1 : 0;
             BOOST_TEST(end->status == 0);
             BOOST_TEST((rank.result == undisturbed()), "another result than undisturbed");
             sums.changes += static_cast<int>(rank.changes);
@@ -202,10 +228,12 @@ void kill_many(unsigned usual) {
     Sums sums;
     for (unsigned seed = first; seed < first + seeds; ++seed) try_seed<Transport>(seed, sums);
     BOOST_TEST_MESSAGE(Transport::name << ": " << sums.trials << " trainings, " << sums.killed << " ranks killed, "
-                                       << sums.changes << " changes of world; slowest " << sums.slowest_ms << " ms; in "
-                                       << sums.unchanged << " trainings nobody was killed in time");
+                                       << sums.added << " added, " << sums.changes << " changes of world; slowest "
+                                       << sums.slowest_ms << " ms; in " << sums.unchanged
+                                       << " trainings nobody was killed in time");
     BOOST_TEST(sums.killed >= sums.trials / 2);
     BOOST_TEST(sums.changes > 0);
+    if (seeds >= 20) BOOST_TEST(sums.added > 0);
 }
 
 /// Runs ranks to their end; `watch()` is called every few milliseconds.
@@ -238,6 +266,44 @@ BOOST_AUTO_TEST_SUITE(elastic_processes)
 BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_many<un::SharedMemory>(6); }
 BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_many<un::Tcp>(6); }
 BOOST_AUTO_TEST_CASE(killed_on_hosts) { kill_many<un::Hosts<un::Tcp>>(3); }
+
+/// What the example shows: one dies, another comes, rank 0 dies.
+template <class Transport>
+void lose_and_add() {
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    const auto body = [](int who) {
+        return [who](auto& world) {
+            return train(world, [&, who](const un::UpdateReport& report) {
+                if (who == 1 && report.number == 4) ::kill(::getpid(), SIGKILL);
+                bool added = who == 3;
+                for (const un::WorldChange& change : world.changes()) added = added || !change.joined.empty();
+                if (who == 0 && added && report.number >= 6) ::kill(::getpid(), SIGKILL);
+                ::usleep(added ? 300 : 50'000);
+            });
+        };
+    };
+    for (int rank = 0; rank < 3; ++rank)
+        processes.start(
+            [&, rank] { return be_rank<Transport>(rank, 3, folder.path(), patient(), told[rank], body(rank)); });
+    processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[3], body(3)); });
+    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
+    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+    for (const int who : {2, 3}) {
+        BOOST_TEST_CONTEXT(Transport::name << ", process " << who << ": " << told[who].text) {
+            BOOST_TEST(told[who].done);
+            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+        }
+    }
+    BOOST_TEST(told[2].added == 1u);
+    BOOST_TEST(told[2].changes >= 2u);
+    BOOST_TEST(!told[0].done);
+    BOOST_TEST(!told[1].done);
+}
+BOOST_AUTO_TEST_CASE(added_in_shared_memory) { lose_and_add<un::SharedMemory>(); }
+BOOST_AUTO_TEST_CASE(added_over_sockets) { lose_and_add<un::Tcp>(); }
+BOOST_AUTO_TEST_CASE(added_on_hosts) { lose_and_add<un::Hosts<un::Tcp>>(); }
 
 /// Nothing proves that it is dead: a majority goes on, and when it wakes it has no second life.
 BOOST_AUTO_TEST_CASE(stopped_rank_is_left_behind) {

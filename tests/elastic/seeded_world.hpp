@@ -1,5 +1,6 @@
 // Members of one world after another, in virtual time: what happens is decided by a seed. Their training is a chain of hashes, which
-// breaks where ranks that are at different updates make one together.
+// breaks where ranks that are at different updates make one together. Processes come later, wait at a member, and are added. A node is a
+// process; the members' numbers are what the protocol gives them, so that two nodes might have the same one in two worlds.
 #pragma once
 
 #include <unisono/core/random.hpp>
@@ -7,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
@@ -18,7 +20,8 @@ namespace un = unisono;
 
 /// Of ranks, over all seeds.
 struct Outcomes {
-    std::uint64_t finished = 0, died = 0, left_behind = 0, no_quorum = 0, epochs = 0, brought = 0;
+    std::uint64_t finished = 0, died = 0, left_behind = 0, no_quorum = 0, epochs = 0, brought = 0, no_state = 0,
+                  added = 0, not_taken = 0;
     void add(const Outcomes& more) {
         finished += more.finished;
         died += more.died;
@@ -26,6 +29,9 @@ struct Outcomes {
         no_quorum += more.no_quorum;
         epochs += more.epochs;
         brought += more.brought;
+        no_state += more.no_state;
+        added += more.added;
+        not_taken += more.not_taken;
     }
 };
 
@@ -38,15 +44,26 @@ class SeededWorld {
     static constexpr Time ms = 1'000'000;
 
 public:
-    explicit SeededWorld(std::uint64_t seed) : random_(seed) {
-        const std::uint64_t size = draw(100) < 85 ? 1 + draw(8) : 1 + draw(64);
+    /// `lonely`: a member falls silent when others come, in every seed and not in some.
+    explicit SeededWorld(std::uint64_t seed, bool lonely = false) : random_(seed), lonely_(lonely) {
+        const std::uint64_t size = lonely ? 3 + draw(4) : draw(100) < 85 ? 1 + draw(8) : 1 + draw(64);
         count_ = static_cast<int>(size);
         updates_ = 4 + draw(8);
         std::vector<int> all;
         for (int n = 0; n < count_; ++n) all.push_back(n);
-        for (int n = 0; n < count_; ++n)
-            nodes_.push_back(std::make_unique<Node>(Member(n, all, {.patience = 100 * ms, .give_up = 2000 * ms})));
-        arrival_.assign(size * size, 0);
+        for (int n = 0; n < count_; ++n) {
+            nodes_.push_back(std::make_unique<Node>());
+            at(n).member.emplace(n, all, times);
+            at(n).number = n;
+            for (const int other : all) {
+                at(n).node_of[other] = other;
+                if (other != n) connected_.insert({n, other});
+            }
+        }
+        most_ = draw(2) == 0 ? size : size + draw(4);
+        const std::uint64_t more = draw(2) == 0 && !lonely ? 0 : 1 + draw(4);
+        for (std::uint64_t i = 0; i < more; ++i) nodes_.push_back(std::make_unique<Node>());
+        arrival_.assign(nodes_.size() * nodes_.size(), 0);
         plan_misfortunes();
     }
 
@@ -54,7 +71,7 @@ public:
     std::string run() {
         for (int n = 0; n < count_; ++n) enter_world(n);
         for (std::uint64_t events = 0; !queue_.empty() && failure_.empty(); ++events) {
-            if (events > 400'000) return "no end: 400,000 events";
+            if (events > 100'000) return "no end: 100,000 events";
             const Event event = queue_.top();
             queue_.pop();
             now_ = event.time;
@@ -71,7 +88,8 @@ public:
     [[nodiscard]] const Outcomes& outcomes() const { return outcomes_; }
 
 private:
-    enum class What { die, pause, message, end_of_connection, fault, give, commit, tick, late };
+    enum class What { die, pause, apply, connection, message, end_of_connection, fault, give, commit, tick, late };
+    static constexpr typename Member::Times times = {.patience = 100 * ms, .give_up = 2000 * ms};
     struct Event {
         Time time;
         std::uint64_t number;
@@ -86,14 +104,17 @@ private:
     };
     /// One membership's world: rounds in which all members give, and then each commits.
     struct World {
-        std::vector<int> members;
+        std::vector<int> members; ///< nodes
         int source = -1;
         bool brings = false; ///< round 0 brings all to the source's state
         std::map<std::uint64_t, std::map<int, std::pair<std::uint64_t, std::uint64_t>>> given; ///< updates and state
     };
     struct Node {
-        explicit Node(Member made) : member(std::move(made)) {}
-        Member member;
+        std::optional<Member> member = {}; ///< none while it waits to be added
+        int number = -1;
+        std::map<int, int> node_of = {}; ///< members' numbers
+        Time applies_since = 0;
+        std::vector<un::detail::Applicant> waiting = {}; ///< at this member
         bool alive = true, finished = false, trains = false;
         std::uint64_t updates = 0, state = 1, round = 0;
         Time paused_until = 0;
@@ -107,6 +128,7 @@ private:
         return least + static_cast<Time>(draw(static_cast<std::uint64_t>(most - least)));
     }
     [[nodiscard]] Node& at(int node) { return *nodes_[static_cast<std::size_t>(node)]; }
+    [[nodiscard]] int all_nodes() const { return static_cast<int>(nodes_.size()); }
     [[nodiscard]] bool alive(int node) { return at(node).alive && !at(node).finished; }
     void push(Time time, Event event, std::uint64_t number = 0) {
         event.time = time;
@@ -117,10 +139,35 @@ private:
 
     void plan_misfortunes() {
         const Time length = 12 * ms * static_cast<Time>(updates_) / 10;
+        for (int n = count_; n < all_nodes(); ++n) at(n).applies_since = between(0, 2 * length);
+        plan_deaths(length);
+        for (int n = count_; n < all_nodes(); ++n)
+            push(at(n).applies_since, {.time = 0, .number = 0, .what = What::apply, .node = n});
+    }
+    /// One of the first members falls silent when others come, and wakes after all other first members have died: does it go on alone?
+    void plan_lonely_member(Time length) {
+        pace_ = 8; // the others still train then
+        updates_ = 50 + draw(50);
+        const Time come = between(0, length), dead = come + between(150 * ms, 450 * ms);
+        const int silent = static_cast<int>(draw(static_cast<std::uint64_t>(count_)));
+        const Time later = draw(2) == 0 ? 0 : between(10 * ms, 140 * ms);
+        for (int n = count_; n < all_nodes(); ++n) at(n).applies_since = come + later + between(0, ms);
+        push(come + between(0, 6 * ms), {.time = 0,
+                                         .number = 0,
+                                         .what = What::pause,
+                                         .node = silent,
+                                         .key = static_cast<std::uint64_t>(between(460 * ms, 600 * ms))});
+        for (int n = 0; n < count_; ++n)
+            if (n != silent) push(dead + between(0, 10 * ms), {.time = 0, .number = 0, .what = What::die, .node = n});
+    }
+    void plan_deaths(Time length) {
+        if (lonely_) return plan_lonely_member(length);
         proven_only_ = draw(2) == 0;
+        if (!proven_only_ && count_ >= 3 && count_ <= 8 && all_nodes() > count_ && draw(4) == 0)
+            return plan_lonely_member(length);
         const std::uint64_t deaths = draw(3) == 0 ? draw(static_cast<std::uint64_t>(count_) + 1) : draw(3);
         for (std::uint64_t i = 0; i < deaths; ++i) {
-            const int node = static_cast<int>(draw(static_cast<std::uint64_t>(count_)));
+            const int node = static_cast<int>(draw(nodes_.size()));
             // Many within a short time: while the others form a new world, too.
             const Time when = i != 0 && draw(2) == 0 ? last_death_ + between(0, 4 * ms) : between(0, length);
             last_death_ = when;
@@ -131,7 +178,7 @@ private:
             push(between(0, length), {.time = 0,
                                       .number = 0,
                                       .what = What::pause,
-                                      .node = static_cast<int>(draw(static_cast<std::uint64_t>(count_))),
+                                      .node = static_cast<int>(draw(nodes_.size())),
                                       .key = static_cast<std::uint64_t>(between(1 * ms, 900 * ms))});
         if (draw(2) == 0) {
             cut_from_ = between(0, length);
@@ -154,16 +201,76 @@ private:
         last = std::max(last + 1, arrival(from, to));
         push(last, event);
     }
+    void end_connection(int from, int to) {
+        if (connected_.erase({from, to}) == 0) return;
+        send(from, to, {.time = 0, .number = 0, .what = What::end_of_connection, .node = to, .from = from});
+    }
+    /// A member connects to those that were added, once it knows of them; of these, each to those with lower numbers.
+    void connect_added(int n) {
+        Node& node = at(n);
+        const auto& decision = node.member->decision();
+        for (std::size_t i = 0; i < decision.added.size(); ++i) {
+            const int number = decision.members[decision.kept() + i];
+            const int other = static_cast<int>(decision.added[i].identity) - 1;
+            if (number == node.number || node.node_of.contains(number) ||
+                (n >= count_ && number > node.number &&
+                 std::find(decision.members.end() - static_cast<std::ptrdiff_t>(decision.added.size()),
+                           decision.members.end(), node.number) != decision.members.end()))
+                continue;
+            node.node_of[number] = other;
+            if (!alive(other)) { // refused: nobody listens any more
+                push(arrival(other, n),
+                     {.time = 0, .number = 0, .what = What::end_of_connection, .node = n, .from = other});
+                continue;
+            }
+            connected_.insert({n, other});
+            send(n, other,
+                 {.time = 0,
+                  .number = 0,
+                  .what = What::connection,
+                  .node = other,
+                  .from = n,
+                  .key = static_cast<std::uint64_t>(node.number)});
+        }
+    }
     /// What the member has to say.
     void send_messages(int n) {
-        for (auto& [to, message] : at(n).member.take_messages())
-            send(n, to,
+        if (!at(n).member) return;
+        connect_added(n);
+        for (auto& [number, message] : at(n).member->take_messages()) {
+            const auto to = at(n).node_of.find(number);
+            if (to == at(n).node_of.end() || !connected_.contains({n, to->second})) continue;
+            send(n, to->second,
                  {.time = 0,
                   .number = 0,
                   .what = What::message,
-                  .node = to,
+                  .node = to->second,
                   .from = n,
                   .message = std::make_shared<Message>(std::move(message))});
+        }
+    }
+    /// Waits at one of those that train.
+    void apply(int n) {
+        Node& node = at(n);
+        if (node.member) return;
+        if (now_ - node.applies_since > 4000 * ms) {
+            node.finished = true;
+            ++outcomes_.not_taken;
+            return;
+        }
+        push(now_ + between(2 * ms, 20 * ms), {.time = 0, .number = 0, .what = What::apply, .node = n});
+        const int other = static_cast<int>(draw(nodes_.size()));
+        if (!alive(other) || !at(other).trains) return;
+        auto& waiting = at(other).waiting;
+        const un::detail::Applicant me{.identity = static_cast<std::uint64_t>(n) + 1};
+        if (std::find(waiting.begin(), waiting.end(), me) == waiting.end()) waiting.push_back(me);
+    }
+    /// The other side of a connection that a member has made to one that was added.
+    void accept(int n, int from, int number) {
+        if (!at(from).alive || at(from).finished) return; // its end follows
+        connected_.insert({n, from});
+        at(n).node_of[number] = from;
+        if (at(n).member) at(n).member->introduce(number);
     }
     void send_all(int n) {
         send_messages(n);
@@ -177,39 +284,64 @@ private:
         case What::die:
             node.alive = false;
             ++outcomes_.died;
-            for (int other = 0; other < count_; ++other) {
-                if (other == n) continue;
-                send(n, other, {.time = 0, .number = 0, .what = What::end_of_connection, .node = other, .from = n});
-            }
+            for (int other = 0; other < all_nodes(); ++other) end_connection(n, other);
             return spread_fault(n);
+        case What::apply: return apply(n);
+        case What::connection: accept(n, event.from, static_cast<int>(event.key)); return send_all(n);
         case What::pause: node.paused_until = now_ + static_cast<Time>(event.key); return;
         case What::message:
         case What::end_of_connection:
             if (node.trains) return node.inbox.push_back(event);
             return hear(event);
         case What::fault:
-            if (node.trains && node.member.epoch() == event.key) fail(n);
+            if (node.trains && node.member->epoch() == event.key) fail(n);
             return;
         case What::late: // nobody has died, as far as it knows, and the others do not come
-            if (node.trains && node.member.epoch() == event.key / 1024 && node.round == event.key % 1024) fail(n);
+            if (node.trains && node.member->epoch() == event.key / 1024 && node.round == event.key % 1024) fail(n);
             return;
         case What::give: return give(n, event.key);
         case What::commit: return commit(n, event.key);
         case What::tick:
-            if (node.trains || node.member.next_tick() > now_) return;
-            node.member.tick(now_);
+            if (node.trains || node.member->next_tick() > now_) return;
+            node.member->tick(now_);
             return send_all(n);
         }
     }
 
     void hear(const Event& event) {
         Node& node = at(event.node);
+        int number = -1;
+        for (const auto& [member, other] : node.node_of)
+            if (other == event.from) number = member;
+        if (number < 0) return;
         if (event.what == What::message) {
             if (event.message->word == un::detail::MembershipWord::goodbye) node.said_goodbye[event.from] = true;
-            node.member.receive(event.from, *event.message, now_);
-        } else if (!node.said_goodbye[event.from]) {
-            node.member.lost(event.from, now_);
+            if (!node.member) return become_member(event, number);
+            node.member->receive(number, *event.message, now_);
+        } else {
+            connected_.erase({event.node, event.from});
+            if (!node.said_goodbye[event.from] && node.member) node.member->lost(number, now_);
+            if (!node.member) node.node_of.erase(number);
         }
+        send_all(event.node);
+    }
+
+    /// The first that one hears who has been added.
+    void become_member(const Event& event, int from) {
+        Node& node = at(event.node);
+        const auto& decision = event.message->successor;
+        if (event.message->word != un::detail::MembershipWord::ready) return;
+        for (std::size_t i = 0; i < decision.added.size(); ++i)
+            if (static_cast<int>(decision.added[i].identity) - 1 == event.node)
+                node.number = decision.members[decision.kept() + i];
+        if (node.number < 0) return;
+        node.member.emplace(node.number, *event.message, times, now_);
+        node.updates = un::detail::no_state_yet;
+        node.state = 0;
+        ++outcomes_.added;
+        connect_added(event.node);
+        for (const auto& [number, other] : node.node_of) node.member->introduce(number);
+        node.member->receive(from, *event.message, now_);
         send_all(event.node);
     }
 
@@ -220,14 +352,15 @@ private:
         for (const int other : world->members)
             if (other != n)
                 push(arrival(n, other, ms / 100, 3 * ms),
-                     {.time = 0, .number = 0, .what = What::fault, .node = other, .key = at(n).member.epoch()});
+                     {.time = 0, .number = 0, .what = What::fault, .node = other, .key = at(n).member->epoch()});
     }
     void fail(int n) {
         Node& node = at(n);
         node.trains = false;
         spread_fault(n);
         node.world = nullptr;
-        node.member.begin(node.updates, now_);
+        node.member->expect(std::exchange(node.waiting, {}), most_);
+        node.member->begin(node.updates, now_);
         send_all(n);
         for (const Event& event : std::exchange(node.inbox, {}))
             if (!node.trains && !node.finished) hear(event);
@@ -237,14 +370,15 @@ private:
     /// What the protocol has come to.
     void look_at(int n) {
         Node& node = at(n);
-        if (node.trains) return;
-        switch (node.member.phase()) {
+        if (node.trains || node.finished || !node.member) return;
+        switch (node.member->phase()) {
         case Phase::formed: return enter_world(n);
         case Phase::voting:
         case Phase::gathering:
-            return push(std::max(now_ + 1, node.member.next_tick()),
+            return push(std::max(now_ + 1, node.member->next_tick()),
                         {.time = 0, .number = 0, .what = What::tick, .node = n});
         case Phase::left_behind:
+        case Phase::no_state:
         case Phase::no_quorum: return end(n);
         case Phase::member: return;
         }
@@ -253,30 +387,37 @@ private:
         Node& node = at(n);
         if (node.finished) return;
         node.finished = true;
-        if (proven_only_)
+        const Phase phase = node.member->phase();
+        if (proven_only_ && phase != Phase::no_state)
             failure_ = "a rank ended with an error, and others were only killed: rank " + std::to_string(n);
-        ++(node.member.phase() == Phase::left_behind ? outcomes_.left_behind : outcomes_.no_quorum);
+        ++(phase == Phase::left_behind ? outcomes_.left_behind
+           : phase == Phase::no_state  ? outcomes_.no_state
+                                       : outcomes_.no_quorum);
         say_goodbye(n);
     }
     void say_goodbye(int n) {
-        at(n).member.leave();
+        at(n).member->leave();
         send_messages(n);
-        for (int other = 0; other < count_; ++other)
-            if (other != n)
-                send(n, other, {.time = 0, .number = 0, .what = What::end_of_connection, .node = other, .from = n});
+        for (int other = 0; other < all_nodes(); ++other) end_connection(n, other);
         if (at(n).world != nullptr) spread_fault(n);
     }
 
     void enter_world(int n) {
         Node& node = at(n);
-        node.member.work();
-        auto& world = worlds_[{node.member.epoch(), node.member.members()}];
+        node.member->work();
+        std::vector<int> nodes;
+        for (const int number : node.member->members())
+            nodes.push_back(number == node.number ? n : node.node_of.at(number));
+        auto& world = worlds_[{node.member->epoch(), nodes}];
         if (world == nullptr) {
             world = std::make_shared<World>();
-            world->members = node.member.members();
-            world->source = node.member.decision().source;
-            world->brings = Rules::agrees_on_updates && node.member.epoch() != 0;
-            if (node.member.epoch() != 0) ++outcomes_.epochs;
+            world->members = nodes;
+            const auto source = node.node_of.find(node.member->decision().source);
+            world->source = node.member->decision().source == node.number ? n
+                            : source != node.node_of.end()                ? source->second
+                                                                          : -1;
+            world->brings = Rules::agrees_on_updates && node.member->epoch() != 0;
+            if (node.member->epoch() != 0) ++outcomes_.epochs;
         }
         node.world = world;
         node.trains = true;
@@ -284,13 +425,13 @@ private:
         for (const int member : world->members) // it may have died before there was a world to fail
             if (!at(member).alive || at(member).finished)
                 push(arrival(member, n, ms / 100, 3 * ms),
-                     {.time = 0, .number = 0, .what = What::fault, .node = n, .key = node.member.epoch()});
+                     {.time = 0, .number = 0, .what = What::fault, .node = n, .key = node.member->epoch()});
         look_for_two_worlds();
         compute(n);
     }
     void look_for_two_worlds() {
         std::set<const World*> whole;
-        for (int n = 0; n < count_; ++n) {
+        for (int n = 0; n < all_nodes(); ++n) {
             const Node& node = at(n);
             if (!node.alive || node.finished || !node.trains || whole.contains(node.world.get())) continue;
             const bool all = std::all_of(node.world->members.begin(), node.world->members.end(), [&](int member) {
@@ -303,7 +444,8 @@ private:
 
     void compute(int n) {
         Node& node = at(n);
-        if (node.updates >= updates_ && !(node.world->brings && node.round == 0)) {
+        if (node.updates != un::detail::no_state_yet && node.updates >= updates_ &&
+            !(node.world->brings && node.round == 0)) {
             node.finished = true;
             ++outcomes_.finished;
             std::uint64_t expected = 1;
@@ -312,13 +454,13 @@ private:
                 failure_ = "rank " + std::to_string(n) + " ended with another hash than undisturbed";
             return say_goodbye(n);
         }
-        const std::uint64_t key = node.member.epoch() * 1024 + node.round;
-        push(now_ + between(ms / 10, ms), {.time = 0, .number = 0, .what = What::give, .node = n, .key = key});
+        const std::uint64_t key = node.member->epoch() * 1024 + node.round;
+        push(now_ + pace_ * between(ms / 10, ms), {.time = 0, .number = 0, .what = What::give, .node = n, .key = key});
         push(now_ + 50 * ms, {.time = 0, .number = 0, .what = What::late, .node = n, .key = key});
     }
     void give(int n, std::uint64_t key) {
         Node& node = at(n);
-        if (!node.trains || node.member.epoch() * 1024 + node.round != key) return;
+        if (!node.trains || node.member->epoch() * 1024 + node.round != key) return;
         World& world = *node.world;
         auto& given = world.given[node.round];
         given[n] = {node.updates, node.state};
@@ -337,12 +479,14 @@ private:
     }
     void commit(int n, std::uint64_t key) {
         Node& node = at(n);
-        if (!node.trains || node.member.epoch() * 1024 + node.round != key) return;
+        if (!node.trains || node.member->epoch() * 1024 + node.round != key) return;
         World& world = *node.world;
         const auto& given = world.given[node.round];
         if (world.brings && node.round == 0) {
             const auto [updates, state] = given.at(world.source);
-            if (updates < node.updates) failure_ = "the source is behind rank " + std::to_string(n);
+            if (updates < node.updates && node.updates != un::detail::no_state_yet)
+                failure_ = "the source is behind rank " + std::to_string(n);
+            if (updates == un::detail::no_state_yet) failure_ = "the source has no state";
             if (updates > node.updates) ++outcomes_.brought;
             node.updates = updates;
             node.state = state;
@@ -353,18 +497,23 @@ private:
             ++node.updates;
         }
         ++node.round;
+        // Between two updates it looks who waits.
+        if (!node.waiting.empty() && world.members.size() < most_ && node.updates < updates_) return fail(n);
         compute(n);
     }
 
     std::string at_the_end() {
-        for (int n = 0; n < count_; ++n)
+        for (int n = 0; n < all_nodes(); ++n)
             if (alive(n)) return "rank " + std::to_string(n) + " hangs";
         return {};
     }
 
     un::Mt19937 random_;
-    int count_ = 0;
+    int count_ = 0; ///< of the first world; nodes from there on come later
+    std::size_t most_ = 0;
+    std::set<std::pair<int, int>> connected_; ///< which way is open
     std::uint64_t updates_ = 0;
+    Time pace_ = 1; ///< of an update
     std::vector<std::unique_ptr<Node>> nodes_;
     std::map<std::pair<std::uint64_t, std::vector<int>>, std::shared_ptr<World>> worlds_;
     std::priority_queue<Event> queue_;
@@ -374,6 +523,7 @@ private:
     std::vector<Time> arrival_; ///< of the last message of a pair
     std::vector<bool> side_;    ///< of the cut
     Time cut_from_ = 0, cut_until_ = 0;
+    bool lonely_ = false;
     bool proven_only_ = false;
     Outcomes outcomes_;
     std::string failure_;

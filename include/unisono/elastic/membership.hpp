@@ -1,9 +1,10 @@
 #pragma once
 
 /// \file
-/// Agreement on the remaining members: when a world has lost some of its ranks, its members agree
-/// on those of the next one, and on a rank with the most committed updates. A state machine without
-/// sockets, clocks or threads: tests run it in virtual time.
+/// Agreement on the members of the next world: the members of a world that has lost some of its
+/// ranks, or is to get more, agree on those of the next one, and on the rank whose committed
+/// updates are the most. A state machine without sockets, clocks or threads: tests run it in
+/// virtual time.
 ///
 /// A *membership* is a set of members; memberships are numbered by *epochs*. The members of epoch e
 /// choose those of e + 1 by a single-decree Paxos (Lamport, "Paxos Made Simple", 2001):
@@ -15,21 +16,13 @@
 ///     proposer, with a quorum    decided(successor)          -> all, also those left behind
 ///     member of the successor    ready                       -> the others of the successor
 ///
-/// The members that are ready form the next world. A *quorum* is either a majority of the
-/// membership, or all of its members that are not gone. A member is *gone* when its death is
-/// proven, or when it has said goodbye in this epoch. So after proven deaths any number may
-/// continue, and after mere silence a majority.
+/// What a quorum is, and why there are never two worlds: electorate.hpp.
 ///
-/// Two worlds cannot exist: two quorums have a member in common, which reports what it has
-/// accepted, unless all members of one are gone. Then a late `decided` of theirs must not count: a
-/// member acts on it only if it has not promised a higher ballot since (Paxos alone would not
-/// require that). A member that has acted on a decision answers older messages with `joined`, which
-/// counts as its promise and its acceptance in every ballot. So while it lives, no proposer that
-/// must hear all living members can choose otherwise.
-///
-/// Members are never added: a rank that was lost, or left behind, does not come back.
+/// A process that was lost, or left behind, comes back only as a new member, with a number of its
+/// own.
 
 #include "unisono/core/time.hpp"
+#include "unisono/elastic/electorate.hpp"
 #include "unisono/elastic/membership_messages.hpp"
 
 #include <algorithm>
@@ -41,33 +34,29 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The conditions of the protocol's proof. Tests leave out one of these, and check that they
-/// notice.
-struct MembershipRules {
-    static constexpr bool checks_epochs = true;
-    static constexpr bool needs_quorum = true;
-    static constexpr bool agrees_on_updates = true;
-};
-
-/// The state machine of one member.
+/// One member's part.
 template <class Rules = MembershipRules>
-class Membership {
+class Membership : Electorate<Rules> {
+    using Base = Electorate<Rules>;
+    using Base::is_member, Base::is_gone, Base::first_here, Base::has_all, Base::has_quorum, Base::has_no_elders,
+        Base::successor_of, Base::turn, Base::is_end_for_me;
+    using Base::me_, Base::members_, Base::decision_, Base::gone_, Base::next_number_, Base::most_;
+
 public:
-    enum class Phase : std::uint8_t {
-        member,      ///< of a world that works
-        voting,      ///< for the next membership
-        gathering,   ///< the others of the next membership are awaited
-        formed,      ///< all are there
-        left_behind, ///< the next membership is without this member
-        no_quorum,   ///< too many members have been silent for too long
-    };
+    using Phase = MembershipPhase;
+    using Times = MembershipTimes;
 
-    struct Times {
-        nanoseconds patience = 30'000'000'000; ///< until a silent member is suspected
-        nanoseconds give_up = 600'000'000'000; ///< without a decision for this long there is none
-    };
-
-    Membership(int me, std::vector<int> members, Times times) : me_(me), members_(std::move(members)), times_(times) {}
+    Membership(int me, std::vector<int> members, Times times) : Base(me, std::move(members), {}, 0), times_(times) {
+        next_number_ = members_.empty() ? 0 : members_.back() + 1;
+    }
+    /// A member that `decided` adds as number `me`.
+    Membership(int me, const MembershipMessage& decided, Times times, nanoseconds now)
+        : Base(me, decided.successor.members, decided.successor, decided.successor.next_number), times_(times),
+          phase_(Phase::gathering), epoch_(decided.epoch + 1), updates_(no_state_yet),
+          awaits_kept_(Rules::added_members_wait), started_(now), due_(now + 2 * times.patience) {
+        past_[decided.epoch] = decided;
+        past_[decided.epoch].word = MembershipWord::decided;
+    }
 
     [[nodiscard]] Phase phase() const { return phase_; }
     [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
@@ -77,6 +66,20 @@ public:
     /// The time at which `tick` is due next.
     [[nodiscard]] nanoseconds next_tick() const {
         return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
+    }
+    /// The applicants at this member, which may be added when the members next vote; at most `most`
+    /// members there will be.
+    void expect(std::vector<Applicant> applicants, std::size_t most) {
+        applicants_ = std::move(applicants);
+        most_ = most;
+    }
+    /// Another member of this membership can be reached only now: it hears that this one is there.
+    void introduce(int other) {
+        const auto past = past_.find(epoch_ - 1);
+        if (epoch_ == 0 || past == past_.end()) return;
+        MembershipMessage ready = past->second;
+        ready.word = MembershipWord::ready;
+        send(other, std::move(ready));
     }
     /// The messages to send, with their receivers.
     [[nodiscard]] std::vector<std::pair<int, MembershipMessage>> take_messages() { return std::exchange(out_, {}); }
@@ -100,7 +103,9 @@ public:
 
     /// A member's process is known to have ended.
     void lost(int member, nanoseconds now) {
+        if (!is_gone(member)) tell_added(member);
         gone_[member] = true;
+        if (awaits_kept_) return begin_if_kept_are_there(now);
         if (phase_ == Phase::voting) {
             step_voting(now);
             if (phase_ == Phase::voting && proposing_ == Proposing::nothing && first_here() == me_) propose(now);
@@ -112,20 +117,33 @@ public:
 
     void receive(int from, const MembershipMessage& message, nanoseconds now) {
         if (message.word == MembershipWord::goodbye) return hear_goodbye(from, message.epoch, now);
+        if (awaits_kept_ && message.epoch >= epoch_) {
+            if (message.epoch == epoch_ && message.word == MembershipWord::gone) return lost(message.member, now);
+            if (message.epoch == epoch_ && is_end_for_me(message))
+                return decide(message.successor, message.ballot, now, false);
+            later_.emplace_back(from, message);
+            return;
+        }
         if (Rules::checks_epochs) {
-            if (message.epoch < epoch_) return answer_late(from, message);
+            if (message.epoch < epoch_) return answer_late(from, message, now);
+            if (message.epoch == epoch_ && message.word == MembershipWord::gone) return lost(message.member, now);
             if (message.epoch > epoch_ || (phase_ == Phase::member || phase_ == Phase::formed)) {
                 later_.emplace_back(from, message);
                 return;
             }
         }
-        if (phase_ == Phase::left_behind || phase_ == Phase::no_quorum) return;
+        if (phase_ == Phase::left_behind || phase_ == Phase::no_quorum || phase_ == Phase::no_state) return;
         if (phase_ == Phase::gathering) start_vote(now); // others of the next membership have given this one up
         handle(from, message, now);
     }
 
     void tick(nanoseconds now) {
         if (now < due_) return;
+        if (awaits_kept_) {
+            due_ = now + 2 * times_.patience;
+            if (now - started_ >= times_.give_up) phase_ = Phase::no_quorum;
+            return;
+        }
         if (phase_ == Phase::gathering) {
             start_vote(now);
             return replay(now);
@@ -151,26 +169,21 @@ private:
     enum class Proposing : std::uint8_t { nothing, prepares, accepts };
     static constexpr std::uint64_t most_members = std::uint64_t{1} << 20;
 
-    [[nodiscard]] bool is_member(int one) const { return std::binary_search(members_.begin(), members_.end(), one); }
-    [[nodiscard]] bool is_gone(int member) const {
-        const auto found = gone_.find(member);
-        return found != gone_.end() && found->second;
-    }
     [[nodiscard]] bool heard_of(int member) const { return heard_.find(member) != heard_.end(); }
-    [[nodiscard]] int first_here() const {
-        for (const int member : members_)
-            if (!is_gone(member)) return member;
-        return me_;
+    /// Of a member that was added: each of those that were kept is here, or gone.
+    void begin_if_kept_are_there(nanoseconds now) {
+        const std::map<int, bool>& ready = ready_[epoch_ - 1];
+        for (std::size_t i = 0; i < decision_.kept(); ++i)
+            if (!is_gone(members_[i]) && ready.find(members_[i]) == ready.end()) return;
+        awaits_kept_ = false;
+        if (std::any_of(members_.begin(), members_.end(), [&](int member) { return is_gone(member); })) start_vote(now);
+        else see_who_is_ready();
+        replay(now);
     }
-
-    /// True for a majority, or all members that are not gone.
-    [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
-        if (!Rules::needs_quorum) return true;
-        return 2 * by.size() > members_.size() || has_all(by);
-    }
-    [[nodiscard]] bool has_all(const std::map<int, bool>& by) const {
-        return std::all_of(members_.begin(), members_.end(),
-                           [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
+    /// Those that were added hear who is gone: they have no connection to it, or none yet.
+    void tell_added(int member) {
+        for (std::size_t i = decision_.kept(); i < decision_.members.size(); ++i)
+            send(decision_.members[i], {.word = MembershipWord::gone, .epoch = epoch_, .member = member});
     }
 
     void send(int to, MembershipMessage message) {
@@ -190,16 +203,7 @@ private:
         due_ = now + turn() * times_.patience;
         if (turn() == 0) propose(now);
     }
-    /// How many members come before this one as proposers, as a delay.
-    [[nodiscard]] nanoseconds turn() const {
-        nanoseconds before = 0;
-        for (const int member : members_) {
-            if (member == me_) break;
-            if (!is_gone(member)) ++before;
-        }
-        return before;
-    }
-    /// Processes messages that came before their epoch.
+    /// Messages that came before their epoch.
     void replay(nanoseconds now) {
         auto waiting = std::exchange(later_, {});
         for (auto& [from, message] : waiting) receive(from, message, now);
@@ -211,7 +215,10 @@ private:
         proposing_ = Proposing::prepares;
         promised_by_.clear();
         promises_.clear();
-        note_promise(me_, {.updates = updates_, .accepted_ballot = accepted_ballot_, .successor = accepted_});
+        note_promise(me_, {.updates = updates_,
+                           .accepted_ballot = accepted_ballot_,
+                           .successor = accepted_,
+                           .applicants = applicants_});
         due_ = now + times_.patience;
         send_all({.word = MembershipWord::prepare, .epoch = epoch_, .ballot = ballot_});
         step_voting(now);
@@ -224,7 +231,9 @@ private:
 
     /// Called after a promise, an acceptance or a death.
     void step_voting(nanoseconds now) {
-        if (proposing_ == Proposing::prepares && has_all(promised_by_)) ask_to_accept(now);
+        if (has_no_elders()) phase_ = Phase::no_quorum;
+        else if (proposing_ == Proposing::prepares && has_all(promised_by_) && has_quorum(promised_by_))
+            ask_to_accept(now);
         else if (proposing_ == Proposing::accepts && has_quorum(accepted_by_)) decide(proposed_, ballot_, now, true);
     }
 
@@ -236,14 +245,7 @@ private:
             best = promise.accepted_ballot;
             proposed_ = promise.successor;
         }
-        if (best == 0) {
-            for (const auto& [from, promise] : promises_) {
-                proposed_.members.push_back(from);
-                if (proposed_.source >= 0 && promise.updates <= proposed_.updates) continue;
-                proposed_.source = from;
-                proposed_.updates = promise.updates;
-            }
-        }
+        if (best == 0) proposed_ = successor_of(promises_);
         proposing_ = Proposing::accepts;
         accepted_by_.clear();
         accepted_by_[me_] = true;
@@ -269,7 +271,8 @@ private:
                                .ballot = promised_,
                                .updates = updates_,
                                .accepted_ballot = accepted_ballot_,
-                               .successor = accepted_});
+                               .successor = accepted_,
+                               .applicants = applicants_});
         case MembershipWord::promise:
             if (proposing_ != Proposing::prepares || message.ballot != ballot_) return;
             note_promise(from, message);
@@ -298,6 +301,7 @@ private:
         case MembershipWord::decided:
             if (message.ballot < promised_) return; // the members that chose it may be gone, and the others choose anew
             return decide(message.successor, message.ballot, now, false);
+        case MembershipWord::gone: return lost(message.member, now);
         case MembershipWord::goodbye: return;
         }
     }
@@ -320,12 +324,20 @@ private:
             phase_ = Phase::left_behind;
             return;
         }
+        if (successor.source < 0) {
+            phase_ = Phase::no_state;
+            return;
+        }
         MembershipMessage ready = told;
         ready.word = MembershipWord::ready;
         for (const int member : successor.members) send(member, ready);
         past_[epoch_] = told;
         members_ = successor.members;
+        next_number_ = successor.next_number;
+        applicants_.clear();
         ++epoch_;
+        for (const auto& [member, gone] : gone_)
+            if (gone) tell_added(member);
         highest_ = promised_ = accepted_ballot_ = 0;
         phase_ = Phase::gathering;
         due_ = now + 2 * times_.patience;
@@ -335,11 +347,12 @@ private:
     }
 
     /// For members that are still in an epoch that this one has left.
-    void answer_late(int from, const MembershipMessage& message) {
+    void answer_late(int from, const MembershipMessage& message, nanoseconds now) {
         const auto past = past_.find(message.epoch);
         if (past == past_.end()) return;
         if (message.word == MembershipWord::ready) {
             ready_[message.epoch][from] = true;
+            if (awaits_kept_) return begin_if_kept_are_there(now);
             if (phase_ == Phase::gathering && message.epoch + 1 == epoch_) see_who_is_ready();
         }
         if (message.word != MembershipWord::prepare && message.word != MembershipWord::accept) return;
@@ -359,18 +372,17 @@ private:
     /// there without this member.
     void hear_goodbye(int from, std::uint64_t epoch, nanoseconds now) {
         if (epoch <= epoch_) return lost(from, now);
-        if (phase_ == Phase::voting) phase_ = Phase::left_behind;
+        if (phase_ == Phase::voting || awaits_kept_) phase_ = Phase::left_behind;
     }
 
     static constexpr std::uint64_t joined_ballot = ~std::uint64_t{0}; ///< of what is decided for sure
 
-    int me_;
-    std::vector<int> members_;
     Times times_;
     Phase phase_ = Phase::member;
     std::uint64_t epoch_ = 0;
     std::uint64_t updates_ = 0;
-    std::map<int, bool> gone_;
+    bool awaits_kept_ = false; ///< this member was added, and takes part in nothing yet
+    std::vector<Applicant> applicants_;
     std::map<int, bool> heard_;
     std::uint64_t promised_ = 0;
     std::uint64_t highest_ = 0; ///< ballot that was heard of
@@ -382,7 +394,6 @@ private:
     std::map<int, MembershipMessage> promises_;
     Successor proposed_;
     std::map<int, bool> accepted_by_;
-    Successor decision_;
     std::map<std::uint64_t, MembershipMessage> past_;      ///< decisions, by the epoch that made them
     std::map<std::uint64_t, std::map<int, bool>> ready_;   ///< who has acted on them
     std::vector<std::pair<int, MembershipMessage>> later_; ///< of epochs to come

@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// One connection between any two members of a first world, for as long as both live. During
-/// training no rank reads it, so it costs nothing. A process that ends closes its connections, so
-/// that the end of a connection without a goodbye proves a death; silence of a host proves nothing.
+/// One connection between any two members, for as long as both live. While ranks train nobody reads
+/// it: it costs nothing then. A process that ends closes its connections, so that the end of one,
+/// without a goodbye before it, proves a death; a host that falls silent proves nothing.
 
-#include "unisono/elastic/membership_messages.hpp"
+#include "unisono/elastic/membership_wire.hpp"
 #include "unisono/launch/control_plane.hpp"
 #include "unisono/launch/rendezvous.hpp"
 #include "unisono/transport/network/join.hpp"
@@ -13,64 +13,13 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
-
-/// The address of the next world's control plane, which its first rank sends to the others.
-struct NextMeeting {
-    std::uint64_t epoch = 0;
-    std::string host = {};
-    std::uint16_t port = 0;
-};
-
-inline Blob encode(const MembershipMessage& message) {
-    WireWriter out;
-    out.u8(static_cast<std::uint8_t>(message.word));
-    for (const std::uint64_t number : {message.epoch, message.ballot, message.updates, message.accepted_ballot,
-                                       message.successor.updates, static_cast<std::uint64_t>(message.successor.source)})
-        out.u64(number);
-    for (const int member : message.successor.members) out.u32(static_cast<std::uint32_t>(member));
-    return out.take();
-}
-inline constexpr std::uint8_t next_meeting_word = 100;
-inline Blob encode(const NextMeeting& meeting) {
-    WireWriter out;
-    out.u8(next_meeting_word);
-    out.u64(meeting.epoch);
-    out.u32(meeting.port);
-    out.text(meeting.host);
-    return out.take();
-}
-/// False for bytes that no member sends.
-inline bool decode(std::span<const std::byte> bytes, int members, MembershipMessage& message) {
-    WireReader in(bytes);
-    const std::uint8_t word = in.u8();
-    if (word > static_cast<std::uint8_t>(MembershipWord::goodbye)) return false;
-    message.word = static_cast<MembershipWord>(word);
-    for (std::uint64_t* const number :
-         {&message.epoch, &message.ballot, &message.updates, &message.accepted_ballot, &message.successor.updates})
-        *number = in.u64();
-    message.successor.source = static_cast<int>(static_cast<std::int64_t>(in.u64()));
-    int before = -1;
-    while (in.good() && in.left() != 0) {
-        const auto member = static_cast<int>(in.u32());
-        if (member <= before || member >= members) return false;
-        message.successor.members.push_back(before = member);
-    }
-    return in.finished() && message.successor.source >= -1 && message.successor.source < members;
-}
-inline bool decode(std::span<const std::byte> bytes, NextMeeting& meeting) {
-    WireReader in(bytes);
-    if (in.u8() != next_meeting_word) return false;
-    meeting.epoch = in.u64();
-    meeting.port = static_cast<std::uint16_t>(in.u32());
-    meeting.host = in.text();
-    return in.finished();
-}
 
 /// One member's connections. One thread uses them.
 class Mesh {
@@ -79,7 +28,10 @@ public:
     /// refused, timeout.
     Mesh(ControlPlane& control, nanoseconds deadline)
         : me_(control.rank()), peers_(static_cast<std::size_t>(control.size())) {
-        if (control.size() == 1) return;
+        if (control.size() == 1) {
+            secret_ = JobToken::random();
+            return;
+        }
         const bool other_hosts = has_other_hosts(control, deadline);
         TcpEntrance entrance = open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts);
         host_ = host_text(entrance.interface.address);
@@ -101,6 +53,14 @@ public:
         }
         accept(entrance.listener, key, deadline);
     }
+    /// Of a process that waits to be added. `secret`: the others' (`secret()`). Members connect to
+    /// it; its number comes with the first.
+    Mesh(const JobToken& secret, bool other_hosts)
+        : me_(-1), secret_(secret),
+          entrance_(open_entrance(TcpOptions{}.with(Environment::of_process()), other_hosts)) {
+        host_ = host_text(entrance_->interface.address);
+        loopback_ = is_loopback(entrance_->interface.address);
+    }
     Mesh(const Mesh&) = delete;
     Mesh& operator=(const Mesh&) = delete;
     /// Returns once all members have all their connections. Collective.
@@ -110,14 +70,43 @@ public:
     ~Mesh() { flush(steady_now() + 500'000'000); }
 
     [[nodiscard]] int me() const { return me_; }
+    /// Numbers that were given so far, as far as this member knows.
     [[nodiscard]] int members() const { return static_cast<int>(peers_.size()); }
-    /// The address of this process for the others.
+    [[nodiscard]] const JobToken& secret() const { return secret_; }
+    /// Of a process that waits to be added.
+    [[nodiscard]] std::uint16_t port() const { return entrance_ ? entrance_->listener.port : std::uint16_t{0}; }
+    /// Whether there is or was a connection to a member.
+    [[nodiscard]] bool knows(int member) const {
+        return member < members() && peers_[static_cast<std::size_t>(member)].known;
+    }
+    /// Connects to a member that was added. False where nobody listens there any more: its process
+    /// has ended.
+    bool reach(int member, const Applicant& added) {
+        peer_at(member).known = true;
+        std::string why;
+        for (const SocketAddress& address : resolve(added.host, added.port, why)) {
+            FileDescriptor socket = connect_to(address, steady_now() + 2'000'000'000, why);
+            if (!socket.valid() && why == errno_text(ECONNREFUSED)) return false;
+            const JobToken key = secret_.of_job("mesh");
+            if (!socket.valid() || !send_all(socket.get(), greeting(me_, member, key), steady_now())) continue;
+            begin(member, key, std::move(socket));
+            return true;
+        }
+        return true; // it does not answer, which proves nothing
+    }
+    /// All other members of the world are here.
+    void stop_listening() {
+        entrance_.reset();
+        arrivals_.clear();
+    }
+    /// Of this process, as the others reach it.
     [[nodiscard]] const std::string& host() const { return host_; }
     [[nodiscard]] bool is_on_loopback() const { return loopback_; }
     /// The secret of an epoch's world, which all members know and none sends.
     [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 
     void send(int to, const Blob& payload) {
+        if (!knows(to)) return;
         Peer& peer = peers_[static_cast<std::size_t>(to)];
         if (!peer.socket.valid()) return;
         WireWriter out;
@@ -129,10 +118,11 @@ public:
         write(peer);
     }
 
-    /// Waits for messages, at most until `until`. Calls heard(from, bytes) for each message and
-    /// lost(from) for each death.
-    template <class Heard, class Lost>
-    void wait(nanoseconds until, Heard heard, Lost lost) {
+    /// Waits until something comes, at most until then. Calls heard(from, bytes) for each message
+    /// and lost(from) for each death; where this process was added, came(from) for each member that
+    /// connects.
+    template <class Heard, class Lost, class Came>
+    void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
         std::vector<pollfd> polled;
         std::vector<int> who;
         for (int peer = 0; peer < members(); ++peer) {
@@ -141,7 +131,10 @@ public:
             polled.push_back({one.socket.get(), static_cast<short>(one.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
             who.push_back(peer);
         }
+        if (entrance_) polled.push_back({entrance_->listener.socket.get(), POLLIN, 0});
+        for (const Arrival& one : arrivals_) polled.push_back({one.socket.get(), POLLIN, 0});
         if (::poll(polled.data(), polled.size(), poll_timeout(until)) <= 0) return;
+        if (entrance_) welcome(came);
         for (std::size_t i = 0; i < who.size(); ++i) {
             Peer& peer = peers_[static_cast<std::size_t>(who[i])];
             if ((polled[i].revents & POLLOUT) != 0) write(peer);
@@ -178,9 +171,17 @@ private:
         ControlSession seals = {}; ///< of frames: both ways have keys of their own, made of the secret
         Blob in = {}, out = {};
         bool said_goodbye = false;
+        bool known = false;
     };
+    /// Somebody who has connected to a process that waits to be added.
+    struct Arrival {
+        FileDescriptor socket = {};
+        Blob said = {};
+        nanoseconds until = 0;
+    };
+    static constexpr std::size_t most_arrivals = 256;
     enum class End : std::uint8_t { none, closed, unreachable };
-    static constexpr std::size_t most_bytes = 64 + 4 * std::size_t{most_ranks};
+    static constexpr std::size_t most_bytes = std::size_t{1} << 20;
     static constexpr std::array<char, 8> magic = {'u', 'n', 'i', 'm', 'e', 's', 'h', '2'};
 
     [[nodiscard]] static Blob from_to(int from, int to) {
@@ -200,8 +201,61 @@ private:
         out.bytes(both);
         return out.take();
     }
+    Peer& peer_at(int number) {
+        if (number >= members()) peers_.resize(static_cast<std::size_t>(number) + 1);
+        return peers_[static_cast<std::size_t>(number)];
+    }
+    /// Takes those in that have proven themselves, without waiting for any.
+    template <class Came>
+    void welcome(Came came) {
+        const nanoseconds now = steady_now();
+        for (int i = 0; i < 64; ++i) {
+            FileDescriptor socket(
+                ::accept4(entrance_->listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            if (!socket.valid()) break;
+            if (arrivals_.size() >= most_arrivals) arrivals_.erase(arrivals_.begin());
+            arrivals_.push_back({.socket = std::move(socket), .until = now + 5'000'000'000});
+        }
+        const JobToken key = secret_.of_job("mesh");
+        const std::size_t length = greeting(0, 0, key).size();
+        std::vector<int> here;
+        for (Arrival& one : arrivals_) {
+            std::byte buffer[256];
+            while (one.said.size() < length) {
+                const ssize_t got = ::recv(one.socket.get(), buffer, length - one.said.size(), 0);
+                if (got > 0) one.said.insert(one.said.end(), buffer, buffer + got);
+                else if (got == 0 || (errno != EAGAIN && errno != EINTR)) one.socket.close();
+                if (got <= 0) break;
+            }
+            if (one.said.size() < length) {
+                if (now >= one.until) one.socket.close();
+                continue;
+            }
+            FileDescriptor socket = std::move(one.socket);
+            WireReader in(std::span<const std::byte>(one.said).subspan(length - 8));
+            const auto from = static_cast<int>(in.u32()), to = static_cast<int>(in.u32());
+            if (from < 0 || from >= most_numbers || to < 0 || to >= most_numbers || from == to || knows(from) ||
+                !is_greeting(one.said, from, to, key) || (me_ >= 0 && me_ != to))
+                continue;
+            me_ = to;
+            set_up_connection(socket.get());
+            static_cast<void>(peer_at(from));
+            begin(from, key, std::move(socket));
+            here.push_back(from);
+        }
+        std::erase_if(arrivals_, [](const Arrival& one) { return !one.socket.valid(); });
+        for (const int from : here) came(from);
+    }
+    static bool is_greeting(const Blob& said, int from, int to, const JobToken& key) {
+        const auto bytes = [](const Blob& blob) {
+            return std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(blob.data()), blob.size());
+        };
+        const Blob expected = greeting(from, to, key);
+        return said.size() == expected.size() && equal_in_constant_time(bytes(said), bytes(expected));
+    }
     void begin(int peer, const JobToken& key, FileDescriptor socket) {
         Peer& one = peers_[static_cast<std::size_t>(peer)];
+        one.known = true;
         one.socket = std::move(socket);
         one.seals.out = Seal(authenticate(key, "unisono2 mesh frames", from_to(me_, peer)));
         one.seals.in = Seal(authenticate(key, "unisono2 mesh frames", from_to(peer, me_)));
@@ -245,13 +299,7 @@ private:
             WireReader in(std::span<const std::byte>(came).subspan(length - 8));
             const auto from = static_cast<int>(in.u32());
             if (got != length || from <= me_ || from >= members()) continue;
-            const Blob expected = greeting(from, me_, key);
-            const auto bytes = [](const Blob& blob) {
-                return std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(blob.data()), blob.size());
-            };
-            if (!equal_in_constant_time(bytes(came), bytes(expected)) ||
-                peers_[static_cast<std::size_t>(from)].socket.valid())
-                continue;
+            if (!is_greeting(came, from, me_, key) || peers_[static_cast<std::size_t>(from)].socket.valid()) continue;
             set_up_connection(socket.get());
             begin(from, key, std::move(socket));
             --missing;
@@ -299,10 +347,12 @@ private:
     }
 
     int me_;
-    std::string host_;
+    std::string host_ = "127.0.0.1";
     bool loopback_ = true;
     JobToken secret_;
-    std::vector<Peer> peers_;
+    std::vector<Peer> peers_; ///< by their numbers
+    std::optional<TcpEntrance> entrance_;
+    std::vector<Arrival> arrivals_;
 };
 
 } // namespace detail

@@ -8,9 +8,11 @@
 #include "unisono/collective/exchange.hpp"
 #include "unisono/collective/rooted.hpp"
 #include "unisono/core/list.hpp"
+#include "unisono/elastic/membership_messages.hpp"
 #include "unisono/guard/loss_scaling.hpp"
 #include "unisono/layout/layout.hpp"
 #include "unisono/model/model.hpp"
+#include "unisono/optimizer/learning_rate.hpp"
 #include "unisono/optimizer/optimizer.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/report.hpp"
@@ -53,6 +55,9 @@ struct ElasticState {
     FitSums sums = {};
     OptimizerState<T> optimizer = {};
     bool has_optimizer = false; ///< else it is as before the first update
+    RatePoint point = {};
+    std::uint64_t fits = 0;    ///< that came to their end
+    std::int64_t fit_end = -1; ///< of the one under way: the epoch that is not made any more; -1: none
 };
 
 /// Writes numbers one after another, and reads them back.
@@ -97,7 +102,8 @@ void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
           static_cast<std::uint64_t>(p.data_size), std::uint64_t{p.restored},
           static_cast<std::uint64_t>(state.loss_scale.good_updates), std::uint64_t{state.sums.stopped},
           std::uint64_t{state.has_optimizer}, std::uint64_t{state.grids.size()},
-          std::uint64_t{state.sums.epochs.size()}})
+          std::uint64_t{state.sums.epochs.size()}, state.point.update, state.point.updates_total,
+          state.point.global_batch, state.fits, static_cast<std::uint64_t>(state.fit_end)})
         image.put_one(word);
     image.put_one(state.loss_scale.scale);
     image.put_one(state.sums.weighted_loss);
@@ -126,6 +132,10 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     state.has_optimizer = image.take_one<std::uint64_t>() != 0;
     state.grids.resize(image.take_one<std::uint64_t>());
     state.sums.epochs.resize(image.take_one<std::uint64_t>());
+    for (std::uint64_t* const word :
+         {&state.point.update, &state.point.updates_total, &state.point.global_batch, &state.fits})
+        *word = image.take_one<std::uint64_t>();
+    state.fit_end = image.take_one<std::int64_t>();
     state.loss_scale.scale = image.take_one<decltype(state.loss_scale.scale)>();
     state.sums.weighted_loss = image.take_one<double>();
     image.take(std::span<std::int32_t>(state.grids));
@@ -135,23 +145,52 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
         for (std::size_t a = 0; a < state.optimizer.size(); ++a) image.take(state.optimizer.array(a));
 }
 
-/// Brings all ranks to the most committed updates, which `source` has. `finished`: the user's calls
-/// that a rank has finished; returns the most of all ranks. Collective. Cost: 16 bytes per rank; if
-/// a rank is behind, a broadcast of the state, of which each rank then holds two copies.
+/// Of models whose state fits each other's.
+template <class T, class Model>
+std::uint64_t shape_of(Model& model) {
+    std::uint64_t hash = hash_bytes(nullptr, 0);
+    const auto add = [&](std::uint64_t word) { hash = hash_bytes(&word, sizeof word, hash); };
+    add(static_cast<std::uint64_t>(element_type_of<T>));
+    for_each_span(model.parameters(), [&](auto one) { add(one.size()); });
+    return hash;
+}
+template <class Model>
+std::uint64_t parameters_of(Model& model) {
+    std::uint64_t count = 0;
+    for_each_span(model.parameters(), [&](auto one) { count += one.size(); });
+    return count;
+}
+
+/// All ranks get to the most committed updates, which `source` has; also one that was added, and
+/// has no state (`new_here`). `finished`: calls of the user's own that a rank has finished; the
+/// most of all ranks is returned. Collective. Cost: 32 bytes a rank; where a rank is behind, a
+/// broadcast of the state, which all hold twice meanwhile. Errors, the same on all ranks: mismatch
+/// where a rank that was added has another model.
 template <class World, class Model, class T>
-std::uint64_t bring_forward(World& world, int source, std::uint64_t finished, Model& model, ElasticState<T>& state) {
+std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64_t finished, Model& model,
+                            ElasticState<T>& state) {
+    constexpr std::size_t words = 4;
     List<std::uint64_t> mine;
-    mine.push_back(state.progress.updates);
+    mine.push_back(new_here ? no_state_yet : state.progress.updates);
     mine.push_back(finished);
-    List<std::uint64_t> all(2 * static_cast<std::size_t>(world.size()));
+    mine.push_back(shape_of<T>(model));
+    mine.push_back(parameters_of(model));
+    List<std::uint64_t> all(words * static_cast<std::size_t>(world.size()));
     if (world.size() == 1) return finished;
     gather_words(world, mine, all);
     std::uint64_t most = 0;
-    const std::uint64_t wanted = all[2 * static_cast<std::size_t>(source)];
+    const std::uint64_t* const best = all.data() + words * static_cast<std::size_t>(source);
+    const std::uint64_t wanted = best[0];
     bool behind = false;
-    for (std::size_t i = 0; i < all.size(); i += 2) {
+    for (std::size_t i = 0; i < all.size(); i += words) {
         behind = behind || all[i] != wanted;
         most = std::max(most, all[i + 1]);
+        if (all[i + 2] == best[2]) continue;
+        const int rank = static_cast<int>(i / words);
+        throw_mismatch("Trainer", rank,
+                       concat({"the model of rank ", rank, " has ", all[i + 3],
+                               " parameters in tensors of other sizes or types than those of rank ", source,
+                               ", whose training it joins and which has ", best[3], "; expected the same model"}));
     }
     if (!behind) return most;
     ByteImage image;
@@ -160,7 +199,7 @@ std::uint64_t bring_forward(World& world, int source, std::uint64_t finished, Mo
     broadcast(world, bytes, source);
     image.bytes().resize(bytes[0]);
     broadcast(world, std::span<std::uint8_t>(image.bytes()), source);
-    if (state.progress.updates != wanted) take_state(image, model, state);
+    if (new_here || state.progress.updates != wanted) take_state(image, model, state);
     return most;
 }
 

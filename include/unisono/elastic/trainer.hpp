@@ -22,13 +22,13 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
-/// Trains `model` on the remaining ranks. As the trainer over a group, except:
-/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` continue with the
-///   remaining ranks; `step` reports the loss. `ElasticWorld::changes` says which ranks were lost,
-///   and when.
-/// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the
-///   grouping of addends by rank shows.
-/// - Calls that ranks make together must go through the trainer: `collectively`, or those above.
+/// Trains `model` on the ranks that are left, and those that are added. As the trainer over a
+/// group, but:
+/// - When ranks are lost, `fit`, `evaluate`, `predict` and `collectively` go on with those that are
+///   left; `step` says so in its report. Who was lost, and when: `ElasticWorld::changes`.
+/// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the ranks'
+///   grouping of addends shows.
+/// - A call that ranks make together must go through the trainer: `collectively`, or those above.
 ///
 /// Cost without a loss: one copy of the grids' exponents (4 bytes per parameter tensor) per update.
 /// After a loss: a new group, and a trainer's start on it. Errors: as Trainer's, and
@@ -48,7 +48,8 @@ public:
     static constexpr bool shards_parameters = false;
 
     Trainer(World& world, Model& trained, Given... given)
-        : world_(&world), model_(&trained), given_(std::move(given)...) {
+        : world_(&world), model_(&trained), given_(std::move(given)...), on_probation_(world.is_new_here()),
+          added_here_(world.is_new_here()) {
         world.begin_trainer();
         try {
             surviving([&] {
@@ -69,27 +70,40 @@ public:
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
-        remember();
-        state_.sums = {};
-        if (options.start) state_.progress.position = *options.start;
-        const std::int64_t end = state_.progress.position.epoch.number() + options.epochs;
+        ++begun_fits_;
+        const bool others_have_finished = begun_fits_ <= state_.fits;
+        const bool others_have_begun = state_.fit_end >= 0; // this rank was added
+        if (!others_have_finished) remember();
+        if (!others_have_finished && !others_have_begun) {
+            state_.sums = {};
+            if (options.start) state_.progress.position = *options.start;
+            state_.fit_end = state_.progress.position.epoch.number() + options.epochs;
+        }
+        const std::int64_t end = state_.fit_end;
         FitOptions rest = options;
         std::optional<FitReport> undisturbed;
         const std::size_t changes = world_->changes().size();
-        surviving([&] {
-            rest.epochs = end - state_.progress.position.epoch.number();
-            if (world_->changes().size() != changes) rest.start = {};
-            if (state_.sums.stopped || (rest.epochs <= 0 && world_->changes().size() != changes)) return;
-            undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
-                state_.sums.add(update);
-                commit();
-                if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
-                    state_.sums.stopped = !detail::goes_on(on_update, update);
-                return !state_.sums.stopped;
+        const auto disturbed = [&] { return others_have_begun || world_->changes().size() != changes; };
+        if (!others_have_finished)
+            surviving([&] {
+                rest.epochs = end - state_.progress.position.epoch.number();
+                if (disturbed()) rest.start = {};
+                if (state_.sums.stopped || (rest.epochs <= 0 && disturbed())) return;
+                undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
+                    state_.sums.add(update);
+                    commit();
+                    if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
+                        state_.sums.stopped = !detail::goes_on(on_update, update);
+                    if (!state_.sums.stopped) world_->take_in_applicants();
+                    return !state_.sums.stopped;
+                });
+                remember();
             });
-            remember();
-        });
-        if (undisturbed && world_->changes().size() == changes) return *undisturbed;
+        if (!others_have_finished) {
+            state_.fits = begun_fits_;
+            state_.fit_end = -1;
+        }
+        if (undisturbed && !disturbed()) return *undisturbed;
         FitReport report;
         report.epochs = state_.sums.epochs;
         report.position = state_.progress.position;
@@ -111,6 +125,7 @@ public:
             report = inner_->step(batches...);
             commit();
             changed = false;
+            world_->take_in_applicants();
         });
         if (changed) report = {.number = updates()};
         report.world_changed = changed;
@@ -169,7 +184,7 @@ public:
         inner_->set_epoch(epoch);
     }
     void set_schedule(const RatePoint& point) {
-        point_ = point;
+        state_.point = point;
         inner_->set_schedule(point);
     }
     [[nodiscard]] const Position& position() const { return inner_ ? inner_->position() : state_.progress.position; }
@@ -194,7 +209,14 @@ private:
     }
     void begin() {
         if (world_->is_fresh()) {
-            most_finished_ = detail::bring_forward(world_->group(), world_->source(), finished_, *model_, state_);
+            if (world_->is_new_here()) { // the shape of the optimizer's state
+                Group<Transport> alone;
+                Inner trainer = make(alone);
+                state_.optimizer = std::move(trainer.optimizer_state());
+                restores_ = true;
+            }
+            most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
+                                                   *model_, state_);
             world_->settle();
         }
         inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
@@ -209,10 +231,11 @@ private:
         if constexpr (Training::Summation::reproducible)
             if (!state_.grids.empty()) trainer.restore_grid_exponents(state_.grids);
         if constexpr (Training::Scaling::scales) trainer.restore_loss_scale(state_.loss_scale);
-        trainer.set_schedule(point_);
+        trainer.set_schedule(state_.point);
     }
     void commit() {
         fruitless_ = 0;
+        on_probation_ = false;
         remember();
     }
     /// Saves the position of the training, between two updates.
@@ -233,10 +256,27 @@ private:
                 body();
                 return;
             } catch (const error& failed) {
-                if (!world_->has_lost(failed) || fruitless_ >= most_fruitless) throw;
+                if (!world_->has_lost(failed) && !goes_without_new_ranks(failed)) throw;
+                if (fruitless_ >= most_fruitless) throw;
                 lost = true;
             }
         }
+    }
+    /// Ranks that were added have shown before their first update that they do not fit, by what all
+    /// ranks compare: they leave, and the others go on.
+    bool goes_without_new_ranks(const error& failed) {
+        if (!on_probation_ || failed.code() != ErrorCode::mismatch) return false;
+        if (added_here_) {
+            world_->leave();
+            return false;
+        }
+        world_->abort({.code = ErrorCode::peer_lost,
+                       .rank = world_->rank(),
+                       .peer = -1,
+                       .operation = "elastic",
+                       .sequence = 0,
+                       .message = concat({"ranks that were added leave again: ", failed.why().message})});
+        return true;
     }
     void recover() {
         restores_ = true;
@@ -246,7 +286,10 @@ private:
             inner_.reset();
         }
         world_->form_next(state_.progress.updates);
-        fruitless_ = world_->changes().back().lost.empty() ? fruitless_ + 1 : 0;
+        const WorldChange& change = world_->changes().back();
+        fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;
+        on_probation_ = !change.joined.empty();
+        added_here_ = false;
         begin();
     }
 
@@ -255,11 +298,13 @@ private:
     std::tuple<Given...> given_;
     std::unique_ptr<Inner> inner_;
     detail::ElasticState<Element> state_;
-    RatePoint point_ = {};
     std::uint64_t finished_ = 0;      ///< calls of the user's own
     std::uint64_t most_finished_ = 0; ///< by any rank, when the world last changed
+    std::uint64_t begun_fits_ = 0;
     int fruitless_ = 0;
     bool restores_ = false;
+    bool on_probation_; ///< there are ranks that were added, and have made no update yet
+    bool added_here_;   ///< and this is one of them
 };
 
 UNISONO_NAMESPACE_END

@@ -25,7 +25,8 @@ struct Elastic {
 /// One change of an elastic world, as this rank saw it.
 struct WorldChange {
     std::uint64_t epoch = 0;             ///< of the new membership; the first world has 0
-    std::vector<int> lost = {};          ///< numbers that these ranks had in the first world
+    std::vector<int> lost = {};          ///< numbers of the ranks that are not in it any more
+    std::vector<int> joined = {};        ///< numbers of those that were added
     std::uint64_t updates = 0;           ///< that this rank had committed
     std::chrono::nanoseconds took{};     ///< from the fault until the new group was there, and of that:
     std::chrono::nanoseconds ending{};   ///< until the old group had ended,
@@ -33,26 +34,30 @@ struct WorldChange {
     std::string why = {};                ///< the fault that ended the old world
 };
 
-/// The remaining ranks of a first world. Move-only; the trainer over it continues when ranks are
-/// lost.
+/// Ranks that may be lost, and added. Move-only; the trainer over it goes on when ranks are lost,
+/// and takes in those that wait.
 ///
 /// Laws
-/// - A rank whose process has ended is known to be dead: any number of the others continue. If
-///   ranks are only silent (stopped, or cut off), a majority of the last membership continues, and
-///   the others end with an error. So there are never two worlds.
-/// - A rank has another number in each world (`rank()`), and one for its life (`number()`).
-/// - A rank that was left behind, or has ended, does not come back.
+/// - A rank's process that has ended is known to be dead: any number of the others go on. Of ranks
+///   that are silent alone (stopped, or cut off), a majority of the last membership goes on; the
+///   others end with an error. So there are never two worlds.
+/// - A rank has another number in each world (`rank()`), and one for its life (`number()`), which
+///   no other ever gets.
+/// - A process that was left behind, or has ended, comes back as a new rank alone:
+///   `ElasticOptions::joins`.
 ///
-/// Errors of calls that lose a rank and cannot continue, on the ranks concerned: aborted (this rank
-/// was left behind), timeout (no majority answers), refused (fewer ranks than
-/// `ElasticOptions::least`).
+/// Errors of whatever loses a rank and cannot go on, on the ranks concerned: aborted (this rank was
+/// left behind), timeout (no majority answers), refused (fewer ranks than `ElasticOptions::least`),
+/// peer_lost (this rank was added, and has no state from anybody). Of a process that is to be
+/// added: timeout (no world takes it in), refused (another program, or version of the library).
 template <transport Transport>
 class ElasticWorld {
 public:
     using transport_type = Transport;
 
     explicit ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation)
-        : formation_(std::move(formation)), formed_(formation_->first()), fresh_(formed_->epoch != 0) {
+        : formation_(std::move(formation)), formed_(formation_->first()), fresh_(formed_->epoch != 0),
+          new_here_(formed_->is_new_here) {
         number_ = number_in(*formed_);
     }
     /// Of a formation that has begun.
@@ -67,8 +72,8 @@ public:
     [[nodiscard]] int rank() const { return formed_ ? formed_->group.rank() : -1; }
     [[nodiscard]] int size() const {
         return formed_ ? formed_->group.size() : 0;
-    }                                                    ///< 0 if this rank could not continue
-    [[nodiscard]] int number() const { return number_; } ///< this rank's in the first world
+    }                                                    ///< 0 where this rank could not go on
+    [[nodiscard]] int number() const { return number_; } ///< this rank's in the first world, or when it was added
     [[nodiscard]] std::uint64_t epoch() const { return formed_->epoch; }
     /// The numbers of the current ranks, in their order.
     [[nodiscard]] const std::vector<int>& members() const { return formed_->members; }
@@ -81,9 +86,26 @@ public:
     /// True if ranks of this world may have committed different numbers of updates: until `settle`,
     /// before any other collective.
     [[nodiscard]] bool is_fresh() const { return fresh_; }
-    void settle() { fresh_ = false; }
-    /// At most one trainer at a time: the state that goes from world to world is that of one
-    /// trainer.
+    void settle() { fresh_ = new_here_ = false; }
+    /// Whether this rank was added, and has no state of the training yet: until `settle`.
+    [[nodiscard]] bool is_new_here() const { return new_here_; }
+    /// Between two updates: where processes wait to be added, the world ends, and all ranks form
+    /// the next one, with them.
+    void take_in_applicants() {
+        if (!formation_->look_for_applicants()) return;
+        abort({.code = ErrorCode::peer_lost,
+               .rank = rank(),
+               .peer = -1,
+               .operation = "elastic",
+               .sequence = epoch(),
+               .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
+    }
+    /// This rank goes no further, and the others need not wait for it.
+    void leave() {
+        formed_.reset();
+        formation_.reset();
+    }
+    /// One trainer at a time: the state that goes from world to world is one trainer's.
     void begin_trainer() {
         if (std::exchange(has_trainer_, true))
             refuse_input("Trainer: found a second trainer over an elastic world; expected one at a time");
@@ -120,7 +142,7 @@ public:
         formed_.reset();
         const nanoseconds ended = steady_now();
         change.ending = std::chrono::nanoseconds(ended - began);
-        formed_.emplace(formation_->next(updates));
+        formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : updates));
         fresh_ = true;
         change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
         formed_->group.set_timeout(timeout);
@@ -129,6 +151,8 @@ public:
         for (const int member : before)
             if (!std::binary_search(formed_->members.begin(), formed_->members.end(), member))
                 change.lost.push_back(member);
+        for (const int member : formed_->members)
+            if (!std::binary_search(before.begin(), before.end(), member)) change.joined.push_back(member);
         changes_.push_back(std::move(change));
     }
 
@@ -142,6 +166,7 @@ private:
     std::vector<WorldChange> changes_;
     int number_ = 0;
     bool fresh_ = false;
+    bool new_here_ = false;
     bool has_trainer_ = false;
 };
 

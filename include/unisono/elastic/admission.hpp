@@ -1,0 +1,211 @@
+#pragma once
+
+/// \file
+/// How a process asks to be taken in. The first rank of an elastic world listens for those that
+/// come; a file in a folder says where. Ranks look between two updates, and never wait for somebody
+/// who comes:
+///
+///     applicant -> member   hello, and the proof that it has the job's secret (proof.hpp)
+///     member -> applicant   accepted, or refused with the reason
+///     applicant -> member   version, program, and where it listens for the members
+///
+/// Then it waits until members connect to it, who have decided to add it (membership.hpp).
+
+#include "unisono/elastic/membership_messages.hpp"
+#include "unisono/launch/entrance.hpp"
+#include "unisono/launch/meeting_file.hpp"
+#include "unisono/launch/sha256.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <fcntl.h>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The words of an applicant about itself.
+struct Application {
+    static constexpr std::uint32_t expected_version =
+        UNISONO_VERSION_MAJOR << 20 | UNISONO_VERSION_MINOR << 10 | UNISONO_VERSION_PATCH;
+
+    std::uint32_t version = expected_version;
+    Digest program = {};
+    Applicant applicant = {};
+};
+
+inline Blob encode(const Application& application) {
+    WireWriter out;
+    out.u32(application.version);
+    out.bytes(std::as_bytes(std::span(application.program)));
+    out.u64(application.applicant.identity);
+    out.u32(application.applicant.port);
+    out.text(application.applicant.host);
+    return out.take();
+}
+inline bool decode(std::span<const std::byte> bytes, Application& application) {
+    WireReader in(bytes);
+    application.version = in.u32();
+    for (std::uint8_t& byte : application.program) byte = in.u8();
+    application.applicant.identity = in.u64();
+    application.applicant.port = static_cast<std::uint16_t>(in.u32());
+    application.applicant.host = in.text();
+    return in.finished() && application.applicant.host.size() <= 256;
+}
+
+/// Of the file that this process runs: ranks of one training run the same one. Zeros where it
+/// cannot be read.
+inline Digest program_digest() {
+    const FileDescriptor file(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    if (!file.valid()) return {};
+    Sha256 hash;
+    std::vector<std::byte> buffer(std::size_t{1} << 18);
+    for (ssize_t got = 0; (got = ::read(file.get(), buffer.data(), buffer.size())) > 0;)
+        hash.add(std::span<const std::byte>(buffer).first(static_cast<std::size_t>(got)));
+    return hash.finish();
+}
+
+/// Where applicants find the member that listens: a file beside the one by which ranks meet.
+inline MeetingPoint admission_point(MeetingPoint meeting) {
+    meeting.job += ".elastic";
+    return meeting;
+}
+
+/// The member's side. One thread uses it; nothing here waits but a connection to an applicant that
+/// has proven itself, for half a second.
+class AdmissionDesk {
+public:
+    /// `secret`: the file passes it on. `host`: of this process, as the others reach it.
+    AdmissionDesk(MeetingPoint point, const JobToken& secret, std::string host, bool loopback)
+        : point_(std::move(point)), listener_(listen_at(loopback, 0)) {
+        point_.token = secret;
+        point_.host = std::move(host);
+        point_.port = listener_.port;
+        file_ = MeetingFile(point_);
+    }
+
+    /// Hears those that come. Whether somebody waits whose application is in order.
+    bool look() {
+        const nanoseconds now = steady_now();
+        if (::access(meeting_path(point_).c_str(), F_OK) != 0)
+            file_ = MeetingFile(point_); // one that was left behind took it away
+        accept(now);
+        for (Visitor& visitor : visitors_) hear(visitor, now);
+        std::erase_if(visitors_, [](const Visitor& one) { return !one.entrance.socket.valid(); });
+        return std::any_of(visitors_.begin(), visitors_.end(),
+                           [](const Visitor& one) { return one.waits.has_value(); });
+    }
+    [[nodiscard]] std::vector<Applicant> applicants() const {
+        std::vector<Applicant> found;
+        for (const Visitor& one : visitors_)
+            if (one.waits) found.push_back(*one.waits);
+        return found;
+    }
+    /// They have been added.
+    void forget(const std::vector<Applicant>& added) {
+        std::erase_if(visitors_, [&](const Visitor& one) {
+            return one.waits && std::find(added.begin(), added.end(), *one.waits) != added.end();
+        });
+    }
+
+private:
+    struct Visitor {
+        Entrance entrance = {};
+        Doorkeeper door = {};
+        bool proven = false;
+        nanoseconds until = 0; ///< its application must have come
+        std::optional<Applicant> waits = {};
+    };
+    static constexpr std::size_t most_unproven = 64;
+    static constexpr std::size_t most_visitors = 1024;
+
+    void accept(nanoseconds now) {
+        for (int i = 0; i < 64; ++i) {
+            FileDescriptor socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            if (!socket.valid()) return;
+            const auto unproven = [](const Visitor& one) { return !one.proven; };
+            const auto strangers =
+                static_cast<std::size_t>(std::count_if(visitors_.begin(), visitors_.end(), unproven));
+            if (visitors_.size() >= most_visitors) return;
+            if (strangers >= most_unproven) // the one that has been here longest
+                visitors_.erase(std::find_if(visitors_.begin(), visitors_.end(), unproven));
+            set_up_connection(socket.get());
+            visitors_.push_back({.entrance = {.socket = std::move(socket)}, .until = now + 5'000'000'000});
+        }
+    }
+    void hear(Visitor& visitor, nanoseconds now) {
+        Entrance& entrance = visitor.entrance;
+        bool open = true;
+        std::byte buffer[4096];
+        for (;;) {
+            const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
+            if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+            if (got > 0 && entrance.unread.size() < 65536) continue;
+            open = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+            break;
+        }
+        if (open && !visitor.proven) {
+            Blob out;
+            const auto answer = visitor.door.look(point_.token, entrance.unread, out);
+            open = answer != Doorkeeper::Answer::stranger && send_all(entrance.socket.get(), out, now);
+            if (open && answer == Doorkeeper::Answer::proven) {
+                visitor.proven = true;
+                entrance.session = visitor.door.session(point_.token);
+                open = send_frame(entrance, make_frame(FrameKind::accepted), now);
+            }
+        }
+        if (open && visitor.proven) open = read_application(visitor, now);
+        if (!open || (!visitor.waits && now >= visitor.until)) entrance.socket.close();
+    }
+    bool read_application(Visitor& visitor, nanoseconds now) {
+        Frame frame;
+        std::size_t used = 0;
+        const Parsed parsed = visitor.entrance.session.in.open(visitor.entrance.unread, 4096, frame, used);
+        if (parsed == Parsed::incomplete) return true;
+        Application application;
+        if (parsed != Parsed::frame || frame.kind != FrameKind::contribution || visitor.waits ||
+            !decode(frame.payload, application))
+            return false;
+        drop_frame(visitor.entrance, used);
+        const std::string why = reason_against(application);
+        if (why.empty()) {
+            visitor.waits = application.applicant;
+            return true;
+        }
+        const Fault fault{
+            .code = ErrorCode::refused, .rank = 0, .peer = -1, .operation = "join", .sequence = 0, .message = why};
+        static_cast<void>(send_frame(visitor.entrance, fault_frame(FrameKind::refused, fault), now));
+        return false;
+    }
+    std::string reason_against(const Application& application) {
+        if (application.version != Application::expected_version)
+            return concat({"the elastic world runs version ", Application::expected_version >> 20, ".",
+                           Application::expected_version >> 10 & 1023, ".", Application::expected_version & 1023,
+                           " of the library, and this process version ", application.version >> 20, ".",
+                           application.version >> 10 & 1023, ".", application.version & 1023, "; expected the same"});
+        if (!program_) program_ = program_digest();
+        if (application.program != *program_)
+            return "this process runs another program (or another build of it) than the elastic world that it wants to "
+                   "join; expected the same file";
+        // Members will connect to it: better that one of them finds now that it cannot be reached.
+        std::string why = "no address";
+        const Applicant& applicant = application.applicant;
+        for (const SocketAddress& address : resolve(applicant.host, applicant.port, why))
+            if (connect_to(address, steady_now() + 500'000'000, why).valid()) return {};
+        return concat({"the elastic world's first rank cannot reach this process at ", applicant.host, ":",
+                       applicant.port, ": ", why});
+    }
+
+    MeetingPoint point_;
+    Listener listener_;
+    MeetingFile file_;
+    std::vector<Visitor> visitors_;
+    std::optional<Digest> program_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,187 @@
+#pragma once
+
+/// \file
+/// The members that decide on the next membership, and the proposal.
+///
+/// A *quorum* is either a majority of the membership, or all of its members that are not gone. A
+/// member is *gone* when its death is proven, or when it has said goodbye in this epoch. So proven
+/// deaths leave any number to go on, and mere silence leaves a majority.
+///
+/// Why two worlds cannot live: two quorums have a member in common, who reports what it has
+/// accepted, unless all members of one are gone. Then a late `decided` of theirs must not count: a
+/// member acts on it only if it has not promised a higher ballot since (Paxos alone would not ask
+/// that). A member that has acted on a decision answers older messages with `joined`, which counts
+/// as its promise and its acceptance in every ballot; so while it lives, nobody who must hear all
+/// living members can choose otherwise.
+///
+/// *Adding.* A successor may name members that are added: processes that wait at a member. Who has
+/// not heard of the decision knows nothing of them, and may see all others that it knows die, and
+/// go on alone. So that they do not go on, too:
+/// - A member that was added takes part in nothing until each of the kept members has acted on the
+///   decision (it is `ready`), or is gone. Then all of these that live answer with `joined`, and
+///   nobody of them can choose otherwise. They tell those that are added who is `gone`.
+/// - Who was left behind and is not known to be gone is *doubtful*. While one is, a quorum needs
+///   one of its *elders*, the members that it knows: as long as an elder lives, the doubtful one
+///   does not go on alone.
+/// - The majority is one of the kept members, until the next membership. So an added member that is
+///   silent at once stops nobody.
+/// A member that was added has no state until a world has brought it one. Where nobody who has a
+/// state is left, all end with an error.
+
+#include "unisono/core/time.hpp"
+#include "unisono/elastic/membership_messages.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// The conditions of the protocol's proof. Tests leave out one of these, and look whether they
+/// notice.
+struct MembershipRules {
+    static constexpr bool checks_epochs = true;
+    static constexpr bool needs_quorum = true;
+    static constexpr bool agrees_on_updates = true;
+    static constexpr bool needs_elders = true;
+    static constexpr bool added_members_wait = true; ///< until the kept ones have acted on the decision
+};
+
+/// Where a member stands.
+enum class MembershipPhase : std::uint8_t {
+    member,      ///< of a world that works
+    voting,      ///< for the next membership
+    gathering,   ///< the others of the next membership are awaited
+    formed,      ///< all are there
+    left_behind, ///< the next membership is without this member
+    no_quorum,   ///< too many members have been silent for too long
+    no_state,    ///< all that had the training's state are gone
+};
+
+struct MembershipTimes {
+    nanoseconds patience = 30'000'000'000; ///< until a silent member is suspected
+    nanoseconds give_up = 600'000'000'000; ///< after so long without a decision there is none
+};
+
+/// The knowledge of a member about its membership.
+template <class Rules>
+class Electorate {
+protected:
+    using Promises = std::map<int, MembershipMessage>;
+
+    Electorate(int me, std::vector<int> members, Successor decision, int next_number)
+        : me_(me), members_(std::move(members)), decision_(std::move(decision)), next_number_(next_number) {}
+
+    [[nodiscard]] bool is_member(int one) const { return std::binary_search(members_.begin(), members_.end(), one); }
+    [[nodiscard]] bool is_gone(int member) const {
+        const auto found = gone_.find(member);
+        return found != gone_.end() && found->second;
+    }
+    [[nodiscard]] int first_here() const {
+        for (const int member : members_)
+            if (!is_gone(member)) return member;
+        return me_;
+    }
+
+    /// How many members come before this one as proposers.
+    [[nodiscard]] nanoseconds turn() const {
+        nanoseconds before = 0;
+        for (const int member : members_) {
+            if (member == me_) break;
+            if (!is_gone(member)) ++before;
+        }
+        return before;
+    }
+    /// Says who is not among those that go on.
+    [[nodiscard]] bool is_end_for_me(const MembershipMessage& message) const {
+        return message.word == MembershipWord::decided &&
+               !std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_);
+    }
+    /// A majority, or everybody who is not gone.
+    [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
+        if (!Rules::needs_quorum) return true;
+        const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());
+        const auto heard =
+            std::count_if(members_.begin(), kept, [&](int member) { return by.find(member) != by.end(); });
+        return (2 * heard > kept - members_.begin() || has_all(by)) && has_elder(by);
+    }
+    /// Of this membership, those that the one before it had.
+    [[nodiscard]] std::size_t kept_members() const {
+        return decision_.members.empty() ? members_.size() : decision_.kept();
+    }
+    [[nodiscard]] bool has_elder(const std::map<int, bool>& by) const {
+        if (!Rules::needs_elders || !has_doubtful()) return true;
+        return std::any_of(decision_.elders.begin(), decision_.elders.end(),
+                           [&](int elder) { return by.find(elder) != by.end(); });
+    }
+    [[nodiscard]] bool has_doubtful() const {
+        return std::any_of(decision_.doubtful.begin(), decision_.doubtful.end(),
+                           [&](int member) { return !is_gone(member); });
+    }
+    /// No membership can follow: somebody may live who was left behind, and all whom it knows are
+    /// gone.
+    [[nodiscard]] bool has_no_elders() const {
+        return Rules::needs_elders && has_doubtful() &&
+               std::all_of(decision_.elders.begin(), decision_.elders.end(), [&](int elder) { return is_gone(elder); });
+    }
+    [[nodiscard]] bool has_all(const std::map<int, bool>& by) const {
+        return std::all_of(members_.begin(), members_.end(),
+                           [&](int member) { return is_gone(member) || by.find(member) != by.end(); });
+    }
+
+    /// The proposal of a proposer that is free: those that have promised, and those that wait at
+    /// them.
+    [[nodiscard]] Successor successor_of(const Promises& promises) const {
+        Successor proposed;
+        for (const auto& [from, promise] : promises) {
+            proposed.members.push_back(from);
+            if (promise.updates == no_state_yet) continue;
+            if (proposed.source >= 0 && promise.updates <= proposed.updates) continue;
+            proposed.source = from;
+            proposed.updates = promise.updates;
+        }
+        proposed.next_number = next_number_;
+        note_doubtful(promises, proposed);
+        add_applicants(promises, proposed);
+        return proposed;
+    }
+
+    int me_;
+    std::vector<int> members_;
+    Successor decision_; ///< that has made them
+    int next_number_;
+    std::size_t most_ = ~std::size_t{0};
+    std::map<int, bool> gone_;
+
+private:
+    void note_doubtful(const Promises& promises, Successor& proposed) const {
+        const auto note = [&](int member) {
+            if (!is_gone(member) && promises.find(member) == promises.end()) proposed.doubtful.push_back(member);
+        };
+        std::for_each(decision_.doubtful.begin(), decision_.doubtful.end(), note);
+        if (!proposed.doubtful.empty()) proposed.elders = decision_.elders;
+        std::for_each(members_.begin(), members_.end(), note);
+        if (!proposed.doubtful.empty() && proposed.elders.empty()) proposed.elders = proposed.members;
+    }
+    void add_applicants(const Promises& promises, Successor& proposed) const {
+        const std::size_t kept = proposed.members.size();
+        for (const auto& [from, promise] : promises) {
+            for (const Applicant& one : promise.applicants) {
+                const auto is_it = [&](const Applicant& other) { return other.identity == one.identity; };
+                if (kept + proposed.added.size() >= most_ ||
+                    std::any_of(proposed.added.begin(), proposed.added.end(), is_it) ||
+                    std::any_of(decision_.added.begin(), decision_.added.end(), is_it))
+                    continue;
+                proposed.added.push_back(one);
+                proposed.members.push_back(proposed.next_number++);
+            }
+        }
+    }
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

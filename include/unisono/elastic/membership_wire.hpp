@@ -1,0 +1,113 @@
+#pragma once
+
+/// \file
+/// How members' messages travel: from bytes to values, and back. Nothing here trusts a length.
+
+#include "unisono/elastic/membership_messages.hpp"
+#include "unisono/launch/wire.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where the next world's control plane is made: its first rank tells the others.
+struct NextMeeting {
+    std::uint64_t epoch = 0;
+    std::string host = {};
+    std::uint16_t port = 0;
+};
+
+inline constexpr int most_numbers = 1 << 20; ///< of members, over the life of a job
+inline void write(WireWriter& out, const std::vector<int>& members) {
+    out.u32(static_cast<std::uint32_t>(members.size()));
+    for (const int member : members) out.u32(static_cast<std::uint32_t>(member));
+}
+inline void write(WireWriter& out, const std::vector<Applicant>& applicants) {
+    out.u32(static_cast<std::uint32_t>(applicants.size()));
+    for (const Applicant& one : applicants) {
+        out.u64(one.identity);
+        out.u32(one.port);
+        out.text(one.host);
+    }
+}
+inline Blob encode(const MembershipMessage& message) {
+    WireWriter out;
+    out.u8(static_cast<std::uint8_t>(message.word));
+    const Successor& next = message.successor;
+    for (const std::uint64_t number :
+         {message.epoch, message.ballot, message.updates, message.accepted_ballot, next.updates})
+        out.u64(number);
+    for (const int number : {message.member, next.source, next.next_number})
+        out.u32(static_cast<std::uint32_t>(number));
+    for (const std::vector<int>* members : {&next.members, &next.doubtful, &next.elders}) write(out, *members);
+    write(out, next.added);
+    write(out, message.applicants);
+    return out.take();
+}
+inline constexpr std::uint8_t next_meeting_word = 100;
+inline Blob encode(const NextMeeting& meeting) {
+    WireWriter out;
+    out.u8(next_meeting_word);
+    out.u64(meeting.epoch);
+    out.u32(meeting.port);
+    out.text(meeting.host);
+    return out.take();
+}
+inline bool read(WireReader& in, std::vector<int>& members, bool ascending) {
+    const std::size_t count = in.u32();
+    if (!in.good() || in.left() / 4 < count) return false;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto member = static_cast<int>(in.u32());
+        if (member < 0 || member >= most_numbers || (ascending && !members.empty() && member <= members.back()))
+            return false;
+        members.push_back(member);
+    }
+    return true;
+}
+inline bool read(WireReader& in, std::vector<Applicant>& applicants) {
+    const std::size_t count = in.u32();
+    if (!in.good() || in.left() / 16 < count) return false;
+    for (std::size_t i = 0; i < count; ++i) {
+        Applicant one;
+        one.identity = in.u64();
+        one.port = static_cast<std::uint16_t>(in.u32());
+        one.host = in.text();
+        applicants.push_back(std::move(one));
+    }
+    return in.good();
+}
+/// False for what no member sends.
+inline bool decode(std::span<const std::byte> bytes, MembershipMessage& message) {
+    WireReader in(bytes);
+    const std::uint8_t word = in.u8();
+    if (word > static_cast<std::uint8_t>(MembershipWord::goodbye)) return false;
+    message.word = static_cast<MembershipWord>(word);
+    Successor& next = message.successor;
+    for (std::uint64_t* const number :
+         {&message.epoch, &message.ballot, &message.updates, &message.accepted_ballot, &next.updates})
+        *number = in.u64();
+    for (int* const number : {&message.member, &next.source, &next.next_number}) {
+        *number = static_cast<int>(in.u32());
+        if (*number < -1 || *number > most_numbers) return false;
+    }
+    return read(in, next.members, true) && read(in, next.doubtful, false) && read(in, next.elders, false) &&
+           read(in, next.added) && read(in, message.applicants) && in.finished() &&
+           next.added.size() <= next.members.size();
+}
+inline bool decode(std::span<const std::byte> bytes, NextMeeting& meeting) {
+    WireReader in(bytes);
+    if (in.u8() != next_meeting_word) return false;
+    meeting.epoch = in.u64();
+    meeting.port = static_cast<std::uint16_t>(in.u32());
+    meeting.host = in.text();
+    return in.finished();
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
