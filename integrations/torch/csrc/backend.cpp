@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -17,7 +18,9 @@ using c10d::OpType;
 struct Backend::Call {
     OpType type;
     const char* name;
+    Tensors inputs = {}; ///< where they are not the outputs
     Tensors outputs = {};
+    std::vector<Tensors> lists = {}; ///< what the future gives, where that is not `outputs`
     std::vector<Work::Stage> stages = {};
     std::vector<std::function<void()>> after = {};
     bool point_to_point = false;
@@ -77,6 +80,61 @@ std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& tensors) {
     }
     return tensors.front().detach().as_strided({all}, {1});
 }
+
+/// sum = sum (operation) other, for several tensors of one rank.
+void fold_into(at::Tensor& sum, const at::Tensor& other, const c10d::ReduceOp& operation) {
+    using Op = c10d::ReduceOp::RedOpType;
+    switch (static_cast<Op>(operation)) {
+    case Op::SUM:
+    case Op::AVG: sum.add_(other); return;
+    case Op::PRODUCT: sum.mul_(other); return;
+    case Op::MIN: sum.copy_(at::minimum(sum, other)); return;
+    case Op::MAX: sum.copy_(at::maximum(sum, other)); return;
+    case Op::BAND: sum.bitwise_and_(other); return;
+    case Op::BOR: sum.bitwise_or_(other); return;
+    case Op::BXOR: sum.bitwise_xor_(other); return;
+    default: return; // refused for one tensor already
+    }
+}
+
+/// What a sum of sparse tensors keeps between its stages.
+struct SparseSum {
+    at::Tensor mine;    ///< coalesced
+    at::Tensor indices; ///< a row per element, of all ranks at the end
+    at::Tensor values;
+    at::Tensor all_indices = {};
+    at::Tensor all_values = {};
+    std::vector<std::int64_t> shape = {}; ///< elements, sparse dimensions, sizes
+    std::vector<std::int64_t> shapes = {};
+    std::vector<std::size_t> counts = {};
+
+    /// Of each rank, in numbers of `row`.
+    [[nodiscard]] un::Operation gather(World& world, const at::Tensor& own, at::Tensor& all, int64_t row) {
+        int64_t rows = 0;
+        counts.clear();
+        for (std::size_t rank = 0; rank < place(world.size()); ++rank) {
+            const std::int64_t elements = shapes[rank * shape.size()];
+            counts.push_back(place(elements * row));
+            rows += elements;
+        }
+        std::vector<int64_t> sizes = own.sizes().vec();
+        sizes[0] = rows;
+        all = at::empty(sizes, own.options());
+        if (all.numel() == 0) return world.barrier();
+        return world.all_gather(elements_of(own.scalar_type()), own.const_data_ptr(), count_of(own),
+                                all.mutable_data_ptr(), counts);
+    }
+    void check(int size) const {
+        for (std::size_t rank = 0; rank < place(size); ++rank) {
+            for (std::size_t i = 1; i < shape.size(); ++i) {
+                if (shapes[rank * shape.size() + i] != shape[i])
+                    un::refuse_input({"a sparse sum: rank ", rank, " has ", shapes[rank * shape.size() + i],
+                                      i == 1 ? " sparse dimensions" : " rows in one dimension", ", this rank ",
+                                      shape[i], "; expected tensors of equal shape"});
+            }
+        }
+    }
+};
 
 /// What a sum on a grid keeps between its stages.
 struct GridSum {
@@ -145,26 +203,68 @@ Backend::~Backend() {
 }
 
 void Backend::check(const char* what, const Tensor& tensor) const {
-    TORCH_CHECK_VALUE(tensor.device().is_cpu(), driver_->who(), ": ", what, ": found a tensor on ", tensor.device(),
-                      ", expected one on cpu");
-    TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, driver_->who(), ": ", what, ": found a ", tensor.layout(),
-                      " tensor, expected a dense one");
+    TORCH_CHECK(tensor.device().is_cpu(), driver_->who(), ": ", what, ": unsupported device type: found a tensor on ",
+                tensor.device(), ", expected one on cpu");
+    TORCH_CHECK(tensor.layout() == at::kStrided, driver_->who(), ": ", what, ": unsupported layout: found a ",
+                tensor.layout(), " tensor, expected a dense one");
 }
 
-const at::Tensor& Backend::only(const char* what, const Tensors& tensors) const {
-    TORCH_CHECK_VALUE(tensors.size() == 1, driver_->who(), ": ", what, ": found ", tensors.size(),
-                      " tensors, expected one");
+/// The words are those of PyTorch's other process groups.
+void Backend::check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        TORCH_CHECK(tensors[i].layout() == model.layout(), driver_->who(), ": ", what,
+                    ": invalid tensor layout at index ", i, " of ", which, ": found ", tensors[i].layout(),
+                    ", expected ", model.layout());
+        TORCH_CHECK(tensors[i].scalar_type() == model.scalar_type(), driver_->who(), ": ", what,
+                    ": invalid tensor type at index ", i, " of ", which, ": found ", tensors[i].scalar_type(),
+                    ", expected ", model.scalar_type());
+        TORCH_CHECK(tensors[i].sizes() == model.sizes() ||
+                        (tensors[i].layout() == at::kStrided && tensors[i].numel() == model.numel()),
+                    driver_->who(), ": ", what, ": invalid tensor size at index ", i, " of ", which, ": found ",
+                    tensors[i].sizes(), ", expected ", model.sizes());
+    }
+}
+
+const at::Tensor& Backend::first(const char* what, const Tensors& tensors) const {
+    TORCH_CHECK(!tensors.empty(), driver_->who(), ": ", what, ": requires non-empty tensor list");
+    check_alike(what, "the tensors", tensors.front(), tensors);
+    return tensors.front();
+}
+
+const at::Tensor& Backend::only(const char* what, const Tensors& tensors, const char* which) const {
+    TORCH_CHECK(tensors.size() == 1, driver_->who(), ": ", what, ": requires a single-element ", which,
+                "tensor list, found ", tensors.size(), " tensors");
     check(what, tensors.front());
     return tensors.front();
 }
 
+const at::Tensor& Backend::root_tensor(const char* what, const Tensors& tensors, int64_t root, int64_t which) const {
+    check_root(what, root);
+    TORCH_CHECK(which >= 0 && which < static_cast<int64_t>(tensors.size()), driver_->who(), ": ", what,
+                ": invalid root tensor: ", which, ", found ", tensors.size(), " tensors");
+    check_alike(what, "the tensors", tensors.front(), tensors);
+    check(what, tensors[place(which)]);
+    return tensors[place(which)];
+}
+
+void Backend::for_all_ranks(const char* what, const char* which, const std::vector<Tensors>& lists) const {
+    TORCH_CHECK(lists.size() == 1, driver_->who(), ": ", what, ": requires a single-element ", which,
+                " list, of tensors for each rank, found ", lists.size(), " lists");
+    TORCH_CHECK(lists[0].size() == place(size_), driver_->who(), ": ", what, ": Incorrect ", which, " list size ",
+                lists[0].size(), ". ", which[0] == 'i' ? "Input" : "Output", " list size should be ", size_,
+                ", one tensor for each rank");
+    for (const Tensor& each : lists[0]) check(what, each);
+}
+
 void Backend::check_root(const char* what, int64_t root) const {
-    TORCH_CHECK_VALUE(root >= 0 && root < size_, driver_->who(), ": ", what, ": invalid root rank: ", root,
-                      ", expected 0 to ", size_ - 1);
+    TORCH_CHECK(root >= 0 && root < size_, driver_->who(), ": ", what, ": invalid root rank: ", root,
+                ", expected 0 to ", size_ - 1);
 }
 
 Backend::WorkPointer Backend::launch(Call&& call, std::chrono::milliseconds timeout, bool asynchronous) {
-    auto work = c10::make_intrusive<Work>(rank_, call.type, call.name, call.name, std::move(call.outputs));
+    const Tensors inputs = call.inputs.empty() ? call.outputs : std::move(call.inputs);
+    auto work =
+        c10::make_intrusive<Work>(rank_, call.type, call.name, inputs, std::move(call.outputs), std::move(call.lists));
     work->stages = std::move(call.stages);
     if (!call.after.empty()) {
         work->after = [steps = std::move(call.after)] {
@@ -239,19 +339,71 @@ Backend::WorkPointer Backend::reduce_flat(Call&& call, const Tensor& in, Tensor 
 }
 
 Backend::WorkPointer Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-    const Tensor& data = only("all_reduce", tensors);
+    const Tensor& data = first("all_reduce", tensors);
+    if (data.layout() == at::kSparse) return reduce_sparse(tensors, options);
+    check("all_reduce", data);
     Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
     const Tensor flat = call.writable(data, true);
+    if (tensors.size() > 1) {
+        const at::NoGradGuard guard;
+        Tensor sum = flat.detach();
+        for (std::size_t i = 1; i < tensors.size(); ++i) fold_into(sum, tensors[i].view_as(sum), options.reduceOp);
+        call.after.push_back([flat, tensors] {
+            for (std::size_t i = 1; i < tensors.size(); ++i) Tensor(tensors[i]).copy_(flat.view_as(tensors[i]));
+        });
+    }
     return reduce_flat(std::move(call), flat, flat, -1, options.reduceOp, options.timeout, options.asyncOp);
 }
 
+/// Every rank gets all indices and values, and adds those that meet in the order of the ranks.
+Backend::WorkPointer Backend::reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+    const at::NoGradGuard guard;
+    const Tensor& data = tensors.front();
+    TORCH_CHECK(data.device().is_cpu(), driver_->who(), ": all_reduce: unsupported device type: found a tensor on ",
+                data.device(), ", expected one on cpu");
+    TORCH_CHECK(static_cast<c10d::ReduceOp::RedOpType>(options.reduceOp) == c10d::ReduceOp::SUM, driver_->who(),
+                ": all_reduce: unsupported reduction operation: sparse tensors are summed only");
+    auto state = std::make_shared<SparseSum>();
+    Tensor mine = data.detach();
+    for (std::size_t i = 1; i < tensors.size(); ++i) mine = mine.add(tensors[i].detach());
+    state->mine = mine.coalesce();
+    state->indices = state->mine.indices().t().contiguous();
+    state->values = state->mine.values().contiguous();
+    state->shape = {state->indices.size(0), state->mine.sparse_dim()};
+    for (const int64_t size : state->mine.sizes()) state->shape.push_back(size);
+    state->shapes.resize(state->shape.size() * place(size_));
+    Call call{.type = OpType::ALLREDUCE, .name = "unisono:all_reduce", .outputs = tensors};
+    call.stages.push_back([state](World& world) {
+        return world.all_gather({un::ElementType::int64, 8}, state->shape.data(), state->shape.size(),
+                                state->shapes.data(), {});
+    });
+    call.stages.push_back([state](World& world) {
+        state->check(world.size());
+        return state->gather(world, state->indices, state->all_indices, state->shape[1]);
+    });
+    call.stages.push_back([state](World& world) {
+        int64_t row = 1;
+        for (int64_t i = 1; i < state->values.dim(); ++i) row *= state->values.size(i);
+        return state->gather(world, state->values, state->all_values, row);
+    });
+    call.after.push_back([state, tensors] {
+        const Tensor sum =
+            at::sparse_coo_tensor(state->all_indices.t(), state->all_values, state->mine.sizes()).coalesce();
+        for (const Tensor& tensor : tensors) Tensor(tensor).copy_(sum);
+    });
+    return launch(std::move(call), options.timeout, options.asyncOp);
+}
+
 Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-    TORCH_CHECK_VALUE(!tensors.empty(), driver_->who(), ": all_reduce_coalesced: requires non-empty tensor list");
-    for (const Tensor& tensor : tensors) {
-        check("all_reduce_coalesced", tensor);
-        TORCH_CHECK_VALUE(tensor.scalar_type() == tensors.front().scalar_type(), driver_->who(),
-                          ": all_reduce_coalesced: tensors must all have the same type, found ",
-                          tensors.front().scalar_type(), " and ", tensor.scalar_type());
+    TORCH_CHECK(!tensors.empty(), driver_->who(), ": all_reduce_coalesced: requires non-empty tensor list");
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        TORCH_CHECK(tensors[i].layout() == tensors.front().layout(), driver_->who(),
+                    ": all_reduce_coalesced: invalid tensor layout at index ", i, ": found ", tensors[i].layout(),
+                    ", expected ", tensors.front().layout());
+        check("all_reduce_coalesced", tensors[i]);
+        TORCH_CHECK(tensors[i].scalar_type() == tensors.front().scalar_type(), driver_->who(),
+                    ": all_reduce_coalesced: tensors must all have the same type, found ",
+                    tensors.front().scalar_type(), " and ", tensors[i].scalar_type());
     }
     Call call{.type = OpType::ALLREDUCE_COALESCED, .name = "unisono:all_reduce_coalesced", .outputs = tensors};
     const Tensor flat = join_flat(tensors);
@@ -260,42 +412,44 @@ Backend::WorkPointer Backend::allreduce_coalesced(Tensors& tensors, const c10d::
 }
 
 Backend::WorkPointer Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-    const Tensor& data = only("reduce", tensors);
-    check_root("reduce", options.rootRank);
+    const Tensor& data = root_tensor("reduce", tensors, options.rootRank, options.rootTensor);
+    only("reduce", tensors);
     Call call{.type = OpType::REDUCE, .name = "unisono:reduce", .outputs = tensors};
     const Tensor flat = rank_ == options.rootRank ? call.writable(data, true) : Call::flat(data);
     return reduce_flat(std::move(call), flat, flat, options.rootRank, options.reduceOp, options.timeout,
                        options.asyncOp);
 }
 
-/// `in` has a block of `out`'s size for every rank.
+/// `in` has a block for every rank, of `counts` elements or all of `out`'s size.
 Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor out, const c10d::ReduceOp& operation,
-                                           std::chrono::milliseconds timeout, bool asynchronous) {
+                                           std::chrono::milliseconds timeout, bool asynchronous,
+                                           std::vector<std::size_t> counts) {
     const Combination how = combination_of(operation, in.scalar_type());
     const std::size_t mine = count_of(out);
-    TORCH_CHECK_VALUE(in.numel() == out.numel() * size_, driver_->who(), ": reduce_scatter: the input has ", in.numel(),
-                      " elements, expected ", out.numel(), " for each of ", size_, " ranks");
-    TORCH_CHECK_VALUE(in.scalar_type() == out.scalar_type(), driver_->who(), ": reduce_scatter: the input is of ",
-                      in.scalar_type(), ", the output of ", out.scalar_type());
+    TORCH_CHECK(!counts.empty() || in.numel() == out.numel() * size_, driver_->who(),
+                ": reduce_scatter: the input has ", in.numel(), " elements, expected ", out.numel(), " for each of ",
+                size_, " ranks");
+    TORCH_CHECK(in.scalar_type() == out.scalar_type(), driver_->who(), ": reduce_scatter: the input is of ",
+                in.scalar_type(), ", the output of ", out.scalar_type());
     std::vector<std::function<void()>> first;
-    if (on_grid(how) && mine > 0) {
+    if (on_grid(how) && in.numel() > 0) {
         auto state = std::make_shared<GridSum>();
         state->elements = how.elements;
         state->count = count_of(in);
         state->mine = {needed_exponent(how.elements.type, in.const_data_ptr(), state->count), 1};
         call.stages.push_back([state](World& world) { return state->agree(world); });
-        call.stages.push_back([state, in, out, how, mine](World& world) {
+        call.stages.push_back([state, in, out, how, mine, counts](World& world) {
             state->decide(world.size());
             if (!state->finite)
                 return world.reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
-                                            how.reduction(), {});
+                                            how.reduction(), counts);
             state->image = at::empty({in.numel()}, at::kLong);
             state->sum = at::empty({static_cast<int64_t>(mine)}, at::kLong);
             put_on_grid(how.elements.type, false, state->image.mutable_data_ptr<int64_t>(), in.const_data_ptr(),
                         state->count, state->grid);
             return world.reduce_scatter({un::ElementType::int64, 8}, state->image.const_data_ptr(),
                                         state->sum.mutable_data_ptr(), mine,
-                                        un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64), {});
+                                        un::untyped::reduction(un::ReductionKind::sum, un::ElementType::int64), counts);
         });
         first.push_back([state, out, mine] {
             if (state->finite)
@@ -303,9 +457,9 @@ Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor
                                state->grid);
         });
     } else {
-        call.stages.push_back([in, out, how, mine](World& world) {
+        call.stages.push_back([in, out, how, mine, counts](World& world) {
             return world.reduce_scatter(how.elements, in.const_data_ptr(), out.mutable_data_ptr(), mine,
-                                        how.reduction(), {});
+                                        how.reduction(), counts);
         });
     }
     if (how.mean) first.push_back([out, size = size_]() mutable { out.div_(size); });
@@ -315,34 +469,44 @@ Backend::WorkPointer Backend::scatter_flat(Call&& call, const Tensor& in, Tensor
 
 Backend::WorkPointer Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                              const c10d::ReduceScatterOptions& options) {
-    const Tensor& output = only("reduce_scatter", outputs);
-    TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == place(size_), driver_->who(),
-                      ": reduce_scatter: expected one list with a tensor for each of ", size_, " ranks");
+    const Tensor& output = only("reduce_scatter", outputs, "output ");
+    for_all_ranks("reduce_scatter", "input", inputs);
+    std::vector<std::size_t> counts;
     for (const Tensor& input : inputs[0]) {
-        check("reduce_scatter", input);
-        TORCH_CHECK_VALUE(input.numel() == output.numel(), driver_->who(), ": reduce_scatter: an input has ",
-                          input.numel(), " elements, the output ", output.numel());
+        TORCH_CHECK(input.scalar_type() == output.scalar_type(), driver_->who(),
+                    ": reduce_scatter: invalid tensor type: an input is of ", input.scalar_type(), ", the output of ",
+                    output.scalar_type());
+        counts.push_back(count_of(input));
     }
-    Call call{.type = OpType::REDUCE_SCATTER, .name = "unisono:reduce_scatter", .outputs = outputs};
+    TORCH_CHECK(counts[place(rank_)] == count_of(output), driver_->who(),
+                ": reduce_scatter: invalid tensor size: this rank's input has ", counts[place(rank_)],
+                " elements, the output ", output.numel());
+    if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end()) counts.clear();
+    Call call{
+        .type = OpType::REDUCE_SCATTER, .name = "unisono:reduce_scatter", .inputs = inputs[0], .outputs = outputs};
     const std::optional<Tensor> one = as_one(inputs[0]);
     const Tensor in = one ? *one : join_flat(inputs[0]);
     const Tensor out = call.writable(output, false);
-    return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp);
+    return scatter_flat(std::move(call), in, out, options.reduceOp, options.timeout, options.asyncOp,
+                        std::move(counts));
 }
 
 Backend::WorkPointer Backend::_reduce_scatter_base(Tensor& output, Tensor& input,
                                                    const c10d::ReduceScatterOptions& options) {
     check("reduce_scatter_tensor", output);
     check("reduce_scatter_tensor", input);
-    Call call{.type = OpType::_REDUCE_SCATTER_BASE, .name = "unisono:reduce_scatter_tensor", .outputs = {output}};
+    Call call{.type = OpType::_REDUCE_SCATTER_BASE,
+              .name = "unisono:reduce_scatter_tensor",
+              .inputs = {input},
+              .outputs = {output}};
     const Tensor out = call.writable(output, false);
     return scatter_flat(std::move(call), Call::flat(input), out, options.reduceOp, options.timeout, options.asyncOp);
 }
 
 Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::ReduceScatterOptions& options) {
-    TORCH_CHECK_VALUE(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
-                      ": reduce_scatter_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
+    TORCH_CHECK(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
+                ": reduce_scatter_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
     WorkPointer last;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         if (last != nullptr) last->wait();
@@ -354,10 +518,14 @@ Backend::WorkPointer Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, 
 // --- moves ------------------------------------------------------------------------------------------------------------
 
 Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-    const Tensor& data = only("broadcast", tensors);
-    check_root("broadcast", options.rootRank);
+    const Tensor& data = root_tensor("broadcast", tensors, options.rootRank, options.rootTensor);
     Call call{.type = OpType::BROADCAST, .name = "unisono:broadcast", .outputs = tensors};
     const Tensor flat = rank_ == options.rootRank ? Call::flat(data) : call.writable(data, false);
+    if (tensors.size() > 1)
+        call.after.push_back([flat, tensors, root = place(options.rootTensor)] {
+            for (std::size_t i = 0; i < tensors.size(); ++i)
+                if (i != root) Tensor(tensors[i]).copy_(flat.view_as(tensors[i]));
+        });
     call.stages.push_back([flat, root = static_cast<int>(options.rootRank)](World& world) {
         return world.broadcast(elements_of(flat.scalar_type()), flat.mutable_data_ptr(), count_of(flat), root);
     });
@@ -367,10 +535,10 @@ Backend::WorkPointer Backend::broadcast(Tensors& tensors, const c10d::BroadcastO
 /// `out` has a block of `in`'s size for every rank.
 Backend::WorkPointer Backend::gather_flat(Call&& call, const Tensor& in, Tensor out, std::chrono::milliseconds timeout,
                                           bool asynchronous) {
-    TORCH_CHECK_VALUE(out.numel() == in.numel() * size_, driver_->who(), ": all_gather: the output has ", out.numel(),
-                      " elements, expected ", in.numel(), " for each of ", size_, " ranks");
-    TORCH_CHECK_VALUE(in.scalar_type() == out.scalar_type(), driver_->who(), ": all_gather: the input is of ",
-                      in.scalar_type(), ", the output of ", out.scalar_type());
+    TORCH_CHECK(out.numel() == in.numel() * size_, driver_->who(), ": all_gather: the output has ", out.numel(),
+                " elements, expected ", in.numel(), " for each of ", size_, " ranks");
+    TORCH_CHECK(in.scalar_type() == out.scalar_type(), driver_->who(), ": all_gather: the input is of ",
+                in.scalar_type(), ", the output of ", out.scalar_type());
     call.stages.push_back([in, out](World& world) {
         return world.all_gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
                                 out.mutable_data_ptr(), {});
@@ -378,32 +546,46 @@ Backend::WorkPointer Backend::gather_flat(Call&& call, const Tensor& in, Tensor 
     return launch(std::move(call), timeout, asynchronous);
 }
 
+/// outputs[i][rank * inputs.size() + j] = that rank's inputs[j], for each i.
 Backend::WorkPointer Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                         const c10d::AllgatherOptions& options) {
-    const Tensor& input = only("all_gather", inputs);
-    TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == place(size_), driver_->who(),
-                      ": all_gather: expected one list with a tensor for each of ", size_, " ranks");
-    for (const Tensor& output : outputs[0]) {
-        check("all_gather", output);
-        TORCH_CHECK_VALUE(output.numel() == input.numel() && output.scalar_type() == input.scalar_type(),
-                          driver_->who(), ": all_gather: an output has ", output.numel(), " elements of ",
-                          output.scalar_type(), ", the input ", input.numel(), " of ", input.scalar_type());
+    TORCH_CHECK(!inputs.empty(), driver_->who(), ": all_gather: requires non-empty input tensor list");
+    TORCH_CHECK(inputs.size() == outputs.size(), driver_->who(),
+                ": all_gather: requires input/output tensor lists to have the same length, found ", inputs.size(),
+                " and ", outputs.size());
+    const Tensor& input = first("all_gather", inputs);
+    check("all_gather", input);
+    Tensors all;
+    for (const Tensors& list : outputs) {
+        TORCH_CHECK(list.size() == place(size_) * inputs.size(), driver_->who(),
+                    ": all_gather: invalid output tensor list: found ", list.size(), " tensors, expected ",
+                    inputs.size(), " for each of ", size_, " ranks");
+        check_alike("all_gather", "the outputs", input, list);
+        all.insert(all.end(), list.begin(), list.end());
     }
-    Call call{.type = OpType::ALLGATHER, .name = "unisono:all_gather", .outputs = outputs[0]};
+    Call call{.type = OpType::ALLGATHER, .name = "unisono:all_gather", .inputs = inputs, .outputs = std::move(all)};
+    if (outputs.size() > 1) call.lists = outputs;
     Tensor out;
-    if (const std::optional<Tensor> one = as_one(outputs[0])) {
+    const std::optional<Tensor> one = outputs.size() == 1 ? as_one(outputs[0]) : std::nullopt;
+    if (one) {
         out = *one;
     } else {
         out = room_for(outputs[0]);
-        call.after.push_back([out, parts = outputs[0]] { cut_flat(out, parts); });
+        call.after.push_back([out, outputs] {
+            for (const Tensors& list : outputs) cut_flat(out, list);
+        });
     }
-    return gather_flat(std::move(call), Call::flat(input), out, options.timeout, options.asyncOp);
+    return gather_flat(std::move(call), inputs.size() == 1 ? Call::flat(input) : join_flat(inputs), out,
+                       options.timeout, options.asyncOp);
 }
 
 Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, const c10d::AllgatherOptions& options) {
     check("all_gather_into_tensor", output);
     check("all_gather_into_tensor", input);
-    Call call{.type = OpType::_ALLGATHER_BASE, .name = "unisono:all_gather_into_tensor", .outputs = {output}};
+    Call call{.type = OpType::_ALLGATHER_BASE,
+              .name = "unisono:all_gather_into_tensor",
+              .inputs = {input},
+              .outputs = {output}};
     const Tensor out = call.writable(output, false);
     return gather_flat(std::move(call), Call::flat(input), out, options.timeout, options.asyncOp);
 }
@@ -411,24 +593,30 @@ Backend::WorkPointer Backend::_allgather_base(Tensor& output, Tensor& input, con
 /// outputs[rank][i] = that rank's inputs[i].
 Backend::WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
-    TORCH_CHECK_VALUE(outputs.size() == place(size_), driver_->who(), ": all_gather_coalesced: found ", outputs.size(),
-                      " lists of outputs, expected one for each of ", size_, " ranks");
-    TORCH_CHECK_VALUE(!inputs.empty(), driver_->who(), ": all_gather_coalesced: requires non-empty tensor list");
+    TORCH_CHECK(outputs.size() == place(size_), driver_->who(),
+                ": all_gather_coalesced: output lists should be equal to world size: found ", outputs.size(),
+                ", expected ", size_);
+    TORCH_CHECK(!inputs.empty(), driver_->who(), ": all_gather_coalesced: requires non-empty tensor list");
     Tensors all;
     for (const Tensor& input : inputs) check("all_gather_coalesced", input);
     for (const Tensors& list : outputs) {
-        TORCH_CHECK_VALUE(list.size() == inputs.size(), driver_->who(), ": all_gather_coalesced: found ", list.size(),
-                          " outputs in a list, expected ", inputs.size());
+        TORCH_CHECK(list.size() == inputs.size(), driver_->who(), ": all_gather_coalesced: found ", list.size(),
+                    " outputs in a list, expected ", inputs.size());
         for (std::size_t i = 0; i < list.size(); ++i) {
             check("all_gather_coalesced", list[i]);
-            TORCH_CHECK_VALUE(list[i].numel() == inputs[i].numel() && list[i].scalar_type() == inputs[i].scalar_type(),
-                              driver_->who(), ": all_gather_coalesced: output ", i, " differs from its input");
-            TORCH_CHECK_VALUE(inputs[i].scalar_type() == inputs[0].scalar_type(), driver_->who(),
-                              ": all_gather_coalesced: tensors must all have the same type");
+            TORCH_CHECK(list[i].numel() == inputs[i].numel(), driver_->who(),
+                        ": all_gather_coalesced: invalid size of output tensor at index ", i, ": found ",
+                        list[i].sizes(), ", expected ", inputs[i].sizes());
+            TORCH_CHECK(list[i].scalar_type() == inputs[i].scalar_type(), driver_->who(),
+                        ": all_gather_coalesced: invalid tensor type at index ", i, ": found ", list[i].scalar_type(),
+                        ", expected ", inputs[i].scalar_type());
+            TORCH_CHECK(inputs[i].scalar_type() == inputs[0].scalar_type(), driver_->who(),
+                        ": all_gather_coalesced: tensors must all have the same type");
             all.push_back(list[i]);
         }
     }
-    Call call{.type = OpType::ALLGATHER_COALESCED, .name = "unisono:all_gather_coalesced", .outputs = all};
+    Call call{
+        .type = OpType::ALLGATHER_COALESCED, .name = "unisono:all_gather_coalesced", .inputs = inputs, .outputs = all};
     const Tensor out = room_for(all);
     call.after.push_back([out, all] { cut_flat(out, all); });
     return gather_flat(std::move(call), join_flat(inputs), out, options.timeout, options.asyncOp);
@@ -436,9 +624,8 @@ Backend::WorkPointer Backend::allgather_coalesced(std::vector<Tensors>& outputs,
 
 Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                               const c10d::AllgatherOptions& options) {
-    TORCH_CHECK_VALUE(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
-                      ": all_gather_into_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(),
-                      " outputs");
+    TORCH_CHECK(!inputs.empty() && inputs.size() == outputs.size(), driver_->who(),
+                ": all_gather_into_tensor_coalesced: ", inputs.size(), " inputs and ", outputs.size(), " outputs");
     WorkPointer last;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         if (last != nullptr) last->wait();
@@ -449,23 +636,18 @@ Backend::WorkPointer Backend::allgather_into_tensor_coalesced(Tensors& outputs, 
 
 Backend::WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                      const c10d::GatherOptions& options) {
-    const Tensor& input = only("gather", inputs);
     check_root("gather", options.rootRank);
-    Call call{.type = OpType::GATHER, .name = "unisono:gather"};
+    const Tensor& input = only("gather", inputs, "input ");
+    Call call{.type = OpType::GATHER, .name = "unisono:gather", .inputs = inputs};
     Tensor out;
     if (rank_ == options.rootRank) {
-        TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == place(size_), driver_->who(),
-                          ": gather: expected one list with a tensor for each of ", size_, " ranks");
-        for (const Tensor& output : outputs[0]) {
-            check("gather", output);
-            TORCH_CHECK_VALUE(output.numel() == input.numel() && output.scalar_type() == input.scalar_type(),
-                              driver_->who(), ": gather: an output differs from the input in size or type");
-        }
+        for_all_ranks("gather", "output", outputs);
+        check_alike("gather", "the outputs", input, outputs[0]);
         call.outputs = outputs[0];
         out = room_for(outputs[0]);
         call.after.push_back([out, parts = outputs[0]] { cut_flat(out, parts); });
     } else {
-        TORCH_CHECK_VALUE(outputs.empty(), driver_->who(), ": gather: requires empty output on non-root");
+        TORCH_CHECK(outputs.empty(), driver_->who(), ": gather: requires empty output on non-root");
     }
     call.stages.push_back([in = Call::flat(input), out, root = static_cast<int>(options.rootRank)](World& world) {
         return world.gather(elements_of(in.scalar_type()), in.const_data_ptr(), count_of(in),
@@ -476,21 +658,16 @@ Backend::WorkPointer Backend::gather(std::vector<Tensors>& outputs, Tensors& inp
 
 Backend::WorkPointer Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                       const c10d::ScatterOptions& options) {
-    const Tensor& output = only("scatter", outputs);
     check_root("scatter", options.rootRank);
+    const Tensor& output = only("scatter", outputs, "output ");
     Call call{.type = OpType::SCATTER, .name = "unisono:scatter", .outputs = outputs};
     Tensor in;
     if (rank_ == options.rootRank) {
-        TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == place(size_), driver_->who(),
-                          ": scatter: expected one list with a tensor for each of ", size_, " ranks");
-        for (const Tensor& input : inputs[0]) {
-            check("scatter", input);
-            TORCH_CHECK_VALUE(input.numel() == output.numel() && input.scalar_type() == output.scalar_type(),
-                              driver_->who(), ": scatter: an input differs from the output in size or type");
-        }
+        for_all_ranks("scatter", "input", inputs);
+        check_alike("scatter", "the inputs", output, inputs[0]);
         in = join_flat(inputs[0]);
     } else {
-        TORCH_CHECK_VALUE(inputs.empty(), driver_->who(), ": scatter: requires empty input on non-root");
+        TORCH_CHECK(inputs.empty(), driver_->who(), ": scatter: requires empty input on non-root");
     }
     const Tensor out = call.writable(output, false);
     call.stages.push_back([in, out, root = static_cast<int>(options.rootRank)](World& world) {
@@ -504,35 +681,35 @@ Backend::WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::
                                             std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) {
     check("all_to_all_single", output);
     check("all_to_all_single", input);
-    TORCH_CHECK_VALUE(input.scalar_type() == output.scalar_type(), driver_->who(),
-                      ": all_to_all_single: the input is of ", input.scalar_type(), ", the output of ",
-                      output.scalar_type());
+    TORCH_CHECK(input.scalar_type() == output.scalar_type(), driver_->who(), ": all_to_all_single: the input is of ",
+                input.scalar_type(), ", the output of ", output.scalar_type());
     const auto counts = [&](const Tensor& tensor, const std::vector<int64_t>& splits, const char* which) {
         const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
         const int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
         std::vector<std::size_t> found;
         if (splits.empty()) {
-            TORCH_CHECK_VALUE(rows % size_ == 0, driver_->who(), ": all_to_all_single: the ", which, " has ", rows,
-                              " rows, which do not divide equally across group size ", size_);
+            TORCH_CHECK(rows % size_ == 0, driver_->who(), ": all_to_all_single: the ", which, " has ", rows,
+                        " rows, which do not divide equally across group size ", size_);
             found.assign(place(size_), place(rows / size_ * row));
             return found;
         }
-        TORCH_CHECK_VALUE(splits.size() == place(size_), driver_->who(),
-                          ": all_to_all_single: Number of tensor splits not equal to group size");
+        TORCH_CHECK(splits.size() == place(size_), driver_->who(),
+                    ": all_to_all_single: Number of tensor splits not equal to group size");
         int64_t sum = 0;
         for (const int64_t split : splits) {
-            TORCH_CHECK_VALUE(split >= 0, driver_->who(), ": all_to_all_single: found a split of ", split);
+            TORCH_CHECK(split >= 0, driver_->who(), ": all_to_all_single: found a split of ", split);
             sum += split;
             found.push_back(place(split * row));
         }
-        TORCH_CHECK_VALUE(sum == rows, driver_->who(),
-                          ": all_to_all_single: Split sizes doesn't match total dim 0 size: the ", which, " has ", rows,
-                          " rows, its splits ", sum);
+        TORCH_CHECK(sum == rows, driver_->who(),
+                    ": all_to_all_single: Split sizes doesn't match total dim 0 size: the ", which, " has ", rows,
+                    " rows, its splits ", sum);
         return found;
     };
     const std::vector<std::size_t> sends = counts(input, input_splits, "input");
     const std::vector<std::size_t> receives = counts(output, output_splits, "output");
-    Call call{.type = OpType::ALLTOALL_BASE, .name = "unisono:all_to_all_single", .outputs = {output}};
+    Call call{
+        .type = OpType::ALLTOALL_BASE, .name = "unisono:all_to_all_single", .inputs = {input}, .outputs = {output}};
     const Tensor out = call.writable(output, false);
     call.stages.push_back([in = Call::flat(input), out, sends, receives](World& world) {
         return world.all_to_all(elements_of(in.scalar_type()), in.const_data_ptr(), out.mutable_data_ptr(), sends,
@@ -542,24 +719,24 @@ Backend::WorkPointer Backend::alltoall_base(Tensor& output, Tensor& input, std::
 }
 
 Backend::WorkPointer Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
-    TORCH_CHECK_VALUE(inputs.size() == place(size_) && outputs.size() == place(size_), driver_->who(),
-                      ": all_to_all: expected a tensor for each of ", size_, " ranks, found ", inputs.size(),
-                      " inputs and ", outputs.size(), " outputs");
+    TORCH_CHECK(inputs.size() == place(size_) && outputs.size() == place(size_), driver_->who(),
+                ": all_to_all: expected a tensor for each of ", size_, " ranks, found ", inputs.size(), " inputs and ",
+                outputs.size(), " outputs");
     std::vector<std::size_t> sends;
     std::vector<std::size_t> receives;
     for (const Tensor& tensor : inputs) {
         check("all_to_all", tensor);
-        TORCH_CHECK_VALUE(tensor.scalar_type() == inputs[0].scalar_type(), driver_->who(),
-                          ": all_to_all: tensors must all have the same type");
+        TORCH_CHECK(tensor.scalar_type() == inputs[0].scalar_type(), driver_->who(),
+                    ": all_to_all: tensors must all have the same type");
         sends.push_back(count_of(tensor));
     }
     for (const Tensor& tensor : outputs) {
         check("all_to_all", tensor);
-        TORCH_CHECK_VALUE(tensor.scalar_type() == inputs[0].scalar_type(), driver_->who(),
-                          ": all_to_all: tensors must all have the same type");
+        TORCH_CHECK(tensor.scalar_type() == inputs[0].scalar_type(), driver_->who(),
+                    ": all_to_all: tensors must all have the same type");
         receives.push_back(count_of(tensor));
     }
-    Call call{.type = OpType::ALLTOALL, .name = "unisono:all_to_all", .outputs = outputs};
+    Call call{.type = OpType::ALLTOALL, .name = "unisono:all_to_all", .inputs = inputs, .outputs = outputs};
     const Tensor out = room_for(outputs);
     call.after.push_back([out, outputs] { cut_flat(out, outputs); });
     call.stages.push_back([in = join_flat(inputs), out, sends, receives](World& world) {
@@ -642,11 +819,11 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_al
 // --- exact sums -------------------------------------------------------------------------------------------------------
 
 Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, double factor) {
-    TORCH_CHECK_VALUE(!addends.empty(), driver_->who(), ": sum_exactly: expected at least one addend");
+    TORCH_CHECK(!addends.empty(), driver_->who(), ": sum_exactly: expected at least one addend");
     check("sum_exactly", out);
     const un::Elements elements = elements_of(out.scalar_type());
-    TORCH_CHECK_VALUE(has_grid(elements.type), driver_->who(), ": sum_exactly: found ", out.scalar_type(),
-                      ", expected a floating type");
+    TORCH_CHECK(has_grid(elements.type), driver_->who(), ": sum_exactly: found ", out.scalar_type(),
+                ", expected a floating type");
     auto state = std::make_shared<GridSum>();
     state->elements = elements;
     state->count = count_of(out);
@@ -655,8 +832,8 @@ Backend::WorkPointer Backend::sum_exactly(const Tensors& addends, Tensor out, do
     Tensors flat;
     for (const Tensor& addend : addends) {
         check("sum_exactly", addend);
-        TORCH_CHECK_VALUE(addend.numel() == out.numel() && addend.scalar_type() == out.scalar_type(), driver_->who(),
-                          ": sum_exactly: an addend differs from the output in size or type");
+        TORCH_CHECK(addend.numel() == out.numel() && addend.scalar_type() == out.scalar_type(), driver_->who(),
+                    ": sum_exactly: an addend differs from the output in size or type");
         flat.push_back(Call::flat(addend));
         needed = std::max(needed, needed_exponent(elements.type, flat.back().const_data_ptr(), state->count));
     }

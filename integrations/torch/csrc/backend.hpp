@@ -85,11 +85,19 @@ private:
     WorkPointer reduce_flat(Call&& call, const Tensor& in, Tensor out, int64_t root, const c10d::ReduceOp& operation,
                             std::chrono::milliseconds timeout, bool asynchronous);
     WorkPointer scatter_flat(Call&& call, const Tensor& in, Tensor out, const c10d::ReduceOp& operation,
-                             std::chrono::milliseconds timeout, bool asynchronous);
+                             std::chrono::milliseconds timeout, bool asynchronous,
+                             std::vector<std::size_t> counts = {});
+    WorkPointer reduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options);
     WorkPointer gather_flat(Call&& call, const Tensor& in, Tensor out, std::chrono::milliseconds timeout,
                             bool asynchronous);
     void check(const char* what, const Tensor& tensor) const;
-    const Tensor& only(const char* what, const Tensors& tensors) const;
+    /// `tensors` are like `model` in layout, type and size.
+    void check_alike(const char* what, const char* which, const Tensor& model, const Tensors& tensors) const;
+    const Tensor& first(const char* what, const Tensors& tensors) const;
+    const Tensor& only(const char* what, const Tensors& tensors, const char* which = "") const;
+    const Tensor& root_tensor(const char* what, const Tensors& tensors, int64_t root, int64_t which) const;
+    /// One list, with a tensor for each rank. `which`: input or output.
+    void for_all_ranks(const char* what, const char* which, const std::vector<Tensors>& lists) const;
     void check_root(const char* what, int64_t root) const;
     [[nodiscard]] bool on_grid(const Combination& how) const {
         return reproducible_ && how.kind == un::ReductionKind::sum && has_grid(how.elements.type);

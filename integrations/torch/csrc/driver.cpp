@@ -14,6 +14,11 @@ namespace {
 constexpr un::nanoseconds longest_idle = 500'000;
 constexpr un::nanoseconds longest_idle_of_driver = 100'000;
 
+constexpr std::size_t looks = 4; ///< at works in one go: each moves all of them
+/// Collectives in flight, of which each look visits all. More would overlap no better. The ranks start them in the same order, so the eldest
+/// that is not done anywhere is among the started ones everywhere.
+constexpr int most_collectives = 32;
+
 struct Retired {
     std::mutex mutex;
     std::vector<std::thread> threads;
@@ -41,15 +46,19 @@ void await_retired() {
 }
 
 void throw_as_torch(const std::string& who, const un::error& what) {
-    if (what.code() == un::ErrorCode::bad_input) C10_THROW_ERROR(ValueError, who + ": " + what.what());
+    if (what.code() == un::ErrorCode::bad_input) C10_THROW_ERROR(Error, who + ": " + what.what());
     C10_THROW_ERROR(DistBackendError, who + ": " + what.what());
 }
 
 // --- Work -------------------------------------------------------------------------------------------------------------
 
-Work::Work(int rank, c10d::OpType type, const char* title, std::string name, std::vector<at::Tensor> outputs)
-    : c10d::Work(rank, type, title), name_(std::move(name)), outputs_(std::move(outputs)),
-      future_(c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {}
+Work::Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+           std::vector<at::Tensor> outputs, std::vector<std::vector<at::Tensor>> lists)
+    : c10d::Work(rank, type, name, inputs), name_(name), outputs_(std::move(outputs)), lists_(std::move(lists)) {
+    c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
+    future_ = c10::make_intrusive<c10::ivalue::Future>(lists_.empty() ? std::move(tensors)
+                                                                      : c10::ListType::create(std::move(tensors)));
+}
 
 bool Work::wait(std::chrono::milliseconds timeout) {
     const un::nanoseconds until = timeout == kNoTimeout ? un::never : un::deadline_after(un::steady_now(), timeout);
@@ -84,7 +93,7 @@ void Work::conclude() noexcept {
     after = nullptr;
     try {
         if (failed_ != nullptr) future_->setError(failed_);
-        else future_->markCompleted(c10::IValue(outputs_));
+        else future_->markCompleted(lists_.empty() ? c10::IValue(outputs_) : c10::IValue(lists_));
     } catch (...) {
         if (failed_ == nullptr) failed_ = std::current_exception();
     }
@@ -97,7 +106,9 @@ void Work::conclude() noexcept {
 class Driver::Lock {
 public:
     explicit Lock(Driver& driver) : lock_(driver.mutex_, std::defer_lock) {
-        driver.wanting_.fetch_add(1);
+        if (lock_.try_lock()) return;
+        driver.wanting_.fetch_add(1); // before the load: `shut_down` waits for who may have seen the world
+        if (World* const sleeping = driver.sleeps_in_.load()) sleeping->wake();
         lock_.lock();
         driver.wanting_.fetch_sub(1);
     }
@@ -109,6 +120,7 @@ private:
 };
 
 Driver::Driver(std::unique_ptr<World> world, std::string who) : world_(std::move(world)), who_(std::move(who)) {
+    if (world_->wakes()) sleeps_in_ = world_.get();
     thread_ = std::thread([this] { drive(); });
 }
 
@@ -121,7 +133,8 @@ void Driver::shut_down() {
         const Lock lock(*this);
         ending_ = true;
         news_.notify_all();
-        left.swap(flying_);
+        left.assign(flying_.begin(), flying_.end());
+        flying_.clear();
         left.insert(left.end(), queue_.begin(), queue_.end());
         queue_.clear();
         if (!left.empty() && world_ != nullptr && !failed_) {
@@ -140,8 +153,12 @@ void Driver::shut_down() {
                 {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
                 c10::str(who_, ": the process group was destroyed while ", work->name_, " was in flight")));
         }
+        opening_ = nullptr;
+        for (const auto& work : left) work->is_over_ = true;
+        sleeps_in_ = nullptr;
         leaving = std::move(world_);
     }
+    while (wanting_.load() != 0) std::this_thread::yield();
     if (thread_.joinable()) {
         if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();
         else thread_.join();
@@ -210,29 +227,53 @@ bool Driver::look_at(Work& work) {
     return true;
 }
 
+/// With the lock held: it is done, and `done` concludes it.
+void Driver::take_out(c10::intrusive_ptr<Work> work, Works& done) {
+    work->is_over_ = true;
+    if (opening_ == work) opening_ = nullptr;
+    if (!work->point_to_point) --collectives_;
+    done.push_back(std::move(work));
+}
+
+void Driver::start(const c10::intrusive_ptr<Work>& work, Works& done) {
+    if (work->stages.size() > 1) opening_ = work;
+    if (!work->point_to_point) ++collectives_;
+    work->deadline_ = un::deadline_after(un::steady_now(), work->timeout); // what waits for its turn waits for no rank
+    start_stage(*work);
+    if (look_at(*work)) take_out(work, done);
+    else flying_.push_back(work);
+}
+
 void Driver::start_ready(Works& done) {
-    while (!queue_.empty()) {
-        const bool several = std::any_of(flying_.begin(), flying_.end(),
-                                         [](const auto& work) { return work->started_ < work->stages.size(); });
-        if (several) return;
-        c10::intrusive_ptr<Work> next = std::move(queue_.front());
+    while (!queue_.empty() && collectives_ < most_collectives) {
+        if (opening_ != nullptr && opening_->started_ < opening_->stages.size()) return;
+        opening_ = nullptr;
+        const c10::intrusive_ptr<Work> next = std::move(queue_.front());
         queue_.pop_front();
-        start_stage(*next);
-        if (look_at(*next)) done.push_back(std::move(next));
-        else flying_.push_back(std::move(next));
+        start(next, done);
     }
 }
 
+/// Each look moves everything, so that a few suffice however many are in flight: at the eldest, which mostly end first, and at some
+/// others in turn.
 Driver::Works Driver::move() {
     Works done;
     if (world_ == nullptr) return done;
-    for (std::size_t i = 0; i < flying_.size();) {
-        if (!look_at(*flying_[i])) {
-            ++i;
-            continue;
+    const auto look_from = [&](std::size_t at) {
+        for (std::size_t vain = 0; at < flying_.size() && vain < looks;) {
+            if (!look_at(*flying_[at])) {
+                ++at;
+                ++vain;
+                continue;
+            }
+            take_out(std::move(flying_[at]), done);
+            flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(at));
         }
-        done.push_back(std::move(flying_[i]));
-        flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(i));
+        return at;
+    };
+    const std::size_t seen = look_from(0);
+    if (seen < flying_.size()) {
+        next_look_ = look_from(next_look_ < seen || next_look_ >= flying_.size() ? seen : next_look_);
     }
     start_ready(done);
     return done;
@@ -252,11 +293,8 @@ void Driver::submit(const c10::intrusive_ptr<Work>& work, bool waits) {
         const Lock lock(*this);
         if (world_ == nullptr) C10_THROW_ERROR(DistBackendError, who_ + ": the process group was destroyed");
         work->driver_ = weak_from_this();
-        work->deadline_ = un::deadline_after(un::steady_now(), work->timeout);
         if (work->point_to_point) {
-            start_stage(*work);
-            if (look_at(*work)) done.push_back(work);
-            else flying_.push_back(work);
+            start(work, done);
         } else {
             queue_.push_back(work);
             start_ready(done);
@@ -266,9 +304,9 @@ void Driver::submit(const c10::intrusive_ptr<Work>& work, bool waits) {
     conclude(done);
 }
 
-void Driver::idle(std::uint32_t attempt, un::nanoseconds until) {
+void Driver::idle(std::uint32_t attempt, un::nanoseconds longest) {
     if (wanting_.load() != 0 || world_ == nullptr) return;
-    world_->idle(attempt, std::min(until, un::steady_now() + longest_idle));
+    world_->idle(attempt, un::steady_now() + longest);
 }
 
 bool Driver::wait(Work& work, un::nanoseconds until) {
@@ -283,14 +321,11 @@ bool Driver::wait(Work& work, un::nanoseconds until) {
             const Lock lock(*this);
             done = move();
             if (done.empty()) {
-                const bool mine =
-                    std::any_of(flying_.begin(), flying_.end(),
-                                [&](const auto& each) { return each.get() == &work; }) ||
-                    std::any_of(queue_.begin(), queue_.end(), [&](const auto& each) { return each.get() == &work; });
-                if (!mine) break; // another thread is about to conclude it
-                in_time = until == un::never || un::steady_now() < until;
+                if (work.is_over_) break; // another thread is about to conclude it
+                const un::nanoseconds left = until == un::never ? longest_idle : until - un::steady_now();
+                in_time = left > 0;
                 if (!in_time) break;
-                idle(attempt, until);
+                idle(attempt, std::min(left, longest_idle));
             }
         }
         if (!done.empty()) {
@@ -318,7 +353,7 @@ void Driver::drive() {
             }
             if (ending_) return;
             done = move();
-            if (done.empty()) idle(attempt++, un::steady_now() + longest_idle_of_driver);
+            if (done.empty()) idle(attempt++, longest_idle_of_driver);
         }
         if (!done.empty()) {
             conclude(done);

@@ -33,7 +33,9 @@ public:
     /// Starts a stage. It is called with the driver's lock held.
     using Stage = std::function<un::Operation(World&)>;
 
-    Work(int rank, c10d::OpType type, const char* title, std::string name, std::vector<at::Tensor> outputs);
+    /// `inputs`: whose shapes a profiler shows. The future gives `lists` where there are any, else `outputs`.
+    Work(int rank, c10d::OpType type, const char* name, const std::vector<at::Tensor>& inputs,
+         std::vector<at::Tensor> outputs, std::vector<std::vector<at::Tensor>> lists = {});
 
     bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
     void abort() override;
@@ -55,10 +57,12 @@ private:
 
     std::string name_;
     std::vector<at::Tensor> outputs_;
+    std::vector<std::vector<at::Tensor>> lists_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     std::weak_ptr<Driver> driver_ = {};
     un::Operation operation_ = {};
     std::size_t started_ = 0; ///< stages
+    bool is_over_ = false;    ///< guarded by the driver's lock, unlike what waits for the conclusion
     un::nanoseconds deadline_ = un::never;
     std::exception_ptr failed_ = {};
 };
@@ -85,12 +89,14 @@ private:
     class Lock;
     using Works = std::vector<c10::intrusive_ptr<Work>>;
 
+    void take_out(c10::intrusive_ptr<Work> work, Works& done);
+    void start(const c10::intrusive_ptr<Work>& work, Works& done);
     void start_ready(Works& done);
     void start_stage(Work& work);
     [[nodiscard]] bool look_at(Work& work);
     [[nodiscard]] Works move();
     static void conclude(const Works& done);
-    void idle(std::uint32_t attempt, un::nanoseconds until);
+    void idle(std::uint32_t attempt, un::nanoseconds longest);
     void drive();
     void wake();
 
@@ -99,8 +105,13 @@ private:
     std::mutex mutex_;
     std::condition_variable news_;
     std::atomic<int> wanting_{0}; ///< threads that want the lock
+    std::atomic<World*> sleeps_in_{
+        nullptr}; ///< if a thread that wants the lock can end the sleep of the one that has it
     std::deque<c10::intrusive_ptr<Work>> queue_;
-    Works flying_;
+    std::deque<c10::intrusive_ptr<Work>> flying_;
+    c10::intrusive_ptr<Work> opening_ = {}; ///< of several stages: no collective starts before its last stage
+    std::size_t next_look_ = 0;
+    int collectives_ = 0; ///< in flight
     int waiters_ = 0;
     bool asleep_ = false;
     bool ending_ = false;

@@ -99,7 +99,7 @@ Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type)
     const Op op = operation;
     Combination made{.elements = elements_of(type), .kind = kind_of(op), .bytes = {}, .mean = op == Op::AVG};
     const bool floating = at::isFloatingType(type);
-    TORCH_CHECK_VALUE(!made.mean || floating, "unisono: ReduceOp.AVG is for floating types, found ", type);
+    TORCH_CHECK(!made.mean || floating, "unisono: ReduceOp.AVG is for floating types, found ", type);
     if (made.elements.type != un::ElementType::opaque && made.kind != un::ReductionKind::none) return made;
     made.kind = un::ReductionKind::none;
     Kernel kernel = nullptr;
@@ -115,7 +115,7 @@ Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type)
     case at::kUInt64: kernel = integer_kernel<std::uint64_t>(op); break;
     default: break;
     }
-    TORCH_CHECK_VALUE(kernel != nullptr, "unisono: no ReduceOp.", name_of(op), " for ", type);
+    TORCH_CHECK(kernel != nullptr, "unisono: no ReduceOp.", name_of(op), " for ", type);
     made.elements.type = un::ElementType::opaque;
     made.bytes = {kernel, made.elements.bytes, nullptr};
     return made;

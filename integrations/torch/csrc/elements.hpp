@@ -29,7 +29,7 @@ struct Combination {
     }
 };
 
-/// Errors: ValueError, with the operation and the type.
+/// Errors: RuntimeError, with the operation and the type.
 [[nodiscard]] Combination combination_of(const c10d::ReduceOp& operation, at::ScalarType type);
 
 } // namespace unisono_torch

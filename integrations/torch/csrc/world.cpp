@@ -6,6 +6,7 @@
 #include "unisono/launch/meeting_store.hpp"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace unisono_torch {
@@ -85,6 +86,10 @@ public:
     }
 
     void idle(std::uint32_t attempt, un::nanoseconds until) override { group_.endpoint().idle(attempt, until); }
+    [[nodiscard]] bool wakes() const override { return std::is_same_v<Transport, un::SharedMemory>; }
+    void wake() override {
+        if constexpr (std::is_same_v<Transport, un::SharedMemory>) group_.endpoint().wake(group_.rank());
+    }
     void abort(const un::Fault& fault) override { group_.abort(fault); }
 
 private:

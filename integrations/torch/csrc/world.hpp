@@ -68,6 +68,9 @@ public:
 
     /// Waits a moment for the peers; longer as `attempt` grows, at most until `until`.
     virtual void idle(std::uint32_t attempt, un::nanoseconds until) = 0;
+    /// Whether `wake` ends `idle`. Any thread may call it.
+    [[nodiscard]] virtual bool wakes() const { return false; }
+    virtual void wake() {}
     virtual void abort(const un::Fault& fault) = 0;
 };
 
