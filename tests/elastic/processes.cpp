@@ -114,9 +114,9 @@ int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions o
     return told.done ? 0 : 1;
 }
 
-/// The training, in which ranks are struck.
-auto struck(int rank, const std::vector<Strike>& strikes) {
-    return [rank, &strikes](auto& world) {
+/// The training, in which ranks are struck. After each update they pause.
+auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 300) {
+    return [rank, &strikes, pause_us](auto& world) {
         const auto look = [&](std::uint64_t update) {
             for (const Strike& one : strikes)
                 if (one.rank == rank && one.update == update) strike_after(one);
@@ -124,7 +124,7 @@ auto struck(int rank, const std::vector<Strike>& strikes) {
         look(0);
         return train(world, [&](const un::UpdateReport& report) {
             look(report.number);
-            ::usleep(300);
+            ::usleep(pause_us);
         });
     };
 }
@@ -174,18 +174,21 @@ void try_seed(unsigned seed, Sums& sums) {
         if (draw(4) == 0) strikes.push_back({ranks + i, SIGKILL, draw(16), draw(6'000)});
     }
     const un::ElasticOptions options = patient();
+    const unsigned pause_us = come > 0 ? 10'000 : 300; // ranks that come later find a training that goes on
     const Shared told;
     const Folder folder;
     un::Processes processes;
     for (int rank = 0; rank < ranks; ++rank)
-        processes.start(
-            [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], struck(rank, strikes)); });
+        processes.start([&] {
+            return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], struck(rank, strikes, pause_us));
+        });
     for (int i = 0; i < come; ++i)
         processes.start([&, i] {
             ::usleep(after_us[static_cast<std::size_t>(i)]);
             un::ElasticOptions later = options;
             later.join.rendezvous.timeout = 3s;
-            return be_rank<Transport>(-1, 0, folder.path(), later, told[ranks + i], struck(ranks + i, strikes));
+            return be_rank<Transport>(-1, 0, folder.path(), later, told[ranks + i],
+                                      struck(ranks + i, strikes, pause_us));
         });
     int survivors = 0;
     bool changed = false;
@@ -304,6 +307,38 @@ void lose_and_add() {
 BOOST_AUTO_TEST_CASE(added_in_shared_memory) { lose_and_add<un::SharedMemory>(); }
 BOOST_AUTO_TEST_CASE(added_over_sockets) { lose_and_add<un::Tcp>(); }
 BOOST_AUTO_TEST_CASE(added_on_hosts) { lose_and_add<un::Hosts<un::Tcp>>(); }
+
+/// Of two that come one finds room: for one more replica than there are ranks, or as `most` says.
+BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
+    for (const int ranks : {unisono_test::replicas - 1, 2}) {
+        un::ElasticOptions options = patient();
+        if (ranks == 2) options.most = 3;
+        const Shared told;
+        const Folder folder;
+        un::Processes processes;
+        const auto body = [](auto& world) { return train(world, [](const un::UpdateReport&) { ::usleep(30'000); }); };
+        for (int rank = 0; rank < ranks; ++rank)
+            processes.start(
+                [&, rank] { return be_rank<un::SharedMemory>(rank, ranks, folder.path(), options, told[rank], body); });
+        for (const int who : {ranks, ranks + 1})
+            processes.start([&, who] {
+                un::ElasticOptions later = options;
+                later.join.rendezvous.timeout = 3s;
+                return be_rank<un::SharedMemory>(-1, 0, folder.path(), later, told[who], body);
+            });
+        while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
+        BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+        int added = 0;
+        for (int who = 0; who < ranks + 2; ++who)
+            BOOST_TEST_CONTEXT(ranks << " ranks, process " << who << ": " << told[who].text) {
+                added += who >= ranks && told[who].was_in ? 1 : 0;
+                if (who < ranks || told[who].was_in)
+                    BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+                else BOOST_TEST(told[who].code == static_cast<int>(un::ErrorCode::timeout));
+            }
+        BOOST_TEST(added == 1);
+    }
+}
 
 /// Nothing proves that it is dead: a majority goes on, and when it wakes it has no second life.
 BOOST_AUTO_TEST_CASE(stopped_rank_is_left_behind) {

@@ -359,7 +359,8 @@ private:
         node.trains = false;
         spread_fault(n);
         node.world = nullptr;
-        node.member->expect(std::exchange(node.waiting, {}), most_);
+        node.member->take_in_at_most(most_);
+        node.member->expect(std::exchange(node.waiting, {}));
         node.member->begin(node.updates, now_);
         send_all(n);
         for (const Event& event : std::exchange(node.inbox, {}))

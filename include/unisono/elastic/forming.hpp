@@ -76,6 +76,8 @@ public:
     [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates) = 0;
     /// Whether processes wait that can be added. Cheap; nothing is waited for.
     [[nodiscard]] virtual bool look_for_applicants() { return false; }
+    /// More than that many members have nothing to do: processes that come are not added beyond it.
+    virtual void take_in_at_most(int) {}
 };
 
 inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
@@ -158,7 +160,8 @@ public:
     }
 
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
-        if (desk_ && desk_->look()) membership_->expect(desk_->applicants(), static_cast<std::size_t>(options_.most));
+        membership_->take_in_at_most(most_members());
+        if (desk_ && desk_->look()) membership_->expect(desk_->applicants());
         membership_->begin(updates, steady_now());
         return form(updates);
     }
@@ -166,13 +169,15 @@ public:
         const nanoseconds now = steady_now();
         if (!desk_ || now < look_at_) return false;
         look_at_ = now + 10'000'000;
-        return desk_->look() && membership_->members().size() < static_cast<std::size_t>(options_.most);
+        return desk_->look() && membership_->members().size() < most_members();
     }
+    void take_in_at_most(int ranks) override { busy_ = ranks; }
 
 private:
     using Phase = Membership<>::Phase;
     static constexpr int most_attempts = 100;
 
+    [[nodiscard]] std::size_t most_members() const { return static_cast<std::size_t>(std::min(options_.most, busy_)); }
     /// The membership that is being chosen, and its world.
     FormedWorld<Transport> form(std::uint64_t updates) {
         // Where a rank dies that has voted for the next world, the others wait for it so long;
@@ -225,7 +230,7 @@ private:
                 continue;
             }
             why = "the first rank has heard this process, and the ranks have not taken it in: as many train as "
-                  "ElasticOptions::most says, or they make no update";
+                  "ElasticOptions::most or Replicas::count says, or they make no update";
             while (!membership_ && steady_now() < deadline && hears_nothing_against(*entrance))
                 wait(std::min(deadline, steady_now() + 20'000'000));
         }
@@ -393,6 +398,7 @@ private:
     MeetingPoint point_; ///< where processes that come find this world; no folder: nowhere
     std::optional<AdmissionDesk> desk_;
     nanoseconds look_at_ = 0;
+    int busy_ = 0; ///< ranks that have something to do in the training, as it says
     std::optional<NextMeeting> meeting_;
     std::vector<int> lost_;
 };

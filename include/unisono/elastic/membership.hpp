@@ -67,12 +67,10 @@ public:
     [[nodiscard]] nanoseconds next_tick() const {
         return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
     }
-    /// The applicants at this member, which may be added when the members next vote; at most `most`
-    /// members there will be.
-    void expect(std::vector<Applicant> applicants, std::size_t most) {
-        applicants_ = std::move(applicants);
-        most_ = most;
-    }
+    /// The applicants at this member, which may be added when the members next vote.
+    void expect(std::vector<Applicant> applicants) { applicants_ = std::move(applicants); }
+    /// Applicants are added to what this member proposes while it has fewer members.
+    void take_in_at_most(std::size_t members) { most_ = members; }
     /// Another member of this membership can be reached only now: it hears that this one is there.
     void introduce(int other) {
         const auto past = past_.find(epoch_ - 1);

@@ -14,6 +14,7 @@
 #include "unisono/elastic/world.hpp"
 #include "unisono/trainer/trainer.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -223,6 +224,10 @@ private:
                             given_);
         if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
         if (restores_) restore(*inner_);
+        const auto& hosting = inner_->policies().hosting;
+        if constexpr (requires { hosting.count; }) // a rank hosts a replica at least
+            world_->take_in_at_most(static_cast<int>(std::min<std::int64_t>(hosting.count, detail::most_ranks)));
+        else world_->take_in_at_most(detail::most_ranks);
         remember();
     }
     /// Restores the state after the last committed update.

@@ -100,6 +100,9 @@ public:
                .sequence = epoch(),
                .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
     }
+    /// A training has work for that many ranks. Until it has said so, nobody is added. The same on
+    /// all ranks.
+    void take_in_at_most(int ranks) { formation_->take_in_at_most(ranks); }
     /// This rank goes no further, and the others need not wait for it.
     void leave() {
         formed_.reset();
