@@ -10,8 +10,17 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <netinet/in.h>
 #include <random>
+#include <set>
+#include <sstream>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 
 using namespace unisono_test;
@@ -255,6 +264,60 @@ void run_ranks(int ranks, const un::ElasticOptions& options, const Shared& told,
     BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
 }
 
+/// Ports of the loopback at which these processes listen.
+std::vector<std::uint16_t> ports_of(const un::Processes& processes, int count) {
+    std::set<std::string> sockets;
+    for (int i = 0; i < count; ++i) {
+        std::error_code gone;
+        for (const auto& each :
+             std::filesystem::directory_iterator("/proc/" + std::to_string(processes.pid(i)) + "/fd", gone)) {
+            const std::string link = std::filesystem::read_symlink(each.path(), gone).string(); // socket:[123]
+            if (link.starts_with("socket:[")) sockets.insert(link.substr(8, link.size() - 9));
+        }
+    }
+    std::vector<std::uint16_t> ports;
+    std::ifstream table("/proc/net/tcp");
+    std::string line;
+    while (std::getline(table, line)) {
+        std::istringstream words(line);
+        std::vector<std::string> word{std::istream_iterator<std::string>(words), {}};
+        if (word.size() > 9 && word[3] == "0A" && sockets.contains(word[9]))
+            ports.push_back(static_cast<std::uint16_t>(std::stoul(word[1].substr(word[1].find(':') + 1), nullptr, 16)));
+    }
+    return ports;
+}
+
+/// A stranger that tries every port of the ranks: with random bytes, with none, and with more connections than anyone takes.
+class Stranger {
+public:
+    explicit Stranger(int ranks) : ranks_(ranks) {}
+    void operator()(const un::Processes& processes) {
+        for (const std::uint16_t port : ports_of(processes, ranks_)) {
+            for (int i = 0; i < 8; ++i) {
+                un::detail::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+                sockaddr_in to{};
+                to.sin_family = AF_INET;
+                to.sin_port = htons(port);
+                to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+                static_cast<void>(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to));
+                std::array<std::uint8_t, 512> bytes;
+                for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random_() % 4 == 0 ? 0u : random_());
+                if (i % 2 == 0)
+                    tried_ += ::send(socket.get(), bytes.data(), random_() % bytes.size(), MSG_NOSIGNAL) > 0 ? 1 : 0;
+                held_.push_back(std::move(socket));
+            }
+        }
+        while (held_.size() > 400) held_.pop_front();
+    }
+    [[nodiscard]] int tried() const { return tried_; }
+
+private:
+    int ranks_;
+    int tried_ = 0;
+    std::mt19937 random_{7};
+    std::deque<un::detail::FileDescriptor> held_;
+};
+
 /// Lets those that a signal has stopped go on when all others have ended.
 auto wake_at_the_end(int stopped) {
     return [stopped](const un::Processes& processes) {
@@ -339,6 +402,28 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
         BOOST_TEST(added == 1);
     }
 }
+
+/// Nobody gets in, no member leaves, and rank 1, which is killed meanwhile, is all that is lost.
+template <class Transport>
+void be_attacked() {
+    for (const bool kills : {false, true}) {
+        const std::vector<Strike> strikes = kills ? std::vector<Strike>{{1, SIGKILL, 6, 0}} : std::vector<Strike>{};
+        Stranger stranger(3);
+        const Shared told;
+        run_ranks<Transport>(
+            3, patient(), told, [&](int rank) { return struck(rank, strikes, 30'000); }, std::ref(stranger));
+        BOOST_TEST(stranger.tried() > 50);
+        for (const int rank : {0, 1, 2}) {
+            if (kills && rank == 1) continue;
+            BOOST_TEST_CONTEXT(Transport::name << ", rank " << rank << ": " << told[rank].text) {
+                BOOST_TEST((told[rank].result == undisturbed()), "another result than undisturbed");
+                BOOST_TEST(told[rank].changes == (kills ? 1u : 0u));
+            }
+        }
+    }
+}
+BOOST_AUTO_TEST_CASE(attacked_in_shared_memory) { be_attacked<un::SharedMemory>(); }
+BOOST_AUTO_TEST_CASE(attacked_over_sockets) { be_attacked<un::Tcp>(); }
 
 /// Nothing proves that it is dead: a majority goes on, and when it wakes it has no second life.
 BOOST_AUTO_TEST_CASE(stopped_rank_is_left_behind) {
