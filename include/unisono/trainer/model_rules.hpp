@@ -7,6 +7,7 @@
 #include "unisono/model/model.hpp"
 #include "unisono/trainer/parts.hpp"
 #include "unisono/trainer/policies.hpp"
+#include "unisono/transport/transport.hpp"
 
 #include <concepts>
 
