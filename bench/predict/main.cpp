@@ -146,7 +146,7 @@ un::TimeBySize time_of(const json& measured, const char* name, double share = 1)
     return time;
 }
 
-/// Messages of so many bytes and fewer set off at once: where the next size takes more than twice as long, there is a handshake.
+/// The largest size in bytes of a message that sets off at once. Where the next size takes more than twice as long, there is a handshake.
 double eager_bytes_of(const un::TimeBySize& one_way) {
     for (std::size_t i = 1; i < one_way.points.size(); ++i)
         if (one_way.points[i - 1].first > 0 && one_way.points[i].second > 2 * one_way.points[i - 1].second)
@@ -283,7 +283,7 @@ void tell(const std::vector<int>& worlds, const std::vector<std::uint64_t>& size
     std::fprintf(stderr, "peak memory: %ld MiB\n", usage.ru_maxrss / 1024);
 }
 
-/// Rows of docs/scale.md: what an update exchanges, by mode, of so many parameters in float with Adam. The cheapest all_reduce counts.
+/// Rows of docs/scale.md: what an update of `parameters` floats with Adam exchanges, by mode. The cheapest all_reduce counts.
 void tell_training(const std::vector<int>& worlds, std::uint64_t parameters, const un::ClusterModel& model) {
     constexpr double local_steps = 100;
     std::printf(
@@ -324,7 +324,8 @@ int main(int argc, char** argv) {
     std::optional<int> per_host;
     bool measures = false;
     std::uint64_t parameters = 0;
-    app.add_option("--parameters", parameters, "what an update of so many costs by mode, in place of an all_reduce");
+    app.add_option("--parameters", parameters,
+                   "what an update of a model of this size costs by mode, in place of an all_reduce");
     std::string save;
     app.add_option("table", file, "a table of point-to-point measurements")->required();
     app.add_flag("--measure", measures, "measure between the ranks of this job, and write the table");
