@@ -1,6 +1,8 @@
 // A training of which ranks die goes on with those that are left, and ends with the bits of an undisturbed run.
 //     unisono-run -n 4 --elastic 1 elastic --kill 2@20 --kill 0@40
-// kills rank 2 after the 20th update and rank 0 after the 40th. Numbers of ranks are those of the first world.
+// kills rank 2 after the 20th update and rank 0 after the 40th. A number is a rank's for its life.
+//     unisono-run -n 4 --elastic 2:4 elastic --kill 2@20 --kill 0@40 --pause 20
+// also starts a process in the place of each, which the world takes in. Updates pause, so that it comes in time.
 
 #include "../digits/data.hpp"
 #include "../digits/network.hpp"
@@ -13,11 +15,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -50,22 +54,28 @@ un::StateHash train(World& world, const digits::Split& images, OnUpdate on_updat
     else return un::state_hash(trainer);
 }
 
-void train_and_die(const digits::Split& images, const std::vector<Death>& deaths) {
+std::string list_of(const char* what, const std::vector<int>& numbers) {
+    std::string text;
+    for (const int number : numbers) text += un::concat({text.empty() ? what : ", ", number});
+    return text.empty() ? text : text + "; ";
+}
+
+void train_and_die(const digits::Split& images, const std::vector<Death>& deaths, std::chrono::milliseconds pause) {
     auto world = un::join<un::Elastic<un::SharedMemory>>();
     const un::StateHash hash = train(world, images, [&](const un::UpdateReport& report) {
         for (const Death& death : deaths)
             if (death.number == world.number() && death.update == report.number) ::kill(::getpid(), SIGKILL);
+        std::this_thread::sleep_for(pause);
     });
     if (world.rank() != 0) return;
-    for (const un::WorldChange& change : world.changes()) {
-        std::string lost;
-        for (const int number : change.lost) lost += un::concat({lost.empty() ? "" : ", ", number});
-        std::printf("after update %llu: lost %s; %.1f ms\n", static_cast<unsigned long long>(change.updates),
-                    lost.c_str(), static_cast<double>(change.took.count()) * 1e-6);
-    }
+    for (const un::WorldChange& change : world.changes())
+        std::printf("after update %llu: %s%s%.1f ms\n", static_cast<unsigned long long>(change.updates),
+                    list_of("lost ", change.lost).c_str(), list_of("added ", change.joined).c_str(),
+                    static_cast<double>(change.took.count()) * 1e-6);
     un::Group<un::InProcess> alone;
     const un::StateHash undisturbed = train(alone, images, [](const un::UpdateReport&) {});
-    std::printf("ends with %d of the ranks: %s\n", world.size(), un::hash_text(hash.parameters).c_str());
+    std::printf("ends with %d %s: %s\n", world.size(), world.size() == 1 ? "rank" : "ranks",
+                un::hash_text(hash.parameters).c_str());
     std::printf("undisturbed, on one rank: %s\n", un::hash_text(undisturbed.parameters).c_str());
     std::puts(hash == undisturbed ? "one hash: the run of one rank has the same" : "two hashes");
 }
@@ -75,14 +85,16 @@ void train_and_die(const digits::Split& images, const std::vector<Death>& deaths
 int main(int argc, char** argv) {
     try {
         std::vector<std::string> kills;
+        int pause = 0;
         CLI::App app{"Trains on handwritten digits while ranks die.", "elastic"};
         app.add_option("--kill", kills, "RANK@UPDATE: that rank kills its process after that update");
+        app.add_option("--pause", pause, "milliseconds after each update")->check(CLI::Range(0, 1000));
         CLI11_PARSE(app, argc, argv);
         std::vector<Death> deaths;
         for (const std::string& text : kills)
             if (!parse(text, deaths.emplace_back()))
                 un::refuse_input({"--kill ", text, "; expected RANK@UPDATE, as in 2@20"});
-        train_and_die(digits::split(digits::read(DIGITS_DATA), 357), deaths);
+        train_and_die(digits::split(digits::read(DIGITS_DATA), 357), deaths, std::chrono::milliseconds(pause));
         return 0;
     } catch (const std::exception& failed) {
         std::fprintf(stderr, "elastic: %s\n", failed.what());

@@ -383,6 +383,68 @@ BOOST_AUTO_TEST_CASE(added_in_shared_memory) { lose_and_add<un::SharedMemory>();
 BOOST_AUTO_TEST_CASE(added_over_sockets) { lose_and_add<un::Tcp>(); }
 BOOST_AUTO_TEST_CASE(added_on_hosts) { lose_and_add<un::Hosts<un::Tcp>>(); }
 
+/// A rank that is alone, from the start or because the others died, takes in those that wait.
+BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
+    if (too_slow()) return;
+    for (const int ranks : {1, 3}) {
+        const Shared told;
+        const Folder folder;
+        un::Processes processes;
+        const auto body = [ranks](int who) {
+            return [ranks, who](auto& world) {
+                return train(world, [&](const un::UpdateReport& report) {
+                    if (who != ranks - 1 && who < ranks && report.number == 2) ::kill(::getpid(), SIGKILL);
+                    ::usleep(world.size() == 1 ? 150'000 : 300);
+                });
+            };
+        };
+        for (int rank = 0; rank < ranks; ++rank)
+            processes.start([&, rank] {
+                return be_rank<un::SharedMemory>(rank, ranks, folder.path(), patient(), told[rank], body(rank));
+            });
+        processes.start([&] {
+            if (ranks > 1) ::usleep(300'000); // the others are dead
+            return be_rank<un::SharedMemory>(-1, 0, folder.path(), patient(), told[ranks], body(ranks));
+        });
+        while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
+        BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+        for (const int who : {ranks - 1, ranks}) {
+            BOOST_TEST_CONTEXT(ranks << " ranks, process " << who << ": " << told[who].text) {
+                BOOST_TEST(told[who].done);
+                BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+            }
+        }
+        BOOST_TEST(told[ranks - 1].added == 1u);
+    }
+}
+
+/// Processes that find no world say why, in their time.
+BOOST_AUTO_TEST_CASE(added_to_no_world) {
+    const Folder folder;
+    un::ElasticOptions options{.joins = true, .folder = folder.path()};
+    options.join.rendezvous.timeout = 300ms;
+    const auto refusal = [&] {
+        try {
+            static_cast<void>(un::join<un::Elastic<un::SharedMemory>>(options));
+        } catch (const un::error& failed) {
+            return std::pair(failed.code(), std::string(failed.what()));
+        }
+        return std::pair(un::ErrorCode::none, std::string());
+    };
+    const auto expect = [&](un::ErrorCode code, const std::string& text) {
+        const auto [found, what] = refusal();
+        BOOST_TEST((found == code && what.find(text) != what.npos), what);
+    };
+    expect(un::ErrorCode::timeout, "nobody has left an address there");
+    // A launcher says that the training has ended. Before the timeout, which would be ten minutes here.
+    const std::string ended = folder.path() + "/job.elastic.meet.ended";
+    std::fclose(std::fopen(ended.c_str(), "w"));
+    options.join.rendezvous.timeout = 10min;
+    expect(un::ErrorCode::refused, "has ended (" + ended);
+    options.folder.clear();
+    expect(un::ErrorCode::bad_input, "knows no folder where it finds it");
+}
+
 /// Of two that come one finds room: for one more replica than there are ranks, or as `most` says.
 BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
     if (too_slow()) return;

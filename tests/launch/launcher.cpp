@@ -297,4 +297,110 @@ BOOST_AUTO_TEST_CASE(elastic_jobs_outlive_ranks) {
     BOOST_CHECK_EQUAL(un::parse_launch({"-n", "2", "--elastic", "0", "prog"}).status, 2);
 }
 
+/// A folder that is removed with what is in it.
+class Folder {
+public:
+    Folder() { BOOST_REQUIRE(::mkdtemp(path_) != nullptr); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { test::run_command({"rm", "-rf", path_}); }
+    [[nodiscard]] std::string path() const { return path_; }
+
+private:
+    char path_[40] = "/tmp/unisono-launcher-XXXXXX";
+};
+
+// Worlds and the processes that are added to them are played by a shell: `world` says that one is there.
+const std::string world = "m=$UNISONO_ELASTIC_FOLDER/job.elastic.meet; : > $m; ";
+
+BOOST_AUTO_TEST_CASE(command_lines_with_replacements) {
+    const un::LaunchOptions options = un::parse_launch({"-n", "3", "--elastic", "2:4", "--restarts", "7", "p"}).options;
+    BOOST_CHECK_EQUAL(options.least, 2);
+    BOOST_CHECK_EQUAL(options.most, 4);
+    BOOST_CHECK_EQUAL(options.restarts, 7);
+    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "3", "--elastic=2", "p"}).options.most, 0);
+    for (const char* wrong : {"2:", ":3", "0:3", "3:2", "2:4097", "2:3:4", "2-3", "2: 3"})
+        BOOST_CHECK_MESSAGE(un::parse_launch({"-n", "2", "--elastic", wrong, "p"}).status == 2, wrong);
+    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "4", "--elastic", "2:3", "p"}).status, 2);
+    BOOST_CHECK_EQUAL(un::parse_launch({"-n", "4", "--restarts", "-1", "p"}).status, 2);
+}
+
+BOOST_AUTO_TEST_CASE(lost_ranks_are_replaced) {
+    const Folder folder;
+    // Ranks of the first world do not join; those in the place of others do, and the first of them fails as well.
+    const Result result =
+        launched({"-n", "3", "--elastic", "2:3"},
+                 shell(world + "echo $RANK joins=$UNISONO_JOINS of $WORLD_SIZE; case $RANK in 1|3) exit 3;; "
+                               "4) :> $UNISONO_ELASTIC_FOLDER/five;; "
+                               "*) until [ -e $UNISONO_ELASTIC_FOLDER/five ]; do sleep 0.02; done; esac"),
+                 {{"UNISONO_JOINS", "1"}, {"UNISONO_ELASTIC_FOLDER", folder.path()}});
+    expect(result, 0, {"[0] 0 joins= of 3", "[1] 1 joins= of 3", "[3] 3 joins=1 of 3", "[4] 4 joins=1 of 3"},
+           {"exited with status 3; 2 ranks go on", "starts rank 3 (pid", "starts rank 4 (pid"});
+    BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
+}
+
+BOOST_AUTO_TEST_CASE(no_rank_is_replaced_before_there_is_a_world) {
+    const Result result =
+        launched({"-n", "3", "--elastic", "2:3"}, shell("case $RANK in 1) exit 3;; *) sleep 0.5; esac"));
+    expect(result, 0, {}, {"exited with status 3; 2 ranks go on"});
+    BOOST_CHECK_MESSAGE(!result.complains("starts rank"), result.all());
+}
+
+BOOST_AUTO_TEST_CASE(replacements_are_limited) {
+    const Folder folder;
+    const Result result =
+        launched({"-n", "3", "--elastic", "2:3", "--restarts", "2"},
+                 shell(world + "case $RANK in 0|2) until [ -e $m.4 ]; do sleep 0.02; done; sleep 0.3;; "
+                               "4) : > $m.4; exit 3;; *) exit 3;; esac"),
+                 {{"UNISONO_ELASTIC_FOLDER", folder.path()}});
+    expect(result, 0, {}, {"starts rank 4 (pid", "rank 4 is not replaced, since --restarts is 2"});
+    BOOST_CHECK_MESSAGE(!result.complains("starts rank 5"), result.all());
+}
+
+BOOST_AUTO_TEST_CASE(signals_change_the_number_of_ranks) {
+    Command job(line({"-n", "2", "--elastic", "1:3"},
+                     shell(world + "trap 'echo asked; exit 9' TERM; echo here; while [ ! -e $m.ended ]; do "
+                                   "sleep 0.02; [ ! -e $m.over ] || exit 0; done; exit 4")));
+    BOOST_REQUIRE(job.says("[0] here") && job.says("[1] here"));
+    job.signal(SIGUSR1);
+    BOOST_REQUIRE(job.says("[2] here"));
+    job.signal(SIGUSR1);
+    BOOST_REQUIRE(job.complains("SIGUSR1: there are 3 ranks, as many as --elastic allows"));
+    job.signal(SIGUSR2);
+    BOOST_REQUIRE(job.complains("as SIGUSR2 asked; 2 ranks go on"));
+    job.signal(SIGUSR2);
+    BOOST_REQUIRE(job.complains("as SIGUSR2 asked; 1 rank goes on"));
+    job.signal(SIGUSR2);
+    BOOST_REQUIRE(job.complains("SIGUSR2: there are 1 ranks, as few as --elastic allows"));
+    job.signal(SIGUSR1);
+    BOOST_REQUIRE(job.says("[3] here"));
+    job.signal(SIGTERM);
+    const Result result = job.end();
+    BOOST_CHECK_MESSAGE(result.status == 9, result.all());
+    BOOST_CHECK_MESSAGE(result.has("[0] asked") && result.has("[3] asked") && !result.has("[2] asked"), result.all());
+    BOOST_CHECK_EQUAL(job.left_behind(), 0);
+}
+
+BOOST_AUTO_TEST_CASE(the_folder_of_an_elastic_job) {
+    // Its own is removed; the user's stays, and is told when the training has ended, since others may wait there.
+    const Result own = launched({"-n", "2", "--elastic", "1:2", "--no-label"},
+                                shell(world + "[ $RANK = 1 ] || { stat -c %a $UNISONO_ELASTIC_FOLDER; "
+                                              "echo $UNISONO_ELASTIC_FOLDER; }"));
+    expect(own, 0, {"700\n", "/unisono-elastic-"});
+    const std::string path = own.out.substr(own.out.find('/'), own.out.rfind('\n') - own.out.find('/'));
+    BOOST_CHECK_MESSAGE(::access(path.c_str(), F_OK) != 0, path);
+    const Folder folder;
+    const auto job = [&] {
+        return launched({"-n", "2", "--elastic", "1:2"},
+                        shell("[ ! -e $UNISONO_ELASTIC_FOLDER/job.elastic.meet.ended ] || echo told; sleep 0.1"),
+                        {{"UNISONO_ELASTIC_FOLDER", folder.path()}});
+    };
+    expect(job(), 0, {});
+    const std::string told = folder.path() + "/job.elastic.meet.ended";
+    BOOST_CHECK_EQUAL(::access(told.c_str(), F_OK), 0);
+    BOOST_CHECK(!job().has("told")); // an earlier job's end does not count
+    expect(launched({"-n", "2", "--elastic", "1:2"}, shell("true"), {{"TMPDIR", "/nowhere"}}), 2, {},
+           {"cannot make the folder /nowhere/", "set UNISONO_ELASTIC_FOLDER"});
+}
+
 BOOST_AUTO_TEST_SUITE_END()

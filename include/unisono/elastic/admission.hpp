@@ -12,6 +12,7 @@
 /// Then it waits until members connect to it, who have decided to add it (membership.hpp).
 
 #include "unisono/elastic/membership_messages.hpp"
+#include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/entrance.hpp"
 #include "unisono/launch/meeting_file.hpp"
 #include "unisono/launch/sha256.hpp"
@@ -67,12 +68,6 @@ inline Digest program_digest() {
     for (ssize_t got = 0; (got = ::read(file.get(), buffer.data(), buffer.size())) > 0;)
         hash.add(std::span<const std::byte>(buffer).first(static_cast<std::size_t>(got)));
     return hash.finish();
-}
-
-/// Where applicants find the member that listens: a file beside the one by which ranks meet.
-inline MeetingPoint admission_point(MeetingPoint meeting) {
-    meeting.job += ".elastic";
-    return meeting;
 }
 
 /// The member's side. One thread uses it; nothing here waits but a connection to an applicant that

@@ -222,6 +222,9 @@ private:
         application.applicant.identity = draw_claimant();
         std::string why = "nobody has left an address there";
         while (!membership_ && steady_now() < deadline) {
+            if (::access(end_of_training_path(point_).c_str(), F_OK) == 0)
+                throw error(ErrorCode::refused, concat({"the training that this process was to be added to has ended (",
+                                                        end_of_training_path(point_), ")"}));
             MeetingPoint desk = point_;
             std::optional<Entrance> entrance;
             if (read_meeting_file(desk)) entrance = go_to(desk, application, deadline, why);

@@ -99,6 +99,7 @@ public:
                .operation = "elastic",
                .sequence = epoch(),
                .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
+        if (size() == 1) formed_->group.check(); // a rank alone waits for none, and would not notice
     }
     /// A training has work for that many ranks. Until it has said so, nobody is added. The same on
     /// all ranks.

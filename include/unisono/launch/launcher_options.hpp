@@ -24,9 +24,12 @@ struct LaunchOptions {
     std::chrono::nanoseconds timeout = std::chrono::nanoseconds::max(); ///< of the whole job
     std::chrono::nanoseconds grace = std::chrono::seconds(5);           ///< from SIGTERM to SIGKILL
     std::chrono::nanoseconds wait = std::chrono::hours(1); ///< from the first rank's good end to the last's
-    int least =
-        0; ///< of an elastic job: others live on when a rank dies, as long as this many are left; 0: not elastic
-    std::string log_dir = {};              ///< each rank's output also goes to files there; empty: none
+    /// Of an elastic job: others live on when a rank dies, as long as this many are left; 0: not
+    /// elastic.
+    int least = 0;
+    int most = 0;             ///< of an elastic job: ranks that are lost are replaced, up to this many; 0: they are not
+    int restarts = 10;        ///< processes that are started in the place of lost ranks
+    std::string log_dir = {}; ///< each rank's output also goes to files there; empty: none
     std::vector<std::string> command = {}; ///< program and arguments
 
     friend bool operator==(const LaunchOptions&, const LaunchOptions&) = default;
@@ -47,6 +50,10 @@ labelled with its rank. When one fails, the others are stopped.
   --grace S         Seconds between SIGTERM and SIGKILL for ranks that are to stop (5)
   --wait S          Once a rank has ended well: seconds until those that still run are named and stopped (3600)
   --elastic LEAST   A program with elastic worlds: when ranks die, the others live on as long as LEAST are left
+  --elastic LEAST:MOST
+                    Also starts a process in the place of each rank that dies; SIGUSR1 asks for a rank more, at most
+                    MOST, and SIGUSR2 for one less, at least LEAST
+  --restarts N      With LEAST:MOST, at most N processes in the place of ranks that died (10)
   --log-dir DIR     Write each rank's output to DIR/rank_R.out and DIR/rank_R.err as well
   --no-label        Lines as they are
   -h, --help        This text
@@ -57,7 +64,7 @@ signal if it was killed), with --elastic of the first that was not to be spared;
 the program cannot be started, 2 for a wrong command line.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on, and SIGKILL follows after the grace time, or when a second one comes;
-SIGUSR1, SIGUSR2 and SIGCONT are passed on. Standard input goes to rank 0 unless it is a terminal.
+SIGCONT is passed on, and SIGUSR1 and SIGUSR2 unless they change the number of ranks. Standard input goes to rank 0 unless it is a terminal.
 
 Where some ranks have come and others have not, a line on standard error says which, first after 3 seconds;
 UNISONO_NOTICE_AFTER=S sets that time, and 0 silences it.
@@ -114,7 +121,7 @@ inline std::string_view option_meant(std::string_view written) {
     std::string_view nearest;
     std::size_t least = 3; // a word with three changes is another word
     for (const std::string_view ours : {"--ranks", "--bind-to-cores", "--timeout", "--grace", "--wait", "--elastic",
-                                        "--log-dir", "--no-label", "--help", "--version"}) {
+                                        "--restarts", "--log-dir", "--no-label", "--help", "--version"}) {
         if (written.size() < 4 || written.size() > 40) break;
         if (const std::size_t edits = edits_between(written, ours); edits < least) {
             least = edits;
@@ -122,6 +129,15 @@ inline std::string_view option_meant(std::string_view written) {
         }
     }
     return nearest;
+}
+
+/// "LEAST" or "LEAST:MOST".
+inline bool parse_elastic(std::string_view text, LaunchOptions& options) {
+    const std::size_t colon = text.find(':');
+    options.most = 0;
+    if (!parse_count(text.substr(0, colon), 4096, options.least) || options.least == 0) return false;
+    return colon == text.npos ||
+           (parse_count(text.substr(colon + 1), 4096, options.most) && options.most >= options.least);
 }
 
 } // namespace detail
@@ -185,7 +201,7 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
             continue;
         }
         if (name != "-n" && name != "--ranks" && name != "--timeout" && name != "--grace" && name != "--wait" &&
-            name != "--elastic" && name != "--log-dir") {
+            name != "--elastic" && name != "--restarts" && name != "--log-dir") {
             const std::string_view meant = detail::option_meant(name);
             if (meant.empty()) return wrong({"unknown option ", detail::quoted(name)});
             return wrong({"unknown option ", detail::quoted(name), "; did you mean ", meant, "?"});
@@ -203,8 +219,12 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
         if (name == "--wait" && !detail::parse_seconds(value, 0, options.wait)) {
             return wrong({"--wait is ", detail::quoted(value), ", expected seconds"});
         }
-        if (name == "--elastic" && (!detail::parse_count(value, 4096, options.least) || options.least == 0)) {
-            return wrong({"--elastic is ", detail::quoted(value), ", expected 1 to 4096"});
+        if (name == "--elastic" && !detail::parse_elastic(value, options)) {
+            return wrong({"--elastic is ", detail::quoted(value),
+                          ", expected LEAST or LEAST:MOST, each 1 to 4096, such as 2:4"});
+        }
+        if (name == "--restarts" && !detail::parse_count(value, 1'000'000, options.restarts)) {
+            return wrong({"--restarts is ", detail::quoted(value), ", expected 0 to 1000000"});
         }
         if (name == "--log-dir") {
             if (value.empty()) return wrong({"--log-dir needs the path of a folder"});
@@ -218,6 +238,9 @@ inline LaunchRequest parse_launch(const std::vector<std::string>& arguments) {
     options.command.assign(arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
     if (options.least > options.ranks)
         return wrong({"--elastic is ", options.least, ", expected at most ", options.ranks, ", the number of ranks"});
+    if (options.most != 0 && options.most < options.ranks)
+        return wrong({"--elastic is ", options.least, ":", options.most, ", expected at least ", options.ranks,
+                      ", the number of ranks, behind the colon"});
     if (options.command.empty() || options.command.front().empty()) return wrong({"no program given"});
     return request;
 }

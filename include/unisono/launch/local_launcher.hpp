@@ -5,16 +5,16 @@
 /// behind.
 
 #include "unisono/launch/cores.hpp"
+#include "unisono/launch/elastic_folder.hpp"
 #include "unisono/launch/hub.hpp"
 #include "unisono/launch/launcher_options.hpp"
 #include "unisono/launch/launcher_output.hpp"
+#include "unisono/launch/orphans.hpp"
 #include "unisono/launch/processes.hpp"
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <dirent.h>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,11 +38,9 @@ public:
         sigset_t handled;
         sigemptyset(&handled);
         for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT}) sigaddset(&handled, each);
-        sigset_t before;
-        sigprocmask(SIG_BLOCK, &handled, &before);
+        sigprocmask(SIG_BLOCK, &handled, &signals_before_);
         signals_ = FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
 
-        ends_.resize(static_cast<std::size_t>(options_.ranks));
         Listener listener = listen_at(true, 0);
         const JobToken token = JobToken::random();
         prepare_environment(listener.port, token);
@@ -53,10 +51,10 @@ public:
         if (::pipe2(starts, O_CLOEXEC | O_NONBLOCK) != 0)
             throw error(ErrorCode::refused, concat({"no pipe: ", errno_text(errno)}));
         start_errors_ = FileDescriptor(starts[0]);
-        {
-            const FileDescriptor writing(starts[1]);
-            for (int rank = 0; rank < options_.ranks; ++rank) start(rank, writing.get(), before);
-        }
+        start_errors_writing_ = FileDescriptor(starts[1]);
+        wanted_ = options_.ranks;
+        for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
+        environment_.set("UNISONO_JOINS", "1"); // of those that are started from now on
         hub_ = std::make_unique<Hub>(std::move(listener), HubOptions{.world = options_.ranks, .token = token},
                                      std::move(notice));
         const nanoseconds began = steady_now();
@@ -64,7 +62,7 @@ public:
         while (processes_.running() > 0) turn();
         const int status = final_status();
         hub_.reset();
-        sweep();
+        kill_orphans();
         finish_output();
         return status;
     }
@@ -75,22 +73,11 @@ private:
     static constexpr nanoseconds settle = 1'000'000'000;
     static constexpr std::chrono::seconds notice_of_late_ranks{60}; ///< once a rank has ended well
 
-    /// Variables that name a process or its meeting point; other variables of the library are
-    /// settings (such as UNISONO_INTERFACE), which ranks keep.
-    static bool says_who_a_process_is(std::string_view name) {
-        constexpr std::string_view known[] = {
-            "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",
-            "UNISONO_TOKEN", "UNISONO_TOKEN_FILE", "UNISONO_MASTER",          "UNISONO_FOLDER",           "UNISONO_JOB",
-            "UNISONO_HOST",  "UNISONO_LAUNCHER",   "UNISONO_LAUNCHER_PROCESS"};
-        return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
-               name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
-    }
-
     void prepare_environment(std::uint16_t port, const JobToken& token) {
         const Environment own = Environment::of_process();
         Environment made;
         for (const auto& [name, value] : own.variables()) { // without what another launcher says of us
-            if (!says_who_a_process_is(name)) made.set(name, value);
+            if (!says_who_a_process_is(name) && (!replaces() || name != "UNISONO_JOINS")) made.set(name, value);
         }
         const std::string world = std::to_string(options_.ranks);
         const std::uint16_t master = listen_at(true, 0).port; // for the program's own use; ours is the hub's
@@ -105,10 +92,19 @@ private:
         made.set("UNISONO_HUB", concat({"127.0.0.1:", port}));
         made.set("UNISONO_TOKEN", token.text());
         made.set("UNISONO_LAUNCHER_PROCESS", std::to_string(::getpid()));
+        if (replaces()) {
+            const std::string* const named = made.find("UNISONO_ELASTIC_FOLDER");
+            folder_.emplace(named != nullptr ? *named : std::string());
+            made.set("UNISONO_ELASTIC_FOLDER", folder_->path());
+        }
         environment_ = std::move(made);
     }
+    /// Whether processes are started later, to be added to the world.
+    [[nodiscard]] bool replaces() const { return options_.most != 0; }
 
-    void start(int rank, int start_errors, const sigset_t& signals) {
+    void start(int rank) {
+        ends_.emplace_back();
+        dismissed_.push_back(false);
         for (const char* name : {"RANK", "LOCAL_RANK", "UNISONO_RANK", "UNISONO_LOCAL_RANK"}) {
             environment_.set(name, std::to_string(rank));
         }
@@ -144,10 +140,10 @@ private:
                 ::dup2(writing[1].get(), 2);
                 if (options_.bind_to_cores) bind_to_core(rank);
                 std::signal(SIGPIPE, SIG_DFL);
-                sigprocmask(SIG_SETMASK, &signals, nullptr);
+                sigprocmask(SIG_SETMASK, &signals_before_, nullptr);
                 ::execvpe(command[0], command.data(), environment.data());
                 const int failed = errno;
-                [[maybe_unused]] const ssize_t told = ::write(start_errors, &failed, sizeof failed);
+                [[maybe_unused]] const ssize_t told = ::write(start_errors_writing_.get(), &failed, sizeof failed);
                 return failed == ENOENT ? 127 : 126;
             },
             true);
@@ -168,6 +164,7 @@ private:
         nanoseconds until = std::min({timeout_at_, stop_at_, kill_at_});
         if (!stopping_) until = std::min({until, notice_at_, wait_until_});
         if (!all) until = std::min(until, steady_now() + 5'000'000);
+        if (wants_more()) until = std::min(until, steady_now() + 50'000'000); // the world is not there yet
         ::poll(polled.data(), polled.size(), poll_timeout(until));
 
         for (int stream = 0; stream < 2; ++stream) {
@@ -190,6 +187,7 @@ private:
             fail(124);
             stop(SIGTERM);
         }
+        while (wants_more() && folder_->has_world()) start_newcomer();
         look_for_late_ranks(now);
         if (now >= stop_at_) stop(SIGTERM);
         if (now >= kill_at_) {
@@ -203,6 +201,7 @@ private:
         if (end.good()) {
             ++ended_well_;
             if (first_good_ >= 0) return;
+            if (folder_) folder_->end_training();
             first_good_ = end.index;
             first_good_at_ = steady_now();
             notice_at_ = deadline_after(first_good_at_, notice_of_late_ranks);
@@ -213,9 +212,11 @@ private:
         int failed = 0;
         if (::read(start_errors_.get(), &failed, sizeof failed) == static_cast<ssize_t>(sizeof failed)) {
             if (!status_) say({"cannot start ", options_.command.front(), ": ", errno_text(failed)});
-        } else if (!stopping_ && processes_.running() + ended_well_ >= options_.least && options_.least != 0) {
-            say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(), "; ", processes_.running(),
+        } else if (!stopping_ && staying() + ended_well_ >= options_.least && options_.least != 0) {
+            say({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text(),
+                 dismissed_[static_cast<std::size_t>(rank)] ? ", as SIGUSR2 asked; " : "; ", processes_.running(),
                  processes_.running() == 1 ? " rank goes on" : " ranks go on"});
+            forgo_replacement(rank);
             return; // its connection's end tells the others
         } else if (!status_) {
             const std::optional<Fault> fault = hub_->first_fault();
@@ -225,12 +226,62 @@ private:
         }
         if (!stopping_) ends_[static_cast<std::size_t>(rank)] = end;
         // Ranks that wait for one that never came also learn of it.
-        hub_->report({.code = ErrorCode::peer_lost,
-                      .rank = rank,
-                      .peer = rank,
-                      .message = concat({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text()})});
+        if (rank < options_.ranks)
+            hub_->report({.code = ErrorCode::peer_lost,
+                          .rank = rank,
+                          .peer = rank,
+                          .message = concat({"rank ", rank, " (pid ", processes_.pid(rank), ") ", end.text()})});
         fail(end.exit_code(), true);
         if (!stopping_ && stop_at_ == never) stop_at_ = steady_now() + settle;
+    }
+
+    /// Of the ranks, those that are to be added included.
+    [[nodiscard]] bool wants_more() const {
+        return replaces() && !stopping_ && stop_at_ == never && first_good_ < 0 && staying() < wanted_;
+    }
+    /// Ranks that run, without those that were told to go.
+    [[nodiscard]] int staying() const {
+        int found = 0;
+        for (int rank = 0; rank < processes_.size(); ++rank)
+            if (processes_.is_running(rank) && !dismissed_[static_cast<std::size_t>(rank)]) ++found;
+        return found;
+    }
+    /// Starts a process that the world takes in: instead of one that was lost, or as SIGUSR1 asks.
+    void start_newcomer() {
+        const int rank = processes_.size();
+        start(rank);
+        say({"starts rank ", rank, " (pid ", processes_.pid(rank), "), to be added to the world"});
+    }
+    /// A rank was lost. Unless it may be replaced, fewer are wanted from now on.
+    void forgo_replacement(int lost) {
+        if (!replaces() || dismissed_[static_cast<std::size_t>(lost)] || first_good_ >= 0) return;
+        if (restarted_ < options_.restarts) {
+            ++restarted_;
+            return;
+        }
+        --wanted_;
+        say({"rank ", lost, " is not replaced, since --restarts is ", options_.restarts});
+    }
+    /// SIGUSR1 and SIGUSR2. The rank that was started last goes. It is killed, so that the others
+    /// know at once that it is gone; an update that is under way is made again without it.
+    void change_ranks(int signal) {
+        if (stopping_ || first_good_ >= 0) return;
+        if (signal == SIGUSR1) {
+            if (wanted_ >= options_.most) say({"SIGUSR1: there are ", wanted_, " ranks, as many as --elastic allows"});
+            else ++wanted_;
+            return;
+        }
+        if (wanted_ <= options_.least) {
+            say({"SIGUSR2: there are ", wanted_, " ranks, as few as --elastic allows"});
+            return;
+        }
+        if (staying() >= wanted_) { // else one that has not been started yet is not started
+            int last = processes_.size() - 1;
+            while (!processes_.is_running(last) || dismissed_[static_cast<std::size_t>(last)]) --last;
+            dismissed_[static_cast<std::size_t>(last)] = true;
+            processes_.signal(last, SIGKILL);
+        }
+        --wanted_;
     }
 
     /// Ranks work together, so they end together. One that still runs much later may be stopped, or
@@ -287,7 +338,9 @@ private:
         signalfd_siginfo info;
         while (::read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
             const int signal = static_cast<int>(info.ssi_signo);
-            if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
+            if (replaces() && (signal == SIGUSR1 || signal == SIGUSR2)) {
+                change_ranks(signal);
+            } else if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
                 processes_.signal_all(signal);
             } else if (asked_to_stop_) {
                 // timeout(1) and job steps send SIGTERM to this process and to its process group:
@@ -299,25 +352,6 @@ private:
                 asked_to_stop_at_ = steady_now();
                 stop(signal);
             }
-        }
-    }
-
-    /// Kills processes that ranks have started in sessions of their own and left behind.
-    static void sweep() {
-        for (int attempt = 0; attempt < 100; ++attempt) {
-            bool found = false;
-            DIR* all = ::opendir("/proc");
-            if (all == nullptr) return;
-            while (const dirent* entry = ::readdir(all)) {
-                int pid = 0;
-                if (!parse_count(entry->d_name, 1 << 30, pid) || process_field(pid, 4) != std::to_string(::getpid()))
-                    continue;
-                found = true;
-                ::kill(pid, SIGKILL);
-                ::waitpid(pid, nullptr, 0);
-            }
-            ::closedir(all);
-            if (!found) return; // a child's children are ours only after its end: look again
         }
     }
 
@@ -339,7 +373,12 @@ private:
     OutputSink sinks_[2] = {OutputSink(1), OutputSink(2)};
     std::vector<OutputSource> sources_; ///< two for each rank
     FileDescriptor signals_;
+    sigset_t signals_before_ = {};
     FileDescriptor start_errors_; ///< errno of each rank whose program cannot be started
+    FileDescriptor start_errors_writing_;
+    std::optional<ElasticFolder> folder_; ///< where processes that are started later find the world
+    int wanted_ = 0;                      ///< ranks that are to run
+    int restarted_ = 0;                   ///< ranks that were lost, and replaced
     std::unique_ptr<Hub> hub_;
     Processes processes_;
     nanoseconds timeout_at_ = never;
@@ -356,6 +395,7 @@ private:
     std::optional<int> status_;
     bool of_rank_ = false;                        ///< status_ is that of a rank
     std::vector<std::optional<ProcessEnd>> ends_; ///< of the ranks that failed
+    std::vector<bool> dismissed_;                 ///< ranks that go because SIGUSR2 asks for one less
 };
 
 } // namespace detail

@@ -79,7 +79,9 @@ public:
     [[nodiscard]] int descriptor(int index) const { return child(index).process.get(); }
 
     /// Sends a signal to all that run.
-    void signal_all(int signal) const;
+    void signal_all(int number) const;
+    /// The same to one, if it runs.
+    void signal(int index, int number) const;
 
     /// The end of one child, if one has ended; never waits.
     std::optional<ProcessEnd> poll_any();
@@ -114,10 +116,12 @@ UNISONO_DEFINITION std::string ProcessEnd::text() const {
     return concat({"was killed by signal ", signal, (name != nullptr ? concat({" (", name, ")"}) : "")});
 }
 
-UNISONO_DEFINITION void Processes::signal_all(int signal) const {
-    for (const Child& each : children_) {
-        if (each.running) ::kill(each.own_group ? -each.pid : each.pid, signal);
-    }
+UNISONO_DEFINITION void Processes::signal_all(int number) const {
+    for (int index = 0; index < size(); ++index) signal(index, number);
+}
+UNISONO_DEFINITION void Processes::signal(int index, int number) const {
+    const Child& one = child(index);
+    if (one.running) ::kill(one.own_group ? -one.pid : one.pid, number);
 }
 
 UNISONO_DEFINITION std::optional<ProcessEnd> Processes::poll_any() {

@@ -1,0 +1,71 @@
+#pragma once
+
+/// \file
+/// The folder by which an elastic world and the processes that are to be added find each other.
+
+#include "unisono/launch/meeting_file.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// Where the world's first rank says that it listens: a file beside the one by which ranks meet.
+inline MeetingPoint admission_point(MeetingPoint meeting) {
+    meeting.job += ".elastic";
+    return meeting;
+}
+
+/// A file that says that the training has ended: processes that wait there wait in vain.
+inline std::string end_of_training_path(const MeetingPoint& admission) { return meeting_path(admission) + ".ended"; }
+
+/// A launcher's side: a folder of its own, or one that the user has named.
+class ElasticFolder {
+public:
+    /// `named`: the user's folder, which stays; empty: a new one below TMPDIR, which is removed
+    /// with this object. Errors: refused if it cannot be made.
+    explicit ElasticFolder(std::string named) : path_(std::move(named)) {
+        if (path_.empty()) {
+            const char* const temporary = std::getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe): before threads start
+            std::string made =
+                concat({temporary != nullptr && *temporary != '\0' ? temporary : "/tmp", "/unisono-elastic-XXXXXX"});
+            if (::mkdtemp(made.data()) == nullptr)
+                throw error(ErrorCode::refused, concat({"cannot make the folder ", made,
+                                                        ", where an elastic world is found: ", errno_text(errno),
+                                                        "; set UNISONO_ELASTIC_FOLDER to a folder"}));
+            path_ = made;
+            own_ = true;
+        } else ::unlink(end_of_training_path(point()).c_str()); // an earlier job's
+    }
+    ElasticFolder(const ElasticFolder&) = delete;
+    ElasticFolder& operator=(const ElasticFolder&) = delete;
+    ~ElasticFolder() {
+        if (!own_) return;
+        ::unlink(meeting_path(point()).c_str()); // of a first rank that was killed
+        ::unlink(end_of_training_path(point()).c_str());
+        ::rmdir(path_.c_str());
+    }
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    /// Whether a world's first rank has said where it listens, so that others can be added.
+    [[nodiscard]] bool has_world() const { return ::access(meeting_path(point()).c_str(), F_OK) == 0; }
+    /// Processes that still wait to be added give up.
+    void end_training() const {
+        const FileDescriptor file(
+            ::open(end_of_training_path(point()).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    }
+
+private:
+    [[nodiscard]] MeetingPoint point() const { return admission_point({.folder = path_}); }
+
+    std::string path_;
+    bool own_ = false;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
