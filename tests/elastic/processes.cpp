@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
             return [ranks, who](auto& world) {
                 return train(world, [&](const un::UpdateReport& report) {
                     if (who != ranks - 1 && who < ranks && report.number == 2) ::kill(::getpid(), SIGKILL);
-                    ::usleep(world.size() == 1 ? 150'000 : 300);
+                    ::usleep(world.size() == 1 ? 200'000 : 300);
                 });
             };
         };
@@ -416,6 +416,38 @@ BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
         }
         BOOST_TEST(told[ranks - 1].added == 1u);
     }
+}
+
+/// A process that trains something else learns what, and leaves; the others train on.
+BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
+    if (too_slow()) return;
+    constexpr int ranks = 2;
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    const auto body = [](int who) {
+        return [who](auto& world) {
+            const auto pause = [](const un::UpdateReport&) { ::usleep(150'000); };
+            return train(world, pause, true, who == ranks ? 0.02 : 0.01);
+        };
+    };
+    for (int who = 0; who <= ranks; ++who)
+        processes.start([&, who] {
+            return be_rank<un::SharedMemory>(who < ranks ? who : -1, ranks, folder.path(), patient(), told[who],
+                                             body(who));
+        });
+    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
+    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+    for (int who = 0; who < ranks; ++who) {
+        BOOST_TEST_CONTEXT("rank " << who << ": " << told[who].text) {
+            BOOST_TEST(told[who].done);
+            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
+            BOOST_TEST(told[who].added == 1u);
+        }
+    }
+    const std::string text = told[ranks].text;
+    BOOST_TEST((told[ranks].was_in && !told[ranks].done), "it was not refused");
+    BOOST_TEST((text.find("another optimizer than rank 0 (here: AdamW(learning_rate 0.02") != text.npos), text);
 }
 
 /// Processes that find no world say why, in their time.

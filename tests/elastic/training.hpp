@@ -69,7 +69,7 @@ inline constexpr std::int64_t epochs = 3;
 
 /// `on_update(report)`; the world may be elastic.
 template <class World, class OnUpdate>
-Result train(World& world, OnUpdate on_update, bool evaluates = true) {
+Result train(World& world, OnUpdate on_update, bool evaluates = true, double learning_rate = 0.01) {
     static const std::vector<float> values = un::torch_rand(5, 210 * Layer::width);
     const un::RowData<float> data(values, Layer::width);
     Layer model;
@@ -79,7 +79,7 @@ Result train(World& world, OnUpdate on_update, bool evaluates = true) {
                         un::DistributedSampler{.shuffle = true, .seed = 3},
                         un::Reproducible{},
                         un::Accumulate{.steps = 2},
-                        un::AdamW{.learning_rate = 0.01},
+                        un::AdamW{.learning_rate = learning_rate},
                         un::CosineRate{}};
     Result result;
     const un::FitReport report =
