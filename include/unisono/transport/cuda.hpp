@@ -84,7 +84,7 @@ public:
         static_cast<void>(copies_->settle(abort_within));
     }
 
-    // --- memory -----------------------------------------------------------------------------------------------------------
+    // --- memory ----------------------------------------------------------------------------------
 
     /// The network's memory, if it has some of its own; else pinned memory of the host. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
@@ -108,7 +108,7 @@ public:
         return {kept, kept->memory.get()};
     }
 
-    // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------
+    // --- streams of the program's own: what a trainer on the device asks -------------------------
 
     /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
@@ -123,7 +123,7 @@ public:
         if (other != stream()) copies_->wait_for(static_cast<cudaStream_t>(other));
     }
 
-    // --- copies: see group/staged_lanes.hpp ---------------------------------------------------------------------------------
+    // --- copies: see group/staged_lanes.hpp ------------------------------------------------------
 
     [[nodiscard]] detail::PinnedBlock take_block(std::size_t bytes) { return copies_->take_block(bytes); }
     void give_block(const detail::PinnedBlock& block) { copies_->give_block(block); }
@@ -137,7 +137,7 @@ public:
     [[nodiscard]] bool reached(detail::CudaCopies::Awaited& awaited) { return copies_->reached(awaited); }
     void note(const Fault& fault) { copies_->note(fault); }
 
-    // --- straight from and to the device: see group/staged_lanes.hpp --------------------------------------------------------
+    // --- straight from and to the device: see group/staged_lanes.hpp -----------------------------
 
     /// Whether large data that are not combined go that way: CudaOptions::transfers.
     [[nodiscard]] bool goes_directly() const {
@@ -155,7 +155,7 @@ public:
     void move(std::byte* to, const std::byte* from, std::size_t bytes) { copies_->move(to, from, bytes); }
     void see_arrivals() { copies_->see_arrivals(); }
 
-    // --- for a network's own collectives on memory of the device: see group/whole_runs.hpp -----------------------------------
+    // --- for a network's own collectives on memory of the device: see group/whole_runs.hpp -------
 
     /// Held by `allocate_on_device`, or nothing.
     [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {

@@ -120,7 +120,7 @@ public:
     void waits(const Wait& wait) { network_.waits(wait); }
     void waits_no_more() { network_.waits_no_more(); }
 
-    // --- memory ----------------------------------------------------------------------------------------------------------
+    // --- memory ----------------------------------------------------------------------------------
 
     /// Whether the ranks of this host see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return memory_.reaches(data, bytes); }
@@ -133,7 +133,7 @@ public:
         else return made;
     }
 
-    // --- for who looks for a culprit: rarely -----------------------------------------------------------------------------
+    // --- for who looks for a culprit: rarely -----------------------------------------------------
 
     [[nodiscard]] bool awaits(int peer) const {
         const int local = local_of(peer);

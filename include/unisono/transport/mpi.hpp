@@ -81,7 +81,7 @@ public:
     /// In it MPI's own collectives work without copies.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) { return own().allocate(rank(), bytes); }
 
-    // --- for memory of devices: see transport/cuda.hpp --------------------------------------------------------------------
+    // --- for memory of devices: see transport/cuda.hpp -------------------------------------------
 
     /// Before the world does anything. `moves_device_memory` says whether messages may then leave from memory of a device and come to it:
     /// that is asked of MPI, by each rank for itself. After a fault, what MPI has begun to receive and does not cancel within a second may
@@ -94,14 +94,14 @@ public:
         return wire().device_memory().reach(data, bytes);
     }
 
-    // --- for its own collectives ---------------------------------------------------------------------------------------
+    // --- for its own collectives -----------------------------------------------------------------
 
     [[nodiscard]] std::uint32_t own_ticket() { return own().ticket(); }
     [[nodiscard]] bool is_turn_of(std::uint32_t ticket) const { return wire().own().is_turn_of(ticket); }
     [[nodiscard]] bool own_done(std::uint32_t ticket) { return own().done(ticket); }
     [[nodiscard]] detail::MpiOwn& own() { return wire().own(); }
 
-    // --- for ranks with devices (transport/cuda.hpp) ---------------------------------------------------------------------
+    // --- for ranks with devices (transport/cuda.hpp) ---------------------------------------------
 
     /// All ranks agree on whether MPI's own collectives are given memory of devices; `problem`: why this one has none. Collective, before
     /// the world does anything. Errors, the same on all ranks: refused; timeout, where one does not come.

@@ -101,7 +101,7 @@ public:
     /// Where this rank listens for messages of other hosts.
     [[nodiscard]] std::string address() const { return network().address(); }
 
-    // --- the host's side ------------------------------------------------------------------------------------------------
+    // --- the host's side -------------------------------------------------------------------------
 
     template <class Sink>
     void progress(Sink& sink) {
@@ -160,7 +160,7 @@ public:
     [[nodiscard]] bool window_is_open() { return device_->window_is_open(); }
     [[nodiscard]] bool has_window(std::uint64_t group) { return device_->has_window(group); }
 
-    // --- streams of the program's own: what a trainer on the device asks ---------------------------------------------------
+    // --- streams of the program's own: what a trainer on the device asks -------------------------
 
     /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
@@ -172,7 +172,7 @@ public:
         detail::copy_and_wait(device(), to, from, bytes, cudaMemcpyHostToDevice, theirs);
     }
 
-    // --- programs and groups: see transport/stream_call.hpp -------------------------------------------------------------
+    // --- programs and groups: see transport/stream_call.hpp --------------------------------------
 
     [[nodiscard]] std::uint32_t begin_program(std::uint64_t group) { return device_->begin_program(group); }
     [[nodiscard]] detail::StreamProgram& program(std::uint32_t number) { return device_->program(number); }

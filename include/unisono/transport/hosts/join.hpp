@@ -1,11 +1,13 @@
 #pragma once
 
 /// \file
-/// Processes that have met find out who shares a host, and become the ranks of a world of hosts.
+/// Processes that have met find out which of them share a host, and become the ranks of a world of
+/// hosts.
 ///
-/// No name tells whether two processes share memory: containers of one machine may not, those of one pod may, and machines that
-/// were started from one image may give themselves equal names. So each rank shows the others a page that holds a random number;
-/// who reads that number there can share memory.
+/// No name tells whether two processes share memory: containers of one machine may not, those of
+/// one pod may, and machines started from one image may give themselves equal names. So each rank
+/// shows the others a page that holds a random number; a rank that reads that number can share
+/// memory with it.
 
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/hosts.hpp"
@@ -67,8 +69,8 @@ inline bool shares_memory(const HostCard& card) {
     }
 }
 
-/// The ranks' hosts, by tokens that they have read in each other's memory. Collective. Errors, the same on all ranks: refused, with
-/// what a rank was told wrong.
+/// The ranks' hosts, by tokens that they read in each other's memory. Collective. Errors, the same
+/// on all ranks: refused, with what a rank was told wrong.
 template <control_plane Control>
 HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string& name, const std::string& failed) {
     HostCard mine;
@@ -117,7 +119,8 @@ HostPlaces find_hosts(Control& control, nanoseconds deadline, const std::string&
     return HostPlaces(hosts);
 }
 
-/// The memory of this rank's host. Collective over the job. Errors, the same on all ranks: of the first rank that has one.
+/// The memory of this rank's host. Collective over the job. Errors, the same on all ranks: those of
+/// the first rank that has one.
 template <control_plane Control>
 std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadline, const HostPlaces& places,
                                              std::size_t arena_bytes) {
@@ -156,7 +159,8 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
 
 namespace detail {
 
-/// The hosts of ranks that were given these names, see `names_of_hosts`. Collective. Errors: as `find_hosts`.
+/// The hosts of ranks that were given these names, see `names_of_hosts`. Collective. Errors: as
+/// `find_hosts`.
 template <control_plane Control>
 HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::vector<std::string>& given) {
     std::string own_name;
@@ -172,9 +176,10 @@ HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::v
 
 } // namespace detail
 
-/// Whether all ranks can share memory, so that `SharedMemory` can join them: for programs that choose their transport when they run.
-/// `names` or UNISONO_HOSTS separate ranks, as for `Hosts`. Collective over the job. Cost: two all_gathers of the control plane. Errors, the same on
-/// all ranks: refused, with the rank; the job's first fault.
+/// Whether all ranks can share memory, so that `SharedMemory` can join them: for programs that
+/// choose their transport when they run. `names` or UNISONO_HOSTS separate ranks, as for `Hosts`.
+/// Collective over the job. Cost: two all_gathers of the control plane. Errors, the same on all
+/// ranks: refused, with the rank; the job's first fault.
 template <control_plane Control>
 [[nodiscard]] bool share_one_host(Control& control, nanoseconds deadline, const std::vector<std::string>& names = {}) {
     return detail::find_named_hosts(control, deadline, names).hosts() == 1;

@@ -14,7 +14,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// "a,a,b": a name a rank; nothing: no names. Errors: bad_input, where there are not as many as ranks, or one is empty.
+/// "a,a,b": a name per rank; nothing: no names. Errors: bad_input for an empty name, or if there
+/// are more or fewer names than ranks.
 inline std::vector<std::string> parse_host_names(std::string_view text, int ranks) {
     std::vector<std::string> names;
     if (text.empty()) return names;
@@ -30,7 +31,7 @@ inline std::vector<std::string> parse_host_names(std::string_view text, int rank
     return names;
 }
 
-/// A name per rank: those given, or else what UNISONO_HOSTS says; none where neither says anything. Errors: bad_input.
+/// A name per rank: `given`, else by UNISONO_HOSTS; none where neither has any. Errors: bad_input.
 inline std::vector<std::string> names_of_hosts(const std::vector<std::string>& given, const Environment& environment,
                                                int ranks) {
     if (!given.empty() && given.size() != static_cast<std::size_t>(ranks))
@@ -45,9 +46,10 @@ inline std::vector<std::string> names_of_hosts(const std::vector<std::string>& g
 template <class Network>
 struct HostsOptions {
     typename Network::Options network = {};
-    /// A name a rank, the same on all ranks: ranks of different names exchange messages over the network though they might share
-    /// memory. Names only part: equal ones share a host where memory can really be shared. None: as UNISONO_HOSTS says (a,a,b,b), else
-    /// ranks that can share memory do.
+    /// A name per rank, the same on all ranks. Ranks with different names exchange messages over
+    /// the network even if they could share memory. Equal names share a host only where memory can
+    /// really be shared. None: as UNISONO_HOSTS says (a,a,b,b), else ranks that can share memory
+    /// do.
     std::vector<std::string> hosts = {};
     std::size_t arena_bytes = 0; ///< the most that a rank may allocate; 0: what the machine has
 

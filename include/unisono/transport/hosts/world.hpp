@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The common part of the two halves of `Hosts`: the host of each rank, and one first fault for both.
+/// The common part of the two halves of `Hosts`: the host of each rank, and one first fault for
+/// both.
 
 #include "unisono/transport/hosts/options.hpp"
 #include "unisono/transport/network/world.hpp"
@@ -16,7 +17,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The first fault of a host's memory is the network's, which asks the control plane; who leaves and waits is told to that alone.
+/// The network, which asks the control plane, decides the first fault of a host's memory. Only the
+/// network hears which ranks leave and wait.
 class NetworkOverseer final : public Overseer {
 public:
     explicit NetworkOverseer(std::shared_ptr<NetworkWorld> network) : network_(std::move(network)) {}
@@ -41,7 +43,8 @@ private:
 class HostPlaces {
 public:
     HostPlaces() = default;
-    /// The host of each rank, by any numbers; hosts get new ones, in the order of their first ranks.
+    /// The host of each rank, by any numbers; hosts are renumbered in the order of their first
+    /// ranks.
     explicit HostPlaces(const std::vector<int>& host_of_rank) {
         std::vector<int> seen;
         for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank) {
@@ -79,7 +82,7 @@ inline std::vector<int> hosts_of_names(const std::vector<std::string>& names, in
     return hosts;
 }
 
-/// A world of threads of this process, which pretend to be of several hosts if UNISONO_HOSTS says so.
+/// A world of threads of this process, which act as several hosts if UNISONO_HOSTS says so.
 class HostsWorld {
 public:
     /// Errors: bad_input, refused.

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The common state of the ranks of an in-process world: the rings of descriptors between them, their boards, and the first fault.
+/// The ranks' common state in an in-process world: descriptor rings between them, boards, the first
+/// fault.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/list.hpp"
@@ -76,7 +77,8 @@ public:
 
     [[nodiscard]] const Fault* first_fault() const { return fault_seen_.load(std::memory_order_acquire); }
 
-    /// Records the first fault and waits until no other rank touches foreign memory: none begins after it.
+    /// Records the first fault and waits until no other rank touches foreign memory: none begins
+    /// after it.
     void abort(int rank, const Fault& fault) {
         {
             const std::lock_guard lock(mutex_);

@@ -236,7 +236,7 @@ protected:
         if (other.why.empty()) other.why = FabricDevice::error_text(failed);
     }
 
-    // --- what libfabric shall do ---------------------------------------------------------------------------------------
+    // --- what libfabric shall do -----------------------------------------------------------------
 
     void post(FabricRoom& room) {
         check(room, -1,

@@ -36,7 +36,7 @@ public:
     LibfabricWire(std::shared_ptr<NetworkWorld> world, int rank) : FabricTraffic(std::move(world), rank, {}, 0) {}
     using FabricTraffic::FabricTraffic;
 
-    // --- sending -------------------------------------------------------------------------------------------------------
+    // --- sending ---------------------------------------------------------------------------------
 
     bool send(int peer, const Envelope& envelope, const std::byte* data, Token token) {
         FabricFrame frame = frame_of(FabricFrame::message);
@@ -81,7 +81,7 @@ public:
         if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(left, wished)));
     }
 
-    // --- the end -------------------------------------------------------------------------------------------------------
+    // --- the end ---------------------------------------------------------------------------------
 
     /// Without an endpoint libfabric touches nothing. Where a peer reads for itself it reads a copy, which stays. Other threads' shm
     /// endpoints write into this one's memory, at any time, so there it stays until all are gone.
@@ -171,7 +171,7 @@ private:
         queued_.resize(kept);
     }
 
-    // --- what libfabric has done ---------------------------------------------------------------------------------------
+    // --- what libfabric has done -----------------------------------------------------------------
 
     template <class Handler>
     void complete(FabricOperation& operation, int why, std::size_t bytes, Handler& handler) {

@@ -3,9 +3,10 @@
 /// \file
 /// How ranks with common memory wake one another.
 ///
-/// A rank that is about to sleep sets its bell, lets every other rank pass a fence, and looks once more for what it waits for.
-/// A write before that fence is seen by the look; a writer after it sees the bell, and rings. A
-/// writer pays one read of a line that rarely changes: how many bells are set.
+/// A rank that is about to sleep sets its bell, lets every other rank pass a fence, and looks once
+/// more for what it waits for. That look sees a write before the fence; a writer after the fence
+/// sees the bell, and rings it. A writer pays one read of a line that rarely changes: how many
+/// bells are set.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/memory/channel.hpp"
@@ -35,7 +36,8 @@ struct alignas(128) MemoryBell {
 struct alignas(128) SetBells {
     std::atomic<std::uint32_t> count{0};
 
-    /// Whether somebody may sleep. What this rank has written before is seen by who sets a bell that is not counted here.
+    /// Whether a rank may sleep. A rank that sets a bell not yet counted here sees all that this
+    /// rank wrote before.
     [[gnu::always_inline]] inline bool any(const AsymmetricFence& fence) const noexcept {
         fence.pass_often();
         return count.load(std::memory_order_relaxed) != 0;
@@ -63,7 +65,8 @@ struct alignas(128) SetBells {
 #endif
     }
 
-    /// Sleeps until the bell is rung; false if it was not for so long. It may also wake for nothing.
+    /// Sleeps until the bell is rung; false after `longest` without a ring. It may also wake for
+    /// nothing.
     static bool sleep(MemoryBell& bell, nanoseconds longest) noexcept {
 #if defined(__linux__)
         const timespec time{.tv_sec = static_cast<std::time_t>(longest / 1'000'000'000),
@@ -106,7 +109,8 @@ private:
             has_set_ = true;
             return; // to look once more
         }
-        // Some things ring no bell: that a peer has died, does something else, or that a control plane knows of a fault.
+        // Some events ring no bell: a peer dies or does something else, or a control plane knows a
+        // fault.
         const nanoseconds wished = std::clamp<nanoseconds>(patience_.waited(), 1'000'000, 5'000'000);
         const nanoseconds left = until == never ? wished : std::min(wished, until - steady_now());
         if (left > 0) SetBells::sleep(bell, left);

@@ -18,10 +18,11 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One direction between two ranks: a ring of descriptors, written by the sender and read by the receiver alone. What a
-/// receiver needs of a tiny message lies in one cache line, since each line costs a trip between the cores. Slots are far
-/// apart: a processor that reads ahead would take lines away from the sender that is about to write them (measured: with
-/// slots or payloads side by side, messages up to 2 KiB take 1.2 to 1.7 x as long).
+/// One direction between two ranks: a ring of descriptors, which only the sender writes and only
+/// the receiver reads. A tiny message lies in one cache line with its descriptor, since each line
+/// costs a trip between the cores. Slots are far apart, since a processor that reads ahead would
+/// take lines away from the sender that is about to write them (measured: with slots or payloads
+/// side by side, messages up to 2 KiB take 1.2 to 1.7 x as long).
 struct MemoryChannel {
     static constexpr std::size_t depth = 8;
     static constexpr std::uint32_t tiny_bytes = 24;
@@ -52,8 +53,8 @@ struct MemoryChannel {
     alignas(128) std::uint64_t received = 0;          ///< the receiver's
 };
 
-/// A store before it comes before a load behind it, for every thread. ThreadSanitizer knows no fences: there, all threads of a process
-/// change one number.
+/// Keeps each store before it ahead of each load after it, for all threads. ThreadSanitizer knows
+/// no fences: there, all threads of a process change one number.
 [[gnu::always_inline]] inline void full_fence() noexcept {
 #if UNISONO_UNDER_THREAD_SANITIZER
     static std::atomic<std::uint32_t> number{0};
@@ -63,13 +64,15 @@ struct MemoryChannel {
 #endif
 }
 
-/// A store that a rank makes often, before a load that may not come first, against a look at it that is made once. The
-/// rare side pays for both: it makes every thread concerned pass a fence (membarrier), where the system can.
+/// Keeps a rank's frequent store ahead of its next load, as a rare look at that store requires. The
+/// rare side pays for both: it makes every thread concerned pass a fence (membarrier), where the
+/// system can.
 class AsymmetricFence {
 public:
     enum class Reach : std::uint8_t { process, host };
 
-    /// `host`: all processes that have made such a fence; each of them must, and must not be the fork of one that has.
+    /// `host`: all processes that made such a fence; each must make one, not be forked from one
+    /// that has.
     explicit AsymmetricFence([[maybe_unused]] Reach reach = Reach::process) {
 #if defined(__linux__)
         const bool all = reach == Reach::host;

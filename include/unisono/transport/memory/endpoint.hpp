@@ -1,12 +1,14 @@
 #pragma once
 
 /// \file
-/// The transport of one rank whose peers' memory can be reached, whether they are threads or processes: what in_process and
-/// shared_memory have in common, which is all but who the ranks are and where memory lies.
+/// The transport of one rank that can reach its peers' memory, be they threads or processes: the
+/// common part of in_process and shared_memory, which differ in who the ranks are and where memory
+/// lies.
 ///
-/// A message is a descriptor in a bounded ring between two ranks. Up to `eager_bytes` travel beside the descriptor; of larger
-/// ones the receiver reads the sender's memory and acknowledges. So a large send completes when its receiver has
-/// consumed it: no copy, no staging memory, unless the world says that the peers cannot see that memory.
+/// A message is a descriptor in a bounded ring between two ranks. Up to `eager_bytes` travel beside
+/// the descriptor. A receiver reads a larger message from the sender's memory and acknowledges it.
+/// So a large send completes when its receiver has consumed it, without a copy or staging memory,
+/// unless the world says that peers cannot see that memory.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/board.hpp"
@@ -26,7 +28,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// `World` is what the ranks share: channels, boards, the first fault, and how addresses of peers are to be read.
+/// `World` is what the ranks share: channels, boards, the first fault, and how to read peers'
+/// addresses.
 template <class World>
 class MemoryEndpoint {
 public:
@@ -98,10 +101,12 @@ public:
         }
     }
 
-    /// Whether there is a core for each rank, so that a rank that looks again at once takes no other's.
+    /// Whether there is a core for each rank, so that a rank that looks again at once takes no
+    /// other's.
     [[nodiscard]] bool has_core_of_its_own() const { return !world_->more_ranks_than_cores(); }
 
-    /// Stays awake for a while, then sleeps until a peer has written something that may be for this rank.
+    /// Stays awake for a while, then sleeps until a peer has written something that may be for this
+    /// rank.
     void idle(std::uint32_t attempt, nanoseconds until) { sleeper_.idle(*world_, rank_, attempt, until); }
 
     /// Asked after this rank has written what others may wait for: whether one of them may sleep.
@@ -128,7 +133,7 @@ public:
     bool begin_touching() { return world_->begin_touching(rank_); }
     void end_touching() { world_->end_touching(rank_); }
 
-    // --- for transports that have this one within a host: it has boards elsewhere, which say more -----------------------
+    // --- for transports that have this one within a host: it has boards elsewhere, which say more
 
     /// Whether this rank has a message under way from or to it.
     [[nodiscard]] bool has_under_way(int peer) const {
@@ -137,7 +142,7 @@ public:
                std::any_of(posted_.begin(), posted_.end(), [&](const Posted& one) { return one.peer == peer; }) ||
                std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& one) { return one.channel == out; });
     }
-    /// The signature of a message that came of a peer's operation and that nobody waits for; nullptr if there is none.
+    /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
     [[nodiscard]] const Signature* unasked_signature(int peer, std::uint64_t context, std::uint32_t sequence) {
         Peer& from = incoming(peer);
         while (const Slot* const slot = arrived(*from.in)) {
@@ -160,7 +165,8 @@ private:
     using Channel = MemoryChannel;
     using Slot = MemoryChannel::Slot;
 
-    /// Room from the beginning, so that a training step does not allocate when messages first come in an unusual order.
+    /// Room from the beginning: a training step does not allocate when messages first come out of
+    /// order.
     static constexpr std::size_t usual_in_flight = 64;
     static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank
 
@@ -175,8 +181,8 @@ private:
         Tag tag;
         Token token = 0;
     };
-    /// Where a receiver says that it has consumed a large message: it writes the number of the flag's use, since to clear
-    /// it for the next use would cost a trip between the cores.
+    /// Where a receiver says that it has consumed a large message. It writes the number of the
+    /// flag's use, since clearing the flag for the next use would cost a trip between the cores.
     struct Flag {
         std::atomic<std::uint32_t>* consumed = nullptr;
         std::uint32_t use = MemoryChannel::outside;

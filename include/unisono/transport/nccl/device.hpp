@@ -45,7 +45,7 @@ public:
     /// Whether that was said to come from another rank.
     [[nodiscard]] bool failed_remotely() const { return failed_remotely_; }
 
-    // --- communicators ------------------------------------------------------------------------------------------------
+    // --- communicators ---------------------------------------------------------------------------
 
     void begin_world(NcclCommunicator world) { communicators_.push_back({world_group, std::move(world)}); }
     [[nodiscard]] bool world_is_ready() { return ready(communicators_.front().communicator); }
@@ -80,7 +80,7 @@ public:
         }
     }
 
-    // --- programs: see stream_call.hpp --------------------------------------------------------------------------------
+    // --- programs: see stream_call.hpp -----------------------------------------------------------
 
     std::uint32_t begin_program(std::uint64_t group) {
         if (free_.empty()) {
@@ -182,7 +182,7 @@ public:
         }
     }
 
-    // --- memory -------------------------------------------------------------------------------------------------------
+    // --- memory ----------------------------------------------------------------------------------
 
     /// Memory of the device, registered with the world's communicator.
     [[nodiscard]] void* register_memory(void* data, std::size_t bytes) {
@@ -212,7 +212,7 @@ public:
         if (!communicators_.empty()) communicators_.front().communicator.deregister(registration);
     }
 
-    // --- the end ------------------------------------------------------------------------------------------------------
+    // --- the end ---------------------------------------------------------------------------------
 
     /// Everything that was enqueued ends now, and nothing of it touches memory afterwards: false where CUDA did not confirm that
     /// within the time.

@@ -114,7 +114,7 @@ public:
     void waits(const Wait& wait) { world_->waits(rank_, wait); }
     void waits_no_more() { world_->waits_no_more(rank_); }
 
-    // --- for who looks for a culprit: rarely ---------------------------------------------------------------------------
+    // --- for who looks for a culprit: rarely -----------------------------------------------------
 
     /// Whether this rank has something under way from or to it: only then its end matters.
     [[nodiscard]] bool awaits(int peer) const {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The part of a shared segment from which one rank allocates. Peers read and write what is in it, but only its owner decides
-/// what is where, so that the lists lie in the owner's own memory.
+/// The part of a shared segment from which one rank allocates. Peers read and write the blocks in
+/// it, but only its owner decides what lies where, so the lists are in the owner's own memory.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/shared_memory/segment.hpp"
@@ -16,9 +16,10 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Best fit among blocks that were given back, else from the end. Blocks keep their pages for the next use, up to
-/// `most_kept` bytes in all: to get and to clear a page costs more than to copy one. Beyond that, large blocks give their
-/// pages back. Thread-safe: a buffer may be destroyed on any thread.
+/// Best fit among returned blocks, else from the end. Blocks keep their pages for the next use, up
+/// to `most_kept` bytes in all, since getting and clearing a page costs more than copying one.
+/// Beyond that, large blocks give their pages back. Thread-safe: a buffer may be destroyed on any
+/// thread.
 class SharedArena {
 public:
     static constexpr std::size_t line = 128;
@@ -33,8 +34,9 @@ public:
 
     void release(const std::byte* address) noexcept;
 
-    /// Takes the blocks out of the peers' reach: the same addresses with the same contents, but private pages. For the end of
-    /// a world, when a peer is stopped in the middle of a write: nobody can wait until it goes on. Costs one copy.
+    /// Takes the blocks out of the peers' reach: the same addresses and contents, but private
+    /// pages. For the end of a world in which a peer is stopped in the middle of a write, since no
+    /// rank can wait until that peer goes on. Costs one copy.
     void withdraw();
 
     [[nodiscard]] std::size_t used() const {
@@ -54,8 +56,8 @@ private:
 
     static std::size_t round_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-    /// Large blocks take an odd number of pages: so buffers that follow one another do not lie at distances of large powers
-    /// of two, where loads are taken for aliases of each other's stores.
+    /// Large blocks take an odd number of pages. So consecutive buffers do not lie at distances of
+    /// large powers of two, where loads are taken for aliases of each other's stores.
     [[nodiscard]] std::size_t size_of(std::size_t wanted) const;
 
     static bool better(const Block& a, const Block& b) { return a.backed != b.backed ? a.backed : a.bytes < b.bytes; }

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Which boards of a shared-memory world are free. Each rank has some that it alone gives away; so none is given twice, and
-/// ranks need not agree on more than whose it is.
+/// Which boards of a shared-memory world are free. Each rank has boards that it alone gives away.
+/// So no board is given twice, and ranks only need to agree on whose board to take.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/shared_memory/world.hpp"
@@ -13,7 +13,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// One rank's. A board that it has given to a group comes back when all of the group's ranks have let go of it.
+/// The boards of one rank. A board given to a group comes back when all its ranks have let go of
+/// it.
 class SharedBoards {
 public:
     static constexpr int none = -1;
@@ -27,7 +28,7 @@ public:
         if (offered_ == none) offered_ = find(world);
         return offered_;
     }
-    /// The offered one belongs to a group of so many ranks now.
+    /// The offered board now belongs to a group of `ranks` ranks.
     void give(int ranks) {
         given_.push_back({static_cast<std::uint32_t>(offered_), static_cast<std::uint32_t>(ranks)});
         offered_ = none;

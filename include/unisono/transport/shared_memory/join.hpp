@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A world in shared memory for processes without a common ancestor, which can already tell each other a few bytes: by a
-/// launcher's control plane, MPI, or anything else that gathers texts.
+/// A world in shared memory for processes without a common ancestor that can already exchange a few
+/// bytes: by a launcher's control plane, MPI, or anything else that gathers texts.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/shared_memory.hpp"
@@ -21,7 +21,7 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Gives every rank's text to every rank, by rank; throws if it cannot, or after a deadline of its own.
+/// Gives every rank's text to every rank, by rank; throws if it cannot, or after its own deadline.
 template <class F>
 concept text_gathering = requires(F& gather, const std::string& mine) {
     { gather(mine) } -> std::convertible_to<std::vector<std::string>>;
@@ -103,26 +103,28 @@ private:
 
     [[noreturn, gnu::cold]] static void throw_refused(int rank, const char* why);
 
-    /// By /proc, which only lets processes of the same user do that. The token tells whether it was the right process: in
-    /// another container its number may be somebody else's.
+    /// By /proc, which only lets processes of the same user do that. The token tells whether it was
+    /// the right process: another container may use its number for another process.
     void open(const SharedMemoryCard& first);
 };
 
 } // namespace detail
 
-/// The world of ranks that are processes of one host and one user, for `SharedMemory(world, rank)`. `gather(text)` gives all
-/// ranks' texts, by rank; it is called twice, with about 450 bytes. `arena_bytes`: the most that one rank may allocate, as rank 0
-/// says; 0: as much as the machine has. The segment is opened through /proc of rank 0's process, which must stay there until
-/// this returns: it has no name, and nobody else can get at it.
+/// The world of ranks that are processes of one host and one user, for `SharedMemory(world, rank)`.
+/// `gather(text)` gives all ranks' texts, by rank; it is called twice, with about 450 bytes.
+/// `arena_bytes`: the most that one rank may allocate, as rank 0 says; 0: as much as the machine
+/// has. The segment is opened through /proc of rank 0's process, which must stay there until this
+/// returns. The segment has no name, so no other process can reach it.
 ///
-/// Errors, the same on all ranks: refused (another host, user or container; no memory); bad_input; what `gather` throws.
+/// Errors, the same on all ranks: refused (another host, user or container; no memory); bad_input;
+/// what `gather` throws.
 template <text_gathering Gather>
 [[nodiscard]] std::shared_ptr<detail::SharedMemoryWorld> join_shared_memory(int rank, int size, Gather&& gather,
                                                                             std::size_t arena_bytes = 0) {
     return std::make_shared<detail::JoinedWorld>(rank, size, arena_bytes, gather);
 }
 
-/// By a launcher's control plane, as launch/ has one: `all_gather(bytes, deadline)` gives all ranks' bytes.
+/// By a control plane as in launch/: `all_gather(bytes, deadline)` gives all ranks' bytes.
 template <class Control>
     requires requires(Control& control, std::span<const std::byte> mine, nanoseconds deadline) {
         { control.rank() } -> std::convertible_to<int>;

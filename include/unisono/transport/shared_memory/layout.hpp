@@ -1,10 +1,10 @@
 #pragma once
 
 /// \file
-/// The layout of the segment of a shared-memory world. Everything is found by offsets that follow from the number of
-/// ranks and the size of an arena; memory of zeros is a world in which nothing has happened.
+/// The layout of the segment of a shared-memory world. The number of ranks and the size of an arena
+/// give all offsets. Memory of zeros is a world in which nothing has happened.
 ///
-///     header | a record a rank, and one for who started them | who has let go of a board | boards | channels | arenas
+///     header | records of ranks and launcher | board releases | boards | channels | arenas
 
 #include "unisono/core/error.hpp"
 #include "unisono/launch/launch.hpp"

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// One segment of memory that the processes of a world map: a memfd, so that it has no name anywhere and ends with the last
-/// process that holds it, however that ends. It is large and sparse; pages are there from when they are backed.
+/// One segment of memory that the processes of a world map: a memfd, which has no name and ends
+/// with the last process that holds it, however that ends. It is large and sparse; a page exists
+/// once it is backed.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/standard_streams.hpp"
@@ -46,7 +47,8 @@ public:
     [[nodiscard]] std::size_t bytes() const { return bytes_; }
     [[nodiscard]] int file() const { return file_; }
 
-    /// Gets pages for a part now, so that a lack of memory is an error here and not a signal at the first touch.
+    /// Gets pages for a part now, so that lack of memory is an error here, not a signal at first
+    /// touch.
     void back(std::size_t offset, std::size_t bytes) const;
 
     /// Gives the pages of a part back; it reads as zeros until it is backed again.

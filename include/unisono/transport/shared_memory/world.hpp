@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// A shared-memory world, as one process sees it: the segment, the arenas of the ranks that
-/// live in this process, the first fault, and who is alive.
+/// A shared-memory world, as one process sees it: the segment, the arenas of the ranks that live in
+/// this process, the first fault, and who is alive.
 ///
-/// A rank's life is a lock on one byte of the segment's file, which the system takes back when its process ends, however it
-/// ends. There is no number of a process that could be used again, and nothing to clean up.
+/// A rank's life is a lock on one byte of the segment's file, which the system takes back when the
+/// rank's process ends, however it ends. No process number could be used again, and nothing needs
+/// cleaning up.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
@@ -34,8 +35,9 @@ public:
     static constexpr bool stages = true;          ///< peers see the segment only
     static constexpr bool spans_processes = true; ///< forks of a process that has a world may be its ranks
 
-    /// A new world, for threads of this process and for processes forked from it. `arena_bytes`: the most that one rank may
-    /// allocate; 0: as much as the machine has. Errors: bad_input, refused.
+    /// A new world, for threads of this process and for processes forked from it. `arena_bytes`:
+    /// the most that one rank may allocate; 0: as much as the machine has. Errors: bad_input,
+    /// refused.
     explicit SharedMemoryWorld(int size, std::size_t arena_bytes = 0) : size_(size) {
         if (size < 1 || size > SharedLayout::most_ranks)
             refuse_input({"a world in shared memory has 1 to ", SharedLayout::most_ranks, " ranks, found ", size});
@@ -78,7 +80,7 @@ public:
                                            record(peer).base.load(std::memory_order_relaxed));
     }
 
-    // --- memory --------------------------------------------------------------------------------------------------------
+    // --- memory ----------------------------------------------------------------------------------
 
     /// Whether peers see this memory.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const {
@@ -109,7 +111,8 @@ public:
         return MappedBoard(&place<MappedBoard::Rank>(board_of(context) + layout_.lines));
     }
 
-    /// A rank of a group needs its board no more. (A group's number, modulo those of boards, is its board's.)
+    /// A rank of a group needs its board no more. A group's number modulo that of boards is its
+    /// board.
     void drop_board(std::uint64_t context) const noexcept {
         let_go(context % SharedLayout::most_groups).fetch_add(1, std::memory_order_acq_rel);
     }
@@ -122,13 +125,13 @@ public:
         let_go(board).store(0, std::memory_order_relaxed);
     }
 
-    // --- who sleeps ----------------------------------------------------------------------------------------------------
+    // --- who sleeps ------------------------------------------------------------------------------
 
     [[nodiscard]] SetBells& set_bells() { return header().set_bells; }
     [[nodiscard]] MemoryBell& bell(int rank) { return record(rank).bell; }
     [[nodiscard]] const AsymmetricFence& fence() const { return fence_; }
 
-    // --- faults --------------------------------------------------------------------------------------------------------
+    // --- faults ----------------------------------------------------------------------------------
 
     [[nodiscard]] const Fault* first_fault() const {
         const std::uint32_t who = header().first_fault.load(std::memory_order_acquire);
@@ -137,8 +140,8 @@ public:
         return read_fault(who - 1);
     }
 
-    /// Records the first fault and waits until no other rank touches foreign memory: none begins after it. `rank` may also
-    /// be size(): the launcher of the ranks.
+    /// Records the first fault and waits until no other rank touches foreign memory: none begins
+    /// after it. `rank` may also be size(): the launcher of the ranks.
     void abort(int rank, const Fault& fault) {
         if (first_fault() != nullptr) return record_fault(rank, fault);
         if (overseer_ != nullptr) return record_fault(rank, overseer_->settle(fault));
@@ -170,7 +173,7 @@ public:
     }
     void end_touching(int rank) { record(rank).touching.store(0, std::memory_order_release); }
 
-    // --- who is there --------------------------------------------------------------------------------------------------
+    // --- who is there ----------------------------------------------------------------------------
 
     /// In a process that a rank has forked nothing happens: its life is its parent's.
     void leave(int rank) {
@@ -277,7 +280,7 @@ private:
         return place<std::atomic<std::uint32_t>>(layout_.groups + board * sizeof(std::atomic<std::uint32_t>));
     }
 
-    /// A timeout, with the rank at the root of it, as far as the ranks have said what they wait for.
+    /// A timeout, with the rank at its root, as far as the ranks have said what they wait for.
     [[nodiscard]] Fault looked_into(int rank, const Fault& fault) const {
         const auto answers = std::make_unique<Answer[]>(static_cast<std::size_t>(size_));
         Culprit culprit;
@@ -344,7 +347,7 @@ private:
         return &fault_;
     }
 
-    /// False if a rank is stopped in the middle of touching memory: it may go on with that at any time.
+    /// False if a rank is stopped while it touches memory: it may go on with that at any time.
     bool wait_until_quiet(int rank) const {
         bool quiet = true;
         nanoseconds limit = 0;
