@@ -447,7 +447,8 @@ BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
     }
     const std::string text = told[ranks].text;
     BOOST_TEST((told[ranks].was_in && !told[ranks].done), "it was not refused");
-    BOOST_TEST((text.find("another optimizer than rank 0 (here: AdamW(learning_rate 0.02") != text.npos), text);
+    BOOST_TEST((text.find("rank 2 has another optimizer than rank 0 (here: AdamW(learning_rate 0.0") != text.npos),
+               text);
 }
 
 /// Processes that find no world say why, in their time.

@@ -240,7 +240,7 @@ private:
     }
     void commit() {
         fruitless_ = 0;
-        on_probation_ = false;
+        on_probation_ = added_here_ = false;
         remember();
     }
     /// Saves the position of the training, between two updates.
@@ -261,7 +261,7 @@ private:
                 body();
                 return;
             } catch (const error& failed) {
-                if (!world_->has_lost(failed) && !goes_without_new_ranks(failed)) throw;
+                if (!(world_->has_lost(failed) && !is_sent_away(failed)) && !goes_without_new_ranks(failed)) throw;
                 if (fruitless_ >= most_fruitless) throw;
                 lost = true;
             }
@@ -270,7 +270,7 @@ private:
     /// Ranks that were added have shown before their first update that they do not fit, by what all
     /// ranks compare: they leave, and the others go on.
     bool goes_without_new_ranks(const error& failed) {
-        if (!on_probation_ || failed.code() != ErrorCode::mismatch) return false;
+        if (!on_probation_ || (failed.code() != ErrorCode::mismatch && !is_sent_away(failed))) return false;
         if (added_here_) {
             world_->leave();
             return false;
@@ -280,9 +280,14 @@ private:
                        .peer = -1,
                        .operation = "elastic",
                        .sequence = 0,
-                       .message = concat({"ranks that were added leave again: ", failed.why().message})});
+                       .message = concat({sent_away, failed.why().message})});
         return true;
     }
+    /// Whether another rank has found first that this one, which was added, does not fit.
+    bool is_sent_away(const error& failed) const {
+        return added_here_ && failed.why().message.find(sent_away) != std::string::npos;
+    }
+    static constexpr const char* sent_away = "ranks that were added leave again: ";
     void recover() {
         restores_ = true;
         if (inner_) {
@@ -293,8 +298,7 @@ private:
         world_->form_next(state_.progress.updates);
         const WorldChange& change = world_->changes().back();
         fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;
-        on_probation_ = !change.joined.empty();
-        added_here_ = false;
+        on_probation_ = on_probation_ || !change.joined.empty();
         begin();
     }
 
