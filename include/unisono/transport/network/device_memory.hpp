@@ -23,8 +23,8 @@ struct DeviceMemoryWish {
     friend bool operator==(const DeviceMemoryWish&, const DeviceMemoryWish&) = default;
 };
 
-/// How a network sees memory of a device of the runtime with this type of streams: as CUDA's, at the same address. A runtime with the
-/// same API whose memory lies elsewhere specialises it.
+/// How a network sees memory of a device whose runtime has this type of streams: as CUDA's, at the
+/// same address. A runtime with the same API and its memory elsewhere specialises this.
 template <class Stream>
 struct SightOfDevice {
     static constexpr bool of_host = false;

@@ -1,35 +1,48 @@
 #pragma once
 
 /// \file
-/// A wire carries messages between ranks that have no memory in common: sockets, fabrics. It knows connections, partial progress
-/// and what its library wants; matching, early messages and faults are above it (framed_endpoint.hpp), alike for all wires.
+/// A wire carries messages between ranks without common memory: sockets, fabrics. It knows
+/// connections, partial progress and its library's needs. Matching, early messages and faults are
+/// above it, the same for all wires (framed_endpoint.hpp).
 ///
 /// Laws
-/// - Nothing blocks but `idle` and `goodbye`. The envelope comes before the bytes: who receives chooses memory once it is known.
-/// - `send(peer, envelope, data, token)`: true says that the memory is free again and no token will be reported. Else the wire
-///   keeps the pointer, and reports `sent(token)` in a later `poll`, once.
-/// - Messages of one peer may be reported in any order. What is sent to a peer before the goodbye is reported before `said_goodbye`.
-/// - `poll(handler)` moves what can move and calls the handler for each thing that happened:
+/// - Nothing blocks but `idle` and `goodbye`. The envelope comes before the bytes, so that the
+///   receiver knows it when it chooses memory.
+/// - `send(peer, envelope, data, token)`: true says that the memory is free again and no token will
+///   be reported. Else the wire keeps the pointer, and reports `sent(token)` in a later `poll`,
+///   once.
+/// - Messages of one peer may be reported in any order. Those sent before the goodbye are reported
+///   before `said_goodbye`.
+/// - `poll(handler)` moves what can move and calls the handler for each event:
 ///   `handler.sent(token)`: a send's memory is free again;
-///   `handler.message(peer, envelope, data)`: a whole message, in the wire's memory, good during the call, aligned for any type;
-///   `handler.begin(peer, envelope, room)`: a message is coming that the wire wants to put somewhere; gives the number of an arrival
-///   whose `handler.memory(arrival)` has room for `room` bytes (the wire may want more than the message has, for padding), and stays
-///   until `handler.complete(arrival)`, or until the wire is forgotten or destroyed. No memory (nullptr): the message is too long for what
-///   awaits it, or for the host; the wire drops it, and a fault follows;
-///   `handler.awaits(peer)`: whether a receive is posted for it, so that the wire can look there first;
-///   `handler.expects(peer, tag)`: whether a receive is posted for this message, so that a wire can let it wait till then;
-///   `handler.awaited_bytes(peer)`: a hint: how large the message is that the oldest of them expects; 0 where that is small or not known.
+///   `handler.message(peer, envelope, data)`: a whole message, in the wire's memory, valid during
+///   the call, aligned for any type;
+///   `handler.begin(peer, envelope, room)`: a message comes that the wire wants to put somewhere.
+///   Gives the number of an arrival whose `handler.memory(arrival)` has `room` bytes (with padding,
+///   possibly more than the message) and stays until `handler.complete(arrival)`, or until the wire
+///   is forgotten or destroyed. No memory (nullptr): the message is too long for its receive or for
+///   the host; the wire drops it, and a fault follows;
+///   `handler.awaits(peer)`: whether a receive is posted for the peer, so that the wire can look
+///   there first;
+///   `handler.expects(peer, tag)`: whether a receive is posted for this message, which a wire can
+///   hold back until then;
+///   `handler.awaited_bytes(peer)`: a hint, the size that the oldest of these receives expects; 0:
+///   small or unknown.
 ///   Handlers call nothing of the wire.
-/// - A wire with `grows` asks `handler.capacity(arrival)` how much of the memory there is, and for more by `handler.grow(arrival, have,
-///   room)` once `have` bytes fill it: a message that nobody awaits has no more than twice what has come.
-/// - A wire that lets messages wait has `waiting_signature(peer, context, sequence)`: of one of them, as `early_signature` above it.
-/// - A wire with `lands_from` wants no more room than a message has, if that is so large and a multiple of 16: then it may be put where
-///   the group wants it, instead of into staging memory.
+/// - A wire with `grows` asks `handler.capacity(arrival)` how much memory there is, and gets more
+///   by `handler.grow(arrival, have, room)` once `have` bytes fill it: a message without a posted
+///   receive has at most twice the bytes that have come.
+/// - A wire that lets messages wait has `waiting_signature(peer, context, sequence)`: the signature
+///   of one of them, as `early_signature` above it.
+/// - A wire with `lands_from` wants no more room than a message has, if the message has at least
+///   that size and a multiple of 16 bytes. The message may then go where the group wants it, not
+///   into staging memory.
 /// - `forget()`: after it the wire touches no memory that was given to it, and calls no handler.
-/// - `goodbye(until)`: all that was sent is on its way, then the peers are told that this rank leaves.
-/// - `lost(peer)`: its connection failed or ended without a goodbye. `quiet(peer)`: nothing of it is under way any more.
-///   `sending(peer)`: some of what was sent to it is not out yet.
-/// - `describe(peer)`: its address, the interface and the state of the connection, for people: every error has it.
+/// - `goodbye(until)`: sends all messages on their way, then tells the peers that this rank leaves.
+/// - `lost(peer)`: its connection failed or ended without a goodbye. `quiet(peer)`: nothing of it
+///   is under way any more. `sending(peer)`: a part of the messages to it is not out yet.
+/// - `describe(peer)`: its address, the interface and the state of the connection, for every
+///   error's text.
 
 #include "unisono/transport/transport.hpp"
 

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// The transport of one rank over a wire (frame_wire.hpp): which message belongs to which receive, what came too early, who has
-/// left or is lost, and the first fault. What tcp and libfabric have in common.
+/// The transport of one rank over a wire (frame_wire.hpp): it matches messages with receives, keeps
+/// early ones, and knows the ranks that left or are lost, and the first fault. The common part of
+/// tcp and libfabric.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/network/frame_wire.hpp"
@@ -71,8 +72,9 @@ public:
         }
         from.posted.push_back({tag, token});
     }
-    /// Where the wire puts messages of this size where it is told (and smaller ones where a group asks for it): the one that is expected may be put to `target`, if there is one, and
-    /// is reported from there then. Any other is reported as ever.
+    /// From this size on the wire puts a message where it is told (smaller ones where a group asks
+    /// for it). The expected message may be put to `target`, if there is one, and is reported from
+    /// there. Any other is reported as ever.
     static constexpr std::size_t lands_from = [] {
         if constexpr (requires { Wire::lands_from; }) return Wire::lands_from;
         else return ~std::size_t{0};
@@ -128,7 +130,7 @@ public:
     /// Its connection failed, or ended without a goodbye.
     [[nodiscard]] bool has_died(int peer) const { return wire_.lost(peer) && !world_->has_left(peer); }
     [[nodiscard]] std::string describe(int peer) const { return wire_.describe(peer); }
-    /// The signature of a message that came of a peer's operation and that nobody waits for; nullptr if there is none.
+    /// The signature of a message of a peer's operation for which no receive is posted, or nullptr.
     [[nodiscard]] const Signature* early_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
         const auto& known = boxes_[static_cast<std::size_t>(peer)];
         if constexpr (requires { wire_.waiting_signature(peer, context, sequence); }) {
@@ -189,8 +191,8 @@ private:
             if (envelope.bytes != 0) std::memcpy(memory(number), data, envelope.bytes);
             to.box(peer).early.push_back(number);
         }
-        /// Where a message is longer than the receive that was posted for it, the group hears of it now, by a sink that can tell it,
-        /// and no memory is taken; nor is it for a message for which there is none.
+        /// A message longer than its posted receive takes no memory: the group hears of it now, by
+        /// a sink that can tell it. A message for which the host has no memory takes none either.
         std::uint32_t begin(int peer, const Envelope& envelope, std::size_t room) {
             if constexpr (requires(Token token) { sink.too_long(token, envelope); }) {
                 if (to.is_too_long(peer, envelope)) {
@@ -272,7 +274,8 @@ private:
         return false;
     }
 
-    /// Where a message goes that is exactly what a posted receive expects; nullptr: into staging memory.
+    /// Where a message goes that is exactly what a posted receive expects; nullptr: into staging
+    /// memory.
     std::byte* target_of(int peer, const Envelope& envelope, std::size_t room) {
         if (room != envelope.bytes) return nullptr;
         const List<Posted>& posted = box(peer).posted;
@@ -300,7 +303,7 @@ private:
         return false;
     }
 
-    /// Memory for a message; none, and a fault, where the host has less than the message says that it is long.
+    /// Memory for a message; none, and a fault, if the message claims more bytes than the host has.
     StagingPool::Block staging(int peer, const Envelope& envelope, std::size_t room) {
         static const std::size_t host_has = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES))) *
                                             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// A world over a network for processes that have a control plane in common: each listens, and tells the others where.
+/// A world over a network for processes with a common control plane: each listens, and tells where.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
@@ -31,7 +31,8 @@ struct NetworkCard {
     cpu_set_t cores = {};
 };
 
-/// Whether some ranks do not reach the others by the loopback: those of other hosts, or of other network name spaces. Collective.
+/// Whether some ranks cannot reach the others by the loopback: those of other hosts or network name
+/// spaces. Collective.
 template <control_plane Control>
 bool has_other_hosts(Control& control, nanoseconds deadline) {
     const std::uint64_t mine = network_space();
@@ -41,8 +42,9 @@ bool has_other_hosts(Control& control, nanoseconds deadline) {
     });
 }
 
-/// `open(other_hosts)` makes this rank reachable and returns its address, for the other ranks' wires. Collective.
-/// Errors, the same on all ranks: what a rank's `open` refuses; refused for another version; the job's first fault.
+/// `open(other_hosts)` makes this rank reachable and returns its address, for the other ranks'
+/// wires. Collective. Errors, the same on all ranks: what a rank's `open` refuses; refused for
+/// another version; the job's first fault.
 template <control_plane Control, class Open>
 std::shared_ptr<NetworkWorld> join_network(Control control, nanoseconds deadline, Open open) {
     NetworkCard mine;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Which of a host's interfaces and ports a transport over the network uses: said by the program, else by the environment.
+/// The host's interfaces and ports that a network transport uses: by the program, else the
+/// environment.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/socket.hpp"
@@ -75,8 +76,8 @@ struct NetworkInterface {
     SocketAddress address = {};
 };
 
-/// The interface of this name or this address; with neither, one that other hosts reach, or the loopback where this host is alone.
-/// Errors: refused, with all that there are.
+/// The interface of this name or address. With neither: one that other hosts reach, or the loopback
+/// for a host that is alone. Errors: refused, with a list of all interfaces.
 inline NetworkInterface find_interface(const std::string& wanted, bool other_hosts) {
     ifaddrs* all = nullptr;
     if (::getifaddrs(&all) != 0)
@@ -111,7 +112,7 @@ inline NetworkInterface find_interface(const std::string& wanted, bool other_hos
                 "; this host has ", known.empty() ? "none" : known}));
 }
 
-/// A socket that listens at this interface, at the first port of the range that is free. Errors: refused.
+/// A socket that listens at this interface, at the range's first free port. Errors: refused.
 inline Listener listen_on(const NetworkInterface& interface, const PortRange& range) {
     std::string why = "none is free";
     for (int port = range.first; port <= range.last; ++port) {

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// A world without common memory, as its ranks see it: addresses, the ranks that have left, the first fault. For threads of
-/// this process it is one object that all share; for processes each has its own, and a control plane (launch/) behind it.
+/// A world without common memory, as its ranks see it: addresses, the ranks that have left, the
+/// first fault. Threads of this process share one object. Each process has its own, and a control
+/// plane (launch/) behind it.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/root_cause.hpp"
@@ -33,7 +34,8 @@ public:
           key_(size > 1 ? JobToken::random() : JobToken()), addresses_(static_cast<std::size_t>(size)),
           left_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size))),
           waits_(static_cast<std::size_t>(size)) {}
-    /// One rank's world of processes that a control plane holds together. `key`: known to its ranks alone, equal on all of them.
+    /// One rank's world of processes that a control plane connects. `key`: equal on all its ranks,
+    /// and known to them alone.
     NetworkWorld(std::vector<std::string> addresses, const JobToken& key, bool more_ranks_than_cores,
                  std::unique_ptr<Overseer> overseer)
         : size_(static_cast<int>(addresses.size())), more_ranks_than_cores_(more_ranks_than_cores), key_(key),
@@ -91,7 +93,7 @@ public:
         waits_[static_cast<std::size_t>(rank)].operation.clear();
     }
 
-    /// A rank that leaves because of an exception is a fault, where nobody else would say so.
+    /// A rank that leaves by an exception is a fault, which no other rank would report.
     void report_unwinding(int rank) {
         if (overseer_ == nullptr || first_fault() != nullptr || !overseer_->is_unwinding()) return;
         abort(rank, {.code = ErrorCode::aborted,

@@ -1,13 +1,14 @@
 #pragma once
 
 /// \file
-/// The first bytes on a connection between two ranks: who comes, and the proof that it has the world's key. Strangers are let go without a
-/// word.
+/// The first bytes on a connection between two ranks: the caller's rank, and the proof that it has
+/// the world's key. Strangers are dropped without an answer.
 ///
-/// The key is made of the job's secret and of random bytes that every rank drew for this world (network/join.hpp); it is never sent. A greeting
-/// is `TcpHello`, and the answer to it is a frame whose tag is a code over that hello. Each greeting of a rank has a number that none before it
-/// had, so that a recorded one is refused. What follows has no codes: who can change bytes on their way between two hosts can change data. See
-/// docs/security.md.
+/// The key is made of the job's secret and of random bytes that every rank drew for this world
+/// (network/join.hpp); it is never sent. A greeting is `TcpHello`. Its answer is a frame whose tag
+/// is a code over that hello. Each greeting of a rank has a new number, so that a recorded one is
+/// refused. Later bytes have no codes: an attacker who can change bytes between two hosts can
+/// change data. See docs/security.md.
 
 #include "unisono/launch/descriptor.hpp"
 #include "unisono/launch/token.hpp"

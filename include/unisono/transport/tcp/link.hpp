@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// One connection between two ranks: frames out of the senders' memory in place, and in through a buffer or straight into memory
-/// that the receiver chose.
+/// One connection between two ranks: frames leave from the senders' memory in place, and come in
+/// through a buffer or straight into memory that the receiver chose.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/descriptor.hpp"
@@ -24,7 +24,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Before each message; its bytes follow, and zeros up to a multiple of `alignment`, so that payloads are aligned in the buffer.
+/// Before each message. Its bytes follow, and zeros up to a multiple of `alignment`, so that
+/// payloads are aligned in the buffer.
 struct TcpHeader {
     static constexpr std::uint32_t expected_mark = 0x6f6e7573;
     static constexpr std::size_t alignment = 16;

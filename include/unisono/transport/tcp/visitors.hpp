@@ -1,11 +1,12 @@
 #pragma once
 
 /// \file
-/// The connections of which nobody knows yet whose they are, and what they may cost: room for a fixed number, and of that no more for
-/// one source than it leaves to others.
+/// The connections whose rank is not known yet, and their limits: room for a fixed number, of which
+/// one source gets no more than it leaves to others.
 ///
-/// A visitor that has just come is never sent away in favour of another: it may be a rank about to speak. While all are that new, further
-/// ones wait in the system's queue. After `grace`, the oldest of the source that has the most gives way.
+/// A new visitor is never dropped in favour of another: it may be a rank about to speak. While all
+/// visitors are new, further ones wait in the system's queue. After `grace`, the oldest of the
+/// source that has the most gives way.
 
 #include "unisono/launch/strangers.hpp"
 #include "unisono/transport/tcp/greeting.hpp"

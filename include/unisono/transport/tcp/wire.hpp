@@ -3,9 +3,11 @@
 /// \file
 /// A rank's sockets: one that listens, and one connection to each peer that was used.
 ///
-/// Which connection counts: who needs one first connects and says hello; the other answers `welcome`, and messages flow. If both
-/// connect at once, the lower rank's counts: it answers the other's hello with `taken`, and the higher rank, on the lower one's hello,
-/// gives up its own. Nothing but the hello is sent before the answer, so nothing is lost, and there is never a second connection.
+/// Which connection counts: the rank that needs one first connects and says hello; the other
+/// answers `welcome`, and messages flow. If both connect at once, the lower rank's counts: it
+/// answers the other's hello with `taken`, and the higher rank, on the lower one's hello, gives up
+/// its own. Only the hello is sent before the answer, so nothing is lost, and there is never a
+/// second connection.
 
 #include "unisono/transport/network/world.hpp"
 #include "unisono/transport/patience.hpp"
@@ -63,8 +65,8 @@ public:
         }
     }
 
-    /// Stays awake for a while, then sleeps until something comes. Of a large message bytes come long before it is whole: while
-    /// they do, nothing was in vain.
+    /// Stays awake for a while, then sleeps until something comes. Bytes of a large message come
+    /// long before it is whole: while they come, no look was in vain.
     void idle(std::uint32_t attempt, nanoseconds until) {
         const std::uint32_t quiet = quiet_++;
         if (quiet == 0) return; // there may be more
@@ -195,15 +197,16 @@ private:
         if (!entrance_.congestion_control.empty()) set_congestion_control(fd, entrance_.congestion_control);
     }
 
-    /// A peer drops a connection that says nothing, and this rank may compute for long before it looks again.
+    /// A peer drops a silent connection, and this rank may compute for long before it looks again.
     void greet_at_once(TcpLink& link) {
         if (link.state() != TcpLink::State::connecting) return;
         pollfd one{.fd = link.fd(), .events = POLLOUT, .revents = 0};
         if (::poll(&one, 1, greeting_may_wait_ms) == 1) greet(link);
     }
 
-    /// The peer was there, and ended the connection before it welcomed this rank, perhaps after a long wait. The rank
-    /// tries again, until its deadline. If the peer does not listen any more, the next attempt fails.
+    /// The peer was there, and ended the connection before it welcomed this rank, perhaps after a
+    /// long wait. The rank tries again, until its deadline. If the peer no longer listens, the next
+    /// attempt fails.
     static bool may_try_again(int failed) { return failed == ECONNRESET || failed == EPIPE; }
     void try_again(TcpLink& link) {
         link.end("it ended before it answered the greeting");
@@ -255,7 +258,8 @@ private:
         return std::any_of(used_.begin(), used_.end(), [](const TcpLink* link) { return link->lost(); });
     }
 
-    /// A few at a time, so that a flood does not hold up this rank. What is here already is heard at once.
+    /// A few at a time, so that a flood does not hold up this rank. Visitors with bytes are heard
+    /// at once.
     void accept_some() {
         for (int taken = 0; taken < most_at_once; ++taken) {
             if (!visitors_.make_room(steady_now())) return;
@@ -290,7 +294,8 @@ private:
         visitors_.remove(which);
         return false;
     }
-    /// Those of the first `count` that `asked` says something about, and those who have waited for too long.
+    /// Those of the first `count` with an event in `asked`, and those that have waited for too
+    /// long.
     void hear_visitors(const pollfd* asked, std::size_t count) {
         const nanoseconds now = visitors_.empty() ? 0 : steady_now();
         for (std::size_t i = std::min(count, visitors_.size()); i-- > 0;) { // who takes a place has been heard
