@@ -1,6 +1,7 @@
 // One training in many ways, compiled once: optimizer, sharding and what happens to it are said at run time.
 #pragma once
 
+#include "support/folder.hpp"
 #include "unisono/checkpoint/checkpoint.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/observe/hash_log.hpp"
@@ -64,23 +65,5 @@ std::vector<Outcome> train(const Case& how, const std::function<void(int, const 
 
 /// The state after each update of the training that nobody disturbs.
 const std::vector<un::StateHash>& undisturbed(Which optimizer);
-
-/// A folder that goes when it goes out of scope.
-class Folder {
-public:
-    Folder() {
-        char name[] = "/tmp/unisono-checkpoint-XXXXXX";
-        if (::mkdtemp(name) == nullptr) std::abort();
-        path_ = name;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder();
-    [[nodiscard]] const std::string& path() const { return path_; }
-    [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
-private:
-    std::string path_;
-};
 
 } // namespace unisono_test

@@ -1,5 +1,6 @@
 // Processes that train are killed, rank 0 among them, at moments that a seed decides: those that are left end with the bits of an
 // undisturbed training. UNISONO_ELASTIC_KILLS=500 tries so many seeds instead of the few that always run.
+#include "support/folder.hpp"
 #include "support/heap.hpp"
 #include "training.hpp"
 
@@ -65,23 +66,6 @@ public:
 
 private:
     void* at_;
-};
-
-/// A folder of its own for each trial.
-class Folder {
-public:
-    Folder() {
-        char name[] = "/tmp/unisono-elastic-XXXXXX";
-        BOOST_REQUIRE(::mkdtemp(name) != nullptr);
-        path_ = name;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { static_cast<void>(std::system(("rm -rf " + path_).c_str()) + 0); } // NOLINT
-    [[nodiscard]] const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
 };
 
 /// A rank is struck some microseconds after it has made an update (0: while its trainer begins).
@@ -344,6 +328,11 @@ BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_many<un::SharedMemory>(6); 
 BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_many<un::Tcp>(6); }
 BOOST_AUTO_TEST_CASE(killed_on_hosts) { kill_many<un::Hosts<un::Tcp>>(3); }
 
+void await_end(un::Processes& processes) {
+    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
+    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+}
+
 /// What the example shows: one dies, another comes, rank 0 dies.
 template <class Transport>
 void lose_and_add() {
@@ -366,8 +355,7 @@ void lose_and_add() {
         processes.start(
             [&, rank] { return be_rank<Transport>(rank, 3, folder.path(), patient(), told[rank], body(rank)); });
     processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[3], body(3)); });
-    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
-    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+    await_end(processes);
     for (const int who : {2, 3}) {
         BOOST_TEST_CONTEXT(Transport::name << ", process " << who << ": " << told[who].text) {
             BOOST_TEST(told[who].done);
@@ -406,8 +394,7 @@ BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
             if (ranks > 1) ::usleep(300'000); // the others are dead
             return be_rank<un::SharedMemory>(-1, 0, folder.path(), patient(), told[ranks], body(ranks));
         });
-        while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
-        BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+        await_end(processes);
         for (const int who : {ranks - 1, ranks}) {
             BOOST_TEST_CONTEXT(ranks << " ranks, process " << who << ": " << told[who].text) {
                 BOOST_TEST(told[who].done);
@@ -436,8 +423,7 @@ BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
             return be_rank<un::SharedMemory>(who < ranks ? who : -1, ranks, folder.path(), patient(), told[who],
                                              body(who));
         });
-    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
-    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+    await_end(processes);
     for (int who = 0; who < ranks; ++who) {
         BOOST_TEST_CONTEXT("rank " << who << ": " << told[who].text) {
             BOOST_TEST(told[who].done);
@@ -470,7 +456,7 @@ BOOST_AUTO_TEST_CASE(added_to_no_world) {
     };
     expect(un::ErrorCode::timeout, "nobody has left an address there");
     // A launcher says that the training has ended. Before the timeout, which would be ten minutes here.
-    const std::string ended = folder.path() + "/job.elastic.meet.ended";
+    const std::string ended = folder / "job.elastic.meet.ended";
     std::fclose(std::fopen(ended.c_str(), "w"));
     options.join.rendezvous.timeout = 10min;
     expect(un::ErrorCode::refused, "has ended (" + ended);
@@ -497,8 +483,7 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
                 later.join.rendezvous.timeout = 3s;
                 return be_rank<un::SharedMemory>(-1, 0, folder.path(), later, told[who], body);
             });
-        while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
-        BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+        await_end(processes);
         int added = 0;
         for (int who = 0; who < ranks + 2; ++who)
             BOOST_TEST_CONTEXT(ranks << " ranks, process " << who << ": " << told[who].text) {

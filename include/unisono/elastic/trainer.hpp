@@ -261,7 +261,7 @@ private:
                 body();
                 return;
             } catch (const error& failed) {
-                if (!(world_->has_lost(failed) && !is_sent_away(failed)) && !goes_without_new_ranks(failed)) throw;
+                if (!goes_without_new_ranks(failed) && !world_->has_lost(failed)) throw;
                 if (fruitless_ >= most_fruitless) throw;
                 lost = true;
             }

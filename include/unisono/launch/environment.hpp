@@ -6,11 +6,13 @@
 
 #include "unisono/core/number.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <unistd.h>
@@ -75,6 +77,17 @@ namespace detail {
     if (!parse_number(text, least, 9e9, seconds, std::chars_format::fixed)) return false;
     value = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
     return true;
+}
+
+/// Variables that name a process or its meeting point; other variables of the library are settings
+/// (such as UNISONO_INTERFACE), which ranks keep.
+inline bool says_who_a_process_is(std::string_view name) {
+    constexpr std::string_view known[] = {
+        "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",
+        "UNISONO_TOKEN", "UNISONO_TOKEN_FILE", "UNISONO_MASTER",          "UNISONO_FOLDER",           "UNISONO_JOB",
+        "UNISONO_HOST",  "UNISONO_LAUNCHER",   "UNISONO_LAUNCHER_PROCESS"};
+    return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
+           name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
 }
 
 } // namespace detail

@@ -1,17 +1,14 @@
 #pragma once
 
 /// \file
-/// The traces of others that a launcher removes: processes that ranks have left, and variables.
+/// The end of processes that ranks have left behind.
 
 #include "unisono/launch/environment.hpp"
 #include "unisono/launch/host.hpp"
 
-#include <algorithm>
 #include <csignal>
 #include <dirent.h>
-#include <iterator>
 #include <string>
-#include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,17 +33,6 @@ inline void kill_orphans() {
         ::closedir(all);
         if (!found) return; // a child's children are ours only after its end: look again
     }
-}
-
-/// Variables that name a process or its meeting point; other variables of the library are settings
-/// (such as UNISONO_INTERFACE), which ranks keep.
-inline bool says_who_a_process_is(std::string_view name) {
-    constexpr std::string_view known[] = {
-        "UNISONO_RANK",  "UNISONO_WORLD_SIZE", "UNISONO_LOCAL_RANK",      "UNISONO_LOCAL_WORLD_SIZE", "UNISONO_HUB",
-        "UNISONO_TOKEN", "UNISONO_TOKEN_FILE", "UNISONO_MASTER",          "UNISONO_FOLDER",           "UNISONO_JOB",
-        "UNISONO_HOST",  "UNISONO_LAUNCHER",   "UNISONO_LAUNCHER_PROCESS"};
-    return std::find(std::begin(known), std::end(known), name) != std::end(known) ||
-           name.starts_with("TORCHELASTIC_") || name.starts_with("PET_");
 }
 
 } // namespace detail

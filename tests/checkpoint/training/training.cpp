@@ -4,15 +4,9 @@
 #include "unisono/transport/in_process.hpp"
 
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 
 namespace unisono_test {
-
-Folder::~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-}
 
 std::vector<Outcome> train(const Case& how, const std::function<void(int, const std::string&)>& after_save) {
     std::vector<Outcome> all(static_cast<std::size_t>(how.ranks));
