@@ -1,7 +1,7 @@
 // One training in many ways, compiled once: optimizer, sharding and what happens to it are said at run time.
 #pragma once
 
-#include "support/folder.hpp"
+#include "../support/folder.hpp"
 #include "unisono/checkpoint/checkpoint.hpp"
 #include "unisono/core/error.hpp"
 #include "unisono/observe/hash_log.hpp"
