@@ -71,11 +71,15 @@ public:
     std::string run() {
         for (int n = 0; n < count_; ++n) enter_world(n);
         for (std::uint64_t events = 0; !queue_.empty() && failure_.empty(); ++events) {
-            if (events > 100'000) return "no end: 100,000 events";
+            if (events > 50'000 + 50 * nodes_.size() * nodes_.size())
+                return "no end: " + std::to_string(events) + " events";
             const Event event = queue_.top();
             queue_.pop();
             now_ = event.time;
-            if (!alive(event.node)) continue;
+            if (!alive(event.node)) {
+                refuse_connection(event);
+                continue;
+            }
             Node& node = at(event.node);
             if (node.paused_until > now_ && event.what != What::die) { // it happens later, in the same order
                 push(node.paused_until, event, event.number);
@@ -204,6 +208,12 @@ private:
     void end_connection(int from, int to) {
         if (connected_.erase({from, to}) == 0) return;
         send(from, to, {.time = 0, .number = 0, .what = What::end_of_connection, .node = to, .from = from});
+    }
+    /// It was on its way when the other side's process ended, which resets it.
+    void refuse_connection(const Event& event) {
+        if (event.what == What::connection && connected_.contains({event.from, event.node}))
+            push(arrival(event.node, event.from),
+                 {.time = 0, .number = 0, .what = What::end_of_connection, .node = event.from, .from = event.node});
     }
     /// A member connects to those that were added, once it knows of them; of these, each to those with lower numbers.
     void connect_added(int n) {
