@@ -2,19 +2,16 @@
 
 /// \file
 /// How worlds follow one another: a formation makes the first one, and after each loss, and when
-/// ranks are added, the next.
+/// ranks are added, the next. What moves between members is the medium's: sockets
+/// (network_medium.hpp), or virtual time (simulated_medium.hpp).
 
-#include "unisono/elastic/admission.hpp"
 #include "unisono/elastic/membership.hpp"
-#include "unisono/elastic/mesh.hpp"
 #include "unisono/join.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,6 +75,8 @@ public:
     [[nodiscard]] virtual bool look_for_applicants() { return false; }
     /// More than that many members have nothing to do: processes that come are not added beyond it.
     virtual void take_in_at_most(int) {}
+    /// Of the clock by which it measures.
+    [[nodiscard]] virtual nanoseconds now() const { return steady_now(); }
 };
 
 inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
@@ -107,205 +106,73 @@ inline error not_in_next_world(Membership<>::Phase phase, int me, const std::vec
     return error(fault);
 }
 
-/// Over sockets, for transports that join by a control plane. `Join(control, options)` makes a
-/// world of processes that have met.
-template <class Transport, class Join>
-class NetworkFormation final : public Formation<Transport> {
+/// A formation over a medium, which connects members, meets as the next world's ranks, and hears
+/// those that wait to be added. `Medium`:
+///
+///     nanoseconds now() const;
+///     int me() const;                        -1: this process has no number yet
+///     bool is_to_be_added() const;
+///     std::vector<int> connect();            the first world's members, connected. Collective.
+///     Group<Transport> first_group();        of all of them. Collective.
+///     void send(int to, const MembershipMessage&);
+///     bool knows(int member) const;          whether there is or was a connection
+///     bool reach(int member, Applicant);     connects; false: its process has ended
+///     void wait(until, heard, lost, came);   heard(from, message), lost(member), came(member)
+///     Group<Transport> meet(members, epoch, allowed, wait(until));
+///     void all_are_here();                   after that nobody connects until the next change
+///     void listen(first);                    `first`: this member hears those that come
+///     bool look();                           whether somebody waits
+///     std::vector<Applicant> applicants() const;
+///     void forget(const std::vector<Applicant>&);
+///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
+///     error not_added() const;               after the deadline
+template <class Transport, class Medium>
+class MembershipFormation final : public Formation<Transport> {
 public:
-    NetworkFormation(ElasticOptions options, Join join) : options_(std::move(options)), join_(std::move(join)) {}
-    ~NetworkFormation() override {
+    MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
+    ~MembershipFormation() override {
         if (!membership_) return;
         membership_->leave();
         send();
     }
 
     [[nodiscard]] FormedWorld<Transport> first() override {
-        const Environment environment = Environment::of_process();
-        const std::string* const joins = environment.find("UNISONO_JOINS");
-        const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
-        if (!options_.folder.empty()) {
-            point_ = admission_point({.folder = options_.folder});
-        } else if (folder != nullptr) {
-            point_ = admission_point({.folder = *folder});
-        } else {
-            const Identity me = identify(environment);
-            if (me.world > 1 || environment.find("UNISONO_FOLDER") != nullptr) {
-                const MeetingPoint meeting = meeting_point(environment, me);
-                if (!meeting.folder.empty()) point_ = admission_point(meeting);
-            }
-        }
-        if (options_.joins || (joins != nullptr && *joins == "1")) return added();
-        return first(unisono::rendezvous(options_.join.rendezvous));
-    }
-    [[nodiscard]] FormedWorld<Transport> first(ControlPlane control) {
-        if (!options_.folder.empty()) point_ = admission_point({.folder = options_.folder});
-        const nanoseconds deadline = deadline_after(steady_now(), options_.join.rendezvous.timeout);
-        std::vector<int> all;
-        for (int member = 0; member < control.size(); ++member) all.push_back(member);
+        if (medium_.is_to_be_added()) return added();
+        std::vector<int> all = medium_.connect();
         check_least(all.size());
-        mesh_ = std::make_unique<Mesh>(control, deadline);
-        membership_ = std::make_unique<Membership<>>(control.rank(), all, times());
-        // A member that fails from here on has all its connections: if others go on, they have
-        // theirs, too.
+        membership_ = std::make_unique<Membership<>>(medium_.me(), all, times());
         try {
-            ControlPlane plane = std::move(control);
-            Mesh::await_all(plane, deadline);
-            FormedWorld<Transport> made{join_(std::move(plane), options_.join), 0, std::move(all), 0, steady_now()};
-            open_desk();
+            FormedWorld<Transport> made{medium_.first_group(), 0, std::move(all), 0, medium_.now()};
+            listen();
             return made;
         } catch (const error& failed) {
             if (!is_loss(failed)) throw;
         }
         return next(0);
     }
-
     [[nodiscard]] FormedWorld<Transport> next(std::uint64_t updates) override {
         membership_->take_in_at_most(most_members());
-        if (desk_ && desk_->look()) membership_->expect(desk_->applicants());
-        membership_->begin(updates, steady_now());
+        if (medium_.look()) membership_->expect(medium_.applicants());
+        membership_->begin(updates, medium_.now());
         return form(updates);
     }
     [[nodiscard]] bool look_for_applicants() override {
-        const nanoseconds now = steady_now();
-        if (!desk_ || now < look_at_) return false;
+        const nanoseconds now = medium_.now();
+        if (now < look_at_) return false;
         look_at_ = now + 10'000'000;
-        return desk_->look() && membership_->members().size() < most_members();
+        return medium_.look() && membership_->members().size() < most_members();
     }
     void take_in_at_most(int ranks) override { busy_ = ranks; }
+    [[nodiscard]] nanoseconds now() const override { return medium_.now(); }
 
 private:
     using Phase = Membership<>::Phase;
     static constexpr int most_attempts = 100;
 
     [[nodiscard]] std::size_t most_members() const { return static_cast<std::size_t>(std::min(options_.most, busy_)); }
-    /// The membership that is being chosen, and its world.
-    FormedWorld<Transport> form(std::uint64_t updates) {
-        // Where a rank dies that has voted for the next world, the others wait for it so long;
-        // where all are just slow they try again.
-        nanoseconds allowed = 300'000'000 + 5'000'000 * static_cast<nanoseconds>(mesh_->members());
-        for (int attempt = 0;; ++attempt) {
-            settle();
-            const nanoseconds agreed = steady_now();
-            check_least(membership_->members().size());
-            try {
-                Group<Transport> group = meet(allowed);
-                membership_->work();
-                const Successor& decision = membership_->decision();
-                const auto source = std::find(decision.members.begin(), decision.members.end(), decision.source);
-                mesh_->stop_listening();
-                open_desk();
-                if (desk_) desk_->forget(decision.added);
-                return {std::move(group), membership_->epoch(),
-                        decision.members, static_cast<int>(source - decision.members.begin()),
-                        agreed,           updates == no_state_yet};
-            } catch (const error& failed) {
-                if (!is_loss(failed) || attempt == most_attempts) throw;
-            }
-            allowed = std::min<nanoseconds>(2 * allowed, std::max<nanoseconds>(allowed, options_.patience.count()));
-            membership_->begin(updates, steady_now());
-        }
-    }
-
-    /// The first rank listens for those that come.
-    void open_desk() {
-        if (desk_ || point_.folder.empty() || membership_->members().front() != mesh_->me()) return;
-        desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback());
-    }
-
-    /// Waits until members of the world that is there have added this process.
-    FormedWorld<Transport> added() {
-        if (point_.folder.empty())
-            refuse_input("this process is to be added to an elastic world, and knows no folder where it finds it; set "
-                         "ElasticOptions::folder, UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
-        const nanoseconds deadline = deadline_after(steady_now(), options_.join.rendezvous.timeout);
-        Application application{.program = program_digest()};
-        application.applicant.identity = draw_claimant();
-        std::string why = "nobody has left an address there";
-        while (!membership_ && steady_now() < deadline) {
-            if (::access(end_of_training_path(point_).c_str(), F_OK) == 0)
-                throw error(ErrorCode::refused, concat({"the training that this process was to be added to has ended (",
-                                                        end_of_training_path(point_), ")"}));
-            MeetingPoint desk = point_;
-            std::optional<Entrance> entrance;
-            if (read_meeting_file(desk)) entrance = go_to(desk, application, deadline, why);
-            if (!entrance) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(20));
-                continue;
-            }
-            why = "the first rank has heard this process, and the ranks have not taken it in: as many train as "
-                  "ElasticOptions::most or Replicas::count says, or they make no update";
-            while (!membership_ && steady_now() < deadline && hears_nothing_against(*entrance))
-                wait(std::min(deadline, steady_now() + 20'000'000));
-        }
-        if (!membership_)
-            throw error(
-                Fault{.code = ErrorCode::timeout,
-                      .rank = 0,
-                      .peer = -1,
-                      .operation = "join",
-                      .sequence = 0,
-                      .message = concat({"this process waited ", options_.join.rendezvous.timeout.count() / 1'000'000,
-                                         " ms to be added to an elastic world (", meeting_path(point_), "): ", why})});
-        return form(no_state_yet);
-    }
-    std::optional<Entrance> go_to(const MeetingPoint& desk, Application& application, nanoseconds deadline,
-                                  std::string& why) {
-        const std::vector<SocketAddress> addresses = resolve(desk.host, desk.port, why);
-        const bool other_hosts = addresses.empty() || !is_loopback(addresses.front());
-        if (!mesh_ || !(mesh_->secret() == desk.token)) mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
-        application.applicant.host = mesh_->host();
-        application.applicant.port = mesh_->port();
-        const nanoseconds until = std::min(deadline, steady_now() + 10'000'000'000);
-        const Hello hello{.claimant = application.applicant.identity,
-                          .host = host_number(),
-                          .pid = static_cast<std::uint32_t>(::getpid())};
-        for (const SocketAddress& address : addresses) {
-            std::optional<Entrance> entrance = enter(address, hello, desk.token, until, why);
-            if (entrance && send_frame(*entrance, make_frame(FrameKind::contribution, encode(application)), until))
-                return entrance;
-        }
-        return std::nullopt;
-    }
-    /// False where the connection has ended. Errors: why this process is refused.
-    static bool hears_nothing_against(Entrance& entrance) {
-        Frame frame;
-        std::size_t used = 0;
-        std::byte buffer[4096];
-        const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
-        if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
-        if (entrance.session.in.open(entrance.unread, 3 * most_text_bytes, frame, used) == Parsed::frame) {
-            Fault fault;
-            WireReader in(frame.payload);
-            if (frame.kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
-        }
-        return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-    }
-    /// The first that one hears who has been added: who its members are.
-    void become_member(int from, const MembershipMessage& message) {
-        if (message.word != MembershipWord::ready ||
-            !std::binary_search(message.successor.members.begin(), message.successor.members.end(), mesh_->me()))
-            return;
-        membership_ = std::make_unique<Membership<>>(mesh_->me(), message, times(), steady_now());
-        for (const int member : message.successor.members)
-            if (mesh_->knows(member)) membership_->introduce(member);
-        membership_->receive(from, message, steady_now());
-    }
-    /// Members connect to those that were added; of these, each to those with lower numbers.
-    void reach_added() {
-        const Successor decision = membership_->decision();
-        const auto is_added = decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept());
-        const bool me_too = std::find(is_added, decision.members.end(), mesh_->me()) != decision.members.end();
-        for (std::size_t i = 0; i < decision.added.size(); ++i) {
-            const int number = decision.members[decision.kept() + i];
-            if (mesh_->knows(number) || number == mesh_->me() || (me_too && number > mesh_->me())) continue;
-            if (!mesh_->reach(number, decision.added[i])) membership_->lost(number, steady_now());
-            else if (me_too) membership_->introduce(number);
-        }
-    }
     [[nodiscard]] Membership<>::Times times() const {
         return {.patience = options_.patience.count(), .give_up = options_.give_up.count()};
     }
-
     static bool is_loss(const error& failed) {
         return failed.code() == ErrorCode::peer_lost || failed.code() == ErrorCode::timeout ||
                failed.code() == ErrorCode::aborted;
@@ -316,35 +183,91 @@ private:
                     concat({"an elastic world of ", ranks, ranks == 1 ? " rank" : " ranks", "; expected at least ",
                             options_.least, ", as ElasticOptions::least says"}));
     }
+    void listen() { medium_.listen(membership_->members().front() == medium_.me()); }
+
+    /// The membership that is being chosen, and its world.
+    FormedWorld<Transport> form(std::uint64_t updates) {
+        // Where a rank dies that has voted for the next world, the others wait for it so long;
+        // where all are just slow they try again.
+        nanoseconds allowed = 300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size());
+        for (int attempt = 0;; ++attempt) {
+            settle();
+            const nanoseconds agreed = medium_.now();
+            check_least(membership_->members().size());
+            try {
+                Group<Transport> group = medium_.meet(membership_->members(), membership_->epoch(), allowed,
+                                                      [&](nanoseconds until) { wait(until); });
+                membership_->work();
+                const Successor& decision = membership_->decision();
+                const auto source = std::find(decision.members.begin(), decision.members.end(), decision.source);
+                medium_.all_are_here();
+                listen();
+                medium_.forget(decision.added);
+                return {std::move(group), membership_->epoch(),
+                        decision.members, static_cast<int>(source - decision.members.begin()),
+                        agreed,           updates == no_state_yet};
+            } catch (const error& failed) {
+                if (!is_loss(failed) || attempt == most_attempts) throw;
+            }
+            allowed = std::min<nanoseconds>(2 * allowed, std::max<nanoseconds>(allowed, options_.patience.count()));
+            membership_->begin(updates, medium_.now());
+        }
+    }
+    /// Waits until members of the world that is there have added this process.
+    FormedWorld<Transport> added() {
+        const nanoseconds deadline = deadline_after(medium_.now(), options_.join.rendezvous.timeout);
+        while (!membership_ && medium_.now() < deadline) {
+            medium_.apply(deadline);
+            wait(std::min(deadline, medium_.now() + 20'000'000));
+        }
+        if (!membership_) throw medium_.not_added();
+        return form(no_state_yet);
+    }
+    /// The first that one hears who has been added: who its members are.
+    void become_member(int from, const MembershipMessage& message) {
+        if (message.word != MembershipWord::ready ||
+            !std::binary_search(message.successor.members.begin(), message.successor.members.end(), medium_.me()))
+            return;
+        membership_ = std::make_unique<Membership<>>(medium_.me(), message, times(), medium_.now());
+        for (const int member : message.successor.members)
+            if (medium_.knows(member)) membership_->introduce(member);
+        membership_->receive(from, message, medium_.now());
+    }
+    /// Members connect to those that were added; of these, each to those with lower numbers.
+    void reach_added() {
+        const Successor decision = membership_->decision();
+        const auto is_added = decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept());
+        const bool me_too = std::find(is_added, decision.members.end(), medium_.me()) != decision.members.end();
+        for (std::size_t i = 0; i < decision.added.size(); ++i) {
+            const int number = decision.members[decision.kept() + i];
+            if (medium_.knows(number) || number == medium_.me() || (me_too && number > medium_.me())) continue;
+            if (!medium_.reach(number, decision.added[i])) membership_->lost(number, medium_.now());
+            else if (me_too) membership_->introduce(number);
+        }
+    }
 
     void send() {
         if (!membership_) return;
         reach_added();
-        for (const auto& [to, message] : membership_->take_messages()) mesh_->send(to, encode(message));
+        for (const auto& [to, message] : membership_->take_messages()) medium_.send(to, message);
     }
-    /// Reads what comes, and passes it on.
+    /// Hears what comes.
     void wait(nanoseconds until) {
-        mesh_->wait(
+        medium_.wait(
             until,
-            [&](int from, const Blob& bytes) {
-                MembershipMessage message;
-                NextMeeting meeting;
-                if (decode(bytes, message)) {
-                    if (!membership_) become_member(from, message);
-                    else membership_->receive(from, message, steady_now());
-                } else if (decode(bytes, meeting)) meeting_ = std::move(meeting);
+            [&](int from, const MembershipMessage& message) {
+                if (!membership_) become_member(from, message);
+                else membership_->receive(from, message, medium_.now());
             },
-            [&](int peer) {
-                lost_.push_back(peer);
-                if (membership_) membership_->lost(peer, steady_now());
+            [&](int member) {
+                if (membership_) membership_->lost(member, medium_.now());
             },
-            [&](int peer) {
-                if (membership_) membership_->introduce(peer);
+            [&](int member) {
+                if (membership_) membership_->introduce(member);
             });
-        if (membership_) membership_->tick(steady_now());
+        if (membership_) membership_->tick(medium_.now());
         send();
     }
-
     void settle() {
         send();
         const auto busy = [&] {
@@ -352,58 +275,15 @@ private:
         };
         while (busy()) wait(membership_->next_tick());
         if (membership_->phase() != Phase::formed)
-            throw not_in_next_world(membership_->phase(), mesh_->me(), membership_->silent(), membership_->decision(),
+            throw not_in_next_world(membership_->phase(), medium_.me(), membership_->silent(), membership_->decision(),
                                     membership_->epoch());
     }
 
-    /// The members of the next world meet as its ranks.
-    Group<Transport> meet(nanoseconds allowed) {
-        const std::vector<int>& members = membership_->members();
-        const auto world = static_cast<int>(members.size());
-        if (world == 1) return join_(ControlPlane(), options_.join);
-        const int rank = static_cast<int>(std::find(members.begin(), members.end(), mesh_->me()) - members.begin());
-        JoinOptions options = options_.join;
-        options.rendezvous.timeout = std::chrono::nanoseconds(allowed);
-        options.rendezvous.notice_after = {};
-        MeetingPoint point;
-        point.token = mesh_->secret_of(membership_->epoch());
-        point.further_ports = 7; // somebody else may take the first
-        if (rank == 0) {
-            point.host = mesh_->host();
-            point.port = listen_at(mesh_->is_on_loopback(), 0).port;
-            if (point.port > 65535 - 7) point.port -= 7;
-            const NextMeeting meeting{membership_->epoch(), point.host, point.port};
-            for (const int member : members) mesh_->send(member, encode(meeting));
-        } else {
-            const NextMeeting meeting = await_meeting(deadline_after(steady_now(), options.rendezvous.timeout));
-            point.host = meeting.host;
-            point.port = meeting.port;
-        }
-        return join_(unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous), options);
-    }
-    NextMeeting await_meeting(nanoseconds deadline) {
-        const std::vector<int>& members = membership_->members();
-        while (!meeting_ || meeting_->epoch != membership_->epoch()) {
-            lost_.clear();
-            if (steady_now() >= deadline) throw error(ErrorCode::timeout, "the next world's first rank says nothing");
-            wait(deadline);
-            for (const int peer : lost_)
-                if (std::binary_search(members.begin(), members.end(), peer))
-                    throw error(ErrorCode::peer_lost, "a rank of the next world has died");
-        }
-        return *std::exchange(meeting_, std::nullopt);
-    }
-
     ElasticOptions options_;
-    Join join_;
-    std::unique_ptr<Mesh> mesh_;
+    Medium medium_;
     std::unique_ptr<Membership<>> membership_;
-    MeetingPoint point_; ///< where processes that come find this world; no folder: nowhere
-    std::optional<AdmissionDesk> desk_;
     nanoseconds look_at_ = 0;
     int busy_ = 0; ///< ranks that have something to do in the training, as it says
-    std::optional<NextMeeting> meeting_;
-    std::vector<int> lost_;
 };
 
 } // namespace detail

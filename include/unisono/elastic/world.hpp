@@ -3,7 +3,7 @@
 /// \file
 /// A world that outlives its ranks: when some are lost, the others form the next one.
 
-#include "unisono/elastic/forming.hpp"
+#include "unisono/elastic/network_medium.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -58,11 +58,6 @@ public:
     explicit ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation)
         : formation_(std::move(formation)), formed_(formation_->first()), fresh_(formed_->epoch != 0),
           new_here_(formed_->is_new_here) {
-        number_ = number_in(*formed_);
-    }
-    /// Of a formation that has begun.
-    ElasticWorld(std::unique_ptr<detail::Formation<Transport>> formation, detail::FormedWorld<Transport> first)
-        : formation_(std::move(formation)), formed_(std::move(first)), fresh_(formed_->epoch != 0) {
         number_ = number_in(*formed_);
     }
     ElasticWorld(ElasticWorld&&) noexcept = default;
@@ -142,15 +137,15 @@ public:
         if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
         const auto timeout = formed_->group.timeout();
         const std::vector<int> before = formed_->members;
-        const nanoseconds began = steady_now();
+        const nanoseconds began = formation_->now();
         formed_.reset();
-        const nanoseconds ended = steady_now();
+        const nanoseconds ended = formation_->now();
         change.ending = std::chrono::nanoseconds(ended - began);
         formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : updates));
         fresh_ = true;
         change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
         formed_->group.set_timeout(timeout);
-        change.took = std::chrono::nanoseconds(steady_now() - began);
+        change.took = std::chrono::nanoseconds(formation_->now() - began);
         change.epoch = formed_->epoch;
         for (const int member : before)
             if (!std::binary_search(formed_->members.begin(), formed_->members.end(), member))
@@ -188,14 +183,16 @@ concept elastic_transport = (joinable_transport<T> || network_transport<T>)&&!en
 template <class Transport, class Join>
 ElasticWorld<Transport> join_elastic(const ElasticOptions& options, Join join) {
     check_elastic(options);
-    return ElasticWorld<Transport>(std::make_unique<NetworkFormation<Transport, Join>>(options, std::move(join)));
+    using Medium = NetworkMedium<Transport, Join>;
+    return ElasticWorld<Transport>(
+        std::make_unique<MembershipFormation<Transport, Medium>>(options, Medium(options, std::move(join))));
 }
 template <class Transport, class Join>
 ElasticWorld<Transport> join_elastic(ControlPlane control, const ElasticOptions& options, Join join) {
     check_elastic(options);
-    auto formation = std::make_unique<NetworkFormation<Transport, Join>>(options, std::move(join));
-    auto first = formation->first(std::move(control));
-    return {std::move(formation), std::move(first)};
+    using Medium = NetworkMedium<Transport, Join>;
+    return ElasticWorld<Transport>(std::make_unique<MembershipFormation<Transport, Medium>>(
+        options, Medium(std::move(control), options, std::move(join))));
 }
 template <class T>
 auto joining() {

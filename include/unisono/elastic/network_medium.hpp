@@ -1,0 +1,227 @@
+#pragma once
+
+/// \file
+/// How the members of an elastic world reach each other over sockets, and meet as the ranks of a
+/// transport that joins by a control plane.
+
+#include "unisono/elastic/admission.hpp"
+#include "unisono/elastic/forming.hpp"
+#include "unisono/elastic/mesh.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A medium of MembershipFormation. `Join(control, options)` makes a world of processes that have
+/// met. One thread uses it.
+template <class Transport, class Join>
+class NetworkMedium {
+public:
+    /// Of a process that its environment describes.
+    NetworkMedium(ElasticOptions options, Join join)
+        : options_(std::move(options)), join_(std::move(join)), joins_(options_.joins) {
+        const Environment environment = Environment::of_process();
+        const std::string* const joins = environment.find("UNISONO_JOINS");
+        const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
+        joins_ = joins_ || (joins != nullptr && *joins == "1");
+        if (!options_.folder.empty()) {
+            point_ = admission_point({.folder = options_.folder});
+        } else if (folder != nullptr) {
+            point_ = admission_point({.folder = *folder});
+        } else {
+            const Identity me = identify(environment);
+            if (me.world <= 1 && environment.find("UNISONO_FOLDER") == nullptr) return;
+            const MeetingPoint meeting = meeting_point(environment, me);
+            if (!meeting.folder.empty()) point_ = admission_point(meeting);
+        }
+    }
+    /// Of processes that have met.
+    NetworkMedium(ControlPlane control, ElasticOptions options, Join join)
+        : options_(std::move(options)), join_(std::move(join)), control_(std::move(control)) {
+        if (!options_.folder.empty()) point_ = admission_point({.folder = options_.folder});
+    }
+
+    [[nodiscard]] static nanoseconds now() { return steady_now(); }
+    [[nodiscard]] int me() const { return mesh_->me(); }
+    [[nodiscard]] bool is_to_be_added() const { return joins_; }
+
+    std::vector<int> connect() {
+        if (!control_) control_.emplace(unisono::rendezvous(options_.join.rendezvous));
+        std::vector<int> all;
+        for (int member = 0; member < control_->size(); ++member) all.push_back(member);
+        begin_by_ = deadline_after(now(), options_.join.rendezvous.timeout);
+        mesh_ = std::make_unique<Mesh>(*control_, begin_by_);
+        return all;
+    }
+    /// A member that fails from here on has all its connections: if others go on, they have theirs,
+    /// too.
+    Group<Transport> first_group() {
+        ControlPlane plane = *std::exchange(control_, std::nullopt);
+        Mesh::await_all(plane, begin_by_);
+        return join_(std::move(plane), options_.join);
+    }
+
+    void send(int to, const MembershipMessage& message) { mesh_->send(to, encode(message)); }
+    [[nodiscard]] bool knows(int member) const { return mesh_->knows(member); }
+    bool reach(int member, const Applicant& added) { return mesh_->reach(member, added); }
+    void all_are_here() { mesh_->stop_listening(); }
+
+    template <class Heard, class Lost, class Came>
+    void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
+        if (!mesh_) return std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<nanoseconds>(0, until - now())));
+        mesh_->wait(
+            until,
+            [&](int from, const Blob& bytes) {
+                MembershipMessage message;
+                NextMeeting meeting;
+                if (decode(bytes, message)) heard(from, message);
+                else if (decode(bytes, meeting)) meeting_ = std::move(meeting);
+            },
+            [&](int peer) {
+                lost_.push_back(peer);
+                lost(peer);
+            },
+            came);
+    }
+
+    /// The members of the next world meet as its ranks.
+    template <class Wait>
+    Group<Transport> meet(const std::vector<int>& members, std::uint64_t epoch, nanoseconds allowed, Wait wait_once) {
+        const auto world = static_cast<int>(members.size());
+        if (world == 1) return join_(ControlPlane(), options_.join);
+        const int rank = static_cast<int>(std::find(members.begin(), members.end(), me()) - members.begin());
+        JoinOptions options = options_.join;
+        options.rendezvous.timeout = std::chrono::nanoseconds(allowed);
+        options.rendezvous.notice_after = {};
+        MeetingPoint point;
+        point.token = mesh_->secret_of(epoch);
+        point.further_ports = 7; // somebody else may take the first
+        if (rank == 0) {
+            point.host = mesh_->host();
+            point.port = listen_at(mesh_->is_on_loopback(), 0).port;
+            if (point.port > 65535 - 7) point.port -= 7;
+            const NextMeeting meeting{epoch, point.host, point.port};
+            for (const int member : members) mesh_->send(member, encode(meeting));
+        } else {
+            const NextMeeting meeting =
+                await_meeting(members, epoch, deadline_after(now(), options.rendezvous.timeout), wait_once);
+            point.host = meeting.host;
+            point.port = meeting.port;
+        }
+        return join_(unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous), options);
+    }
+
+    /// The first rank listens for those that come.
+    void listen(bool first) {
+        if (desk_ || point_.folder.empty() || !first) return;
+        desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback());
+    }
+    bool look() { return desk_ && desk_->look(); }
+    [[nodiscard]] std::vector<Applicant> applicants() const { return desk_->applicants(); }
+    void forget(const std::vector<Applicant>& added) {
+        if (desk_) desk_->forget(added);
+    }
+
+    /// Finds the first rank by the file that it has left, and asks it.
+    void apply(nanoseconds deadline) {
+        if (point_.folder.empty())
+            refuse_input("this process is to be added to an elastic world, and knows no folder where it finds it; set "
+                         "ElasticOptions::folder, UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
+        if (entrance_ && hears_nothing_against(*entrance_)) return;
+        entrance_.reset();
+        if (::access(end_of_training_path(point_).c_str(), F_OK) == 0)
+            throw error(ErrorCode::refused, concat({"the training that this process was to be added to has ended (",
+                                                    end_of_training_path(point_), ")"}));
+        MeetingPoint desk = point_;
+        if (read_meeting_file(desk)) entrance_ = go_to(desk, deadline);
+        if (entrance_)
+            why_ = "the first rank has heard this process, and the ranks have not taken it in: as many train as "
+                   "ElasticOptions::most or Replicas::count says, or they make no update";
+    }
+    [[nodiscard]] error not_added() const {
+        return error(Fault{.code = ErrorCode::timeout,
+                           .rank = 0,
+                           .peer = -1,
+                           .operation = "join",
+                           .sequence = 0,
+                           .message = concat({"this process waited ",
+                                              options_.join.rendezvous.timeout.count() / 1'000'000,
+                                              " ms to be added to an elastic world (", meeting_path(point_), "): ",
+                                              why_})});
+    }
+
+private:
+    std::optional<Entrance> go_to(const MeetingPoint& desk, nanoseconds deadline) {
+        const std::vector<SocketAddress> addresses = resolve(desk.host, desk.port, why_);
+        const bool other_hosts = addresses.empty() || !is_loopback(addresses.front());
+        if (!mesh_ || !(mesh_->secret() == desk.token)) mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
+        if (application_.program == Digest{}) {
+            application_.program = program_digest();
+            application_.applicant.identity = draw_claimant();
+        }
+        application_.applicant.host = mesh_->host();
+        application_.applicant.port = mesh_->port();
+        const nanoseconds until = std::min(deadline, now() + 10'000'000'000);
+        const Hello hello{.claimant = application_.applicant.identity,
+                          .host = host_number(),
+                          .pid = static_cast<std::uint32_t>(::getpid())};
+        for (const SocketAddress& address : addresses) {
+            std::optional<Entrance> entrance = enter(address, hello, desk.token, until, why_);
+            if (entrance && send_frame(*entrance, make_frame(FrameKind::contribution, encode(application_)), until))
+                return entrance;
+        }
+        return std::nullopt;
+    }
+    /// False where the connection has ended. Errors: why this process is refused.
+    static bool hears_nothing_against(Entrance& entrance) {
+        Frame frame;
+        std::size_t used = 0;
+        std::byte buffer[4096];
+        const ssize_t got = ::recv(entrance.socket.get(), buffer, sizeof buffer, 0);
+        if (got > 0) entrance.unread.insert(entrance.unread.end(), buffer, buffer + got);
+        if (entrance.session.in.open(entrance.unread, 3 * most_text_bytes, frame, used) == Parsed::frame) {
+            Fault fault;
+            WireReader in(frame.payload);
+            if (frame.kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
+        }
+        return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    }
+    template <class Wait>
+    NextMeeting await_meeting(const std::vector<int>& members, std::uint64_t epoch, nanoseconds deadline,
+                              Wait wait_once) {
+        while (!meeting_ || meeting_->epoch != epoch) {
+            lost_.clear();
+            if (now() >= deadline) throw error(ErrorCode::timeout, "the next world's first rank says nothing");
+            wait_once(deadline);
+            for (const int peer : lost_)
+                if (std::binary_search(members.begin(), members.end(), peer))
+                    throw error(ErrorCode::peer_lost, "a rank of the next world has died");
+        }
+        return *std::exchange(meeting_, std::nullopt);
+    }
+
+    ElasticOptions options_;
+    Join join_;
+    bool joins_ = false;
+    std::optional<ControlPlane> control_; ///< until the first world is there
+    nanoseconds begin_by_ = never;
+    std::unique_ptr<Mesh> mesh_;
+    MeetingPoint point_; ///< where processes that come find this world; no folder: nowhere
+    std::optional<AdmissionDesk> desk_;
+    std::optional<NextMeeting> meeting_;
+    std::vector<int> lost_;
+    Application application_ = {}; ///< of a process that is to be added, and of that:
+    std::optional<Entrance> entrance_;
+    std::string why_ = "nobody has left an address there";
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
