@@ -142,6 +142,32 @@ BOOST_AUTO_TEST_CASE(any_in_any_order) {
     }
 }
 
+/// A long call takes over the state of a short one that would be repeated under the same number; then it is called again.
+BOOST_AUTO_TEST_CASE(long_after_short) {
+    for (const int world : {2, 4}) {
+        test::Findings findings;
+        test::run(
+            world,
+            [&](Group& group) {
+                for (std::size_t count = 1; count < 20; ++count) { // as many states as are kept
+                    std::vector<float> some(count);
+                    un::all_reduce(group, some, un::Max{});
+                }
+                for (const std::size_t longer : {64u, 128u, 1600u}) {
+                    for (const std::size_t count : {33u, 50u, 84u, 97u}) {
+                        for (const std::size_t now : {count, count + longer, count + longer, count + longer}) {
+                            std::vector<std::int64_t> data(now, group.rank());
+                            un::all_reduce(group, data);
+                            for (const std::int64_t one : data)
+                                findings.expect(one == world * (world - 1) / 2, std::to_string(now));
+                        }
+                    }
+                }
+            },
+            test::limit);
+    }
+}
+
 /// Ranks that lag in turn, so that each side of a shared line comes first now and then.
 BOOST_AUTO_TEST_CASE(with_ranks_that_lag) {
     for (const int world : {2, 4}) {

@@ -130,10 +130,11 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     operation.messages = {};
     if (maps_peers && plan.staged() && group.size() > 1)
         operation.messages = group.board.messages(group.size(), posted_bytes(plan.collective(), request));
+    const bool can_be_repeated = operation.straight && plan.staged() && request.state_bytes == 0;
+    if (!can_be_repeated) operation.request.call = 0; // `recent` may still name this state, for an earlier request
     if (!operation.straight) return;
     cut_straight(operation);
-    if (request.call != 0 && plan.staged() && request.state_bytes == 0)
-        group.recent[recent_place(request.call, request.count)] = &operation;
+    if (operation.request.call != 0) group.recent[recent_place(request.call, request.count)] = &operation;
 }
 
 /// Gives an operation its numbers on the mapped board.
