@@ -82,9 +82,9 @@ public:
 inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
 
 /// The reason why a member is not in the next world.
-inline error not_in_next_world(Membership<>::Phase phase, int me, const std::vector<int>& silent,
-                               const Successor& decision, std::uint64_t epoch) {
-    using Phase = Membership<>::Phase;
+inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<int>& silent, const Successor& decision,
+                               std::uint64_t epoch) {
+    using Phase = MembershipPhase;
     Fault fault{.code = ErrorCode::timeout, .rank = me, .peer = -1, .operation = "elastic", .sequence = epoch + 1};
     if (phase == Phase::left_behind) {
         fault.code = ErrorCode::aborted;
@@ -126,7 +126,7 @@ inline error not_in_next_world(Membership<>::Phase phase, int me, const std::vec
 ///     void forget(const std::vector<Applicant>&);
 ///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
 ///     error not_added() const;               after the deadline
-template <class Transport, class Medium>
+template <class Transport, class Medium, class Rules = MembershipRules>
 class MembershipFormation final : public Formation<Transport> {
 public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
@@ -140,7 +140,7 @@ public:
         if (medium_.is_to_be_added()) return added();
         std::vector<int> all = medium_.connect();
         check_least(all.size());
-        membership_ = std::make_unique<Membership<>>(medium_.me(), all, times());
+        membership_ = std::make_unique<Membership<Rules>>(medium_.me(), all, times());
         try {
             FormedWorld<Transport> made{medium_.first_group(), 0, std::move(all), 0, medium_.now()};
             listen();
@@ -166,11 +166,11 @@ public:
     [[nodiscard]] nanoseconds now() const override { return medium_.now(); }
 
 private:
-    using Phase = Membership<>::Phase;
+    using Phase = MembershipPhase;
     static constexpr int most_attempts = 100;
 
     [[nodiscard]] std::size_t most_members() const { return static_cast<std::size_t>(std::min(options_.most, busy_)); }
-    [[nodiscard]] Membership<>::Times times() const {
+    [[nodiscard]] MembershipTimes times() const {
         return {.patience = options_.patience.count(), .give_up = options_.give_up.count()};
     }
     static bool is_loss(const error& failed) {
@@ -228,7 +228,7 @@ private:
         if (message.word != MembershipWord::ready ||
             !std::binary_search(message.successor.members.begin(), message.successor.members.end(), medium_.me()))
             return;
-        membership_ = std::make_unique<Membership<>>(medium_.me(), message, times(), medium_.now());
+        membership_ = std::make_unique<Membership<Rules>>(medium_.me(), message, times(), medium_.now());
         for (const int member : message.successor.members)
             if (medium_.knows(member)) membership_->introduce(member);
         membership_->receive(from, message, medium_.now());
@@ -281,7 +281,7 @@ private:
 
     ElasticOptions options_;
     Medium medium_;
-    std::unique_ptr<Membership<>> membership_;
+    std::unique_ptr<Membership<Rules>> membership_;
     nanoseconds look_at_ = 0;
     int busy_ = 0; ///< ranks that have something to do in the training, as it says
 };

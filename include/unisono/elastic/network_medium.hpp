@@ -76,7 +76,8 @@ public:
 
     template <class Heard, class Lost, class Came>
     void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
-        if (!mesh_) return std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<nanoseconds>(0, until - now())));
+        if (!mesh_)
+            return std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<nanoseconds>(0, until - now())));
         mesh_->wait(
             until,
             [&](int from, const Blob& bytes) {
@@ -147,15 +148,14 @@ public:
                    "ElasticOptions::most or Replicas::count says, or they make no update";
     }
     [[nodiscard]] error not_added() const {
-        return error(Fault{.code = ErrorCode::timeout,
-                           .rank = 0,
-                           .peer = -1,
-                           .operation = "join",
-                           .sequence = 0,
-                           .message = concat({"this process waited ",
-                                              options_.join.rendezvous.timeout.count() / 1'000'000,
-                                              " ms to be added to an elastic world (", meeting_path(point_), "): ",
-                                              why_})});
+        return error(
+            Fault{.code = ErrorCode::timeout,
+                  .rank = 0,
+                  .peer = -1,
+                  .operation = "join",
+                  .sequence = 0,
+                  .message = concat({"this process waited ", options_.join.rendezvous.timeout.count() / 1'000'000,
+                                     " ms to be added to an elastic world (", meeting_path(point_), "): ", why_})});
     }
 
 private:

@@ -15,12 +15,12 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
 struct SimulatedEvent {
-    enum class Kind : std::uint32_t { departure, arrival, timer, crash, detection, stop };
+    enum class Kind : std::uint32_t { departure, arrival, timer, crash, detection, stop, action };
 
     nanoseconds time = 0;
     std::uint64_t number = 0; ///< of its making: the order of events at the same time
     Kind kind = Kind::timer;
-    std::uint32_t subject = 0; ///< a message, a rank, or an index into the options
+    std::uint32_t subject = 0; ///< a message, a rank, an action, or an index into the options
 
     [[nodiscard]] bool is_before(const SimulatedEvent& other) const {
         return time != other.time ? time < other.time : number < other.number;
@@ -104,6 +104,20 @@ public:
         slots_[at] = {tag, put, peer, wanted == Kind::receive ? Kind::message : Kind::receive};
         ++count_;
         return false;
+    }
+
+    /// Takes out the entries for which `is_one(entry)`.
+    template <class IsOne>
+    void erase_if(IsOne is_one) {
+        std::vector<Entry> old(slots_.size());
+        old.swap(slots_);
+        count_ = 0;
+        for (const Entry& entry : old) {
+            if (entry.kind == Kind::none || is_one(entry)) continue;
+            std::uint64_t nothing = 0;
+            const Kind other = entry.kind == Kind::receive ? Kind::message : Kind::receive;
+            static_cast<void>(take_or_put(other, entry.peer, entry.tag, nothing, entry.value));
+        }
     }
 
     template <class Visit>

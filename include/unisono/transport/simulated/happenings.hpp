@@ -9,6 +9,7 @@
 #include "unisono/transport/simulated/state.hpp"
 
 #include <deque>
+#include <functional>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -39,6 +40,46 @@ public:
         }
     }
 
+    /// Calls `action()` at that time, on the thread of whichever rank makes time pass.
+    void later(nanoseconds time, std::function<void()> action) {
+        std::uint32_t index = static_cast<std::uint32_t>(actions_.size());
+        if (free_actions_.empty()) actions_.emplace_back();
+        else {
+            index = free_actions_.back();
+            free_actions_.pop_back();
+        }
+        actions_[index] = std::move(action);
+        events_.push(std::max(time, clock_), SimulatedEvent::Kind::action, index);
+    }
+    /// Called for each rank that crashes, when it does.
+    void on_crash(std::function<void(int)> call) { on_crash_ = std::move(call); }
+    /// Now, in place of a time that the options give.
+    void crash_now(int rank) { crash(rank); }
+    /// Something has happened that the rank may wait for.
+    void wake(int rank) { make_ready(rank); }
+    /// When something small that is no message of a group gets from one rank to another.
+    [[nodiscard]] nanoseconds small_arrival(int from, int to) { return network_.small_arrival(from, to, now(from)); }
+
+    /// The rank belongs to another group of ranks from now on, whose messages carry this number: what is left of earlier
+    /// ones is dropped, and what later ones have sent already is kept.
+    void enter_view(int rank, std::uint64_t view) {
+        Rank& me = at(rank);
+        me.view = view;
+        for (const Delivery& one : me.inbox)
+            if (one.message != departed) messages_.release(one.message);
+        me.inbox.clear();
+        me.matches.erase_if([&](const SimulatedMatches::Entry& entry) {
+            if (entry.kind == SimulatedMatches::Kind::receive) return true;
+            const auto index = static_cast<std::uint32_t>(entry.value);
+            const bool old = messages_[index].view < view;
+            if (old) messages_.release(index);
+            return old;
+        });
+    }
+    /// They are not cut off from each other now.
+    [[nodiscard]] bool reaches(int from, int to) const { return network_.when_joined(from, to, clock_) == clock_; }
+    [[nodiscard]] bool has_messages_under_way(int rank) const { return at(rank).under_way != 0; }
+
 protected:
     ~SimulatedHappenings() = default;
 
@@ -56,13 +97,18 @@ protected:
         case SimulatedEvent::Kind::departure: {
             const SimulatedMessage& message = messages_[event.subject];
             const int from = message.from;
-            at(from).inbox.push_back({message.token, departed});
+            if (message.view == at(from).view) at(from).inbox.push_back({message.token, departed});
             if (message.acknowledgement) messages_.release(event.subject);
             return make_ready(from);
         }
         case SimulatedEvent::Kind::arrival: return arrive(event.subject);
+        case SimulatedEvent::Kind::action: {
+            const std::function<void()> action = std::exchange(actions_[event.subject], nullptr);
+            free_actions_.push_back(event.subject);
+            return action();
+        }
         case SimulatedEvent::Kind::timer: return look_at_the_clock(subject, event.time);
-        case SimulatedEvent::Kind::crash: return crash(event.subject);
+        case SimulatedEvent::Kind::crash: return crash(options_.crashes[event.subject].rank);
         case SimulatedEvent::Kind::detection: return detect(subject);
         case SimulatedEvent::Kind::stop: {
             const RankStop& stop = options_.stops[event.subject];
@@ -90,7 +136,8 @@ protected:
         --at(message.from).under_way;
         Rank& receiver = at(message.to);
         record(TraceKind::arrived, message.from, message.to, message.envelope.bytes, message.envelope.tag);
-        if (receiver.gone || receiver.statistics.crashed) return messages_.release(index);
+        if (receiver.gone || receiver.statistics.crashed || message.view < receiver.view)
+            return messages_.release(index);
         std::uint64_t token = 0;
         if (receiver.matches.take_or_put(SimulatedMatches::Kind::receive, message.from, message.envelope.tag, token,
                                          index)) {
@@ -99,13 +146,13 @@ protected:
         }
     }
 
-    void crash(std::uint32_t index) {
-        const int rank = options_.crashes[index].rank;
+    void crash(int rank) {
         Rank& victim = at(rank);
         if (victim.gone || victim.statistics.crashed) return;
         record(TraceKind::crashed, rank, rank, 0, {});
         victim.statistics.crashed = true;
         victim.statistics.finished_at = clock_;
+        if (on_crash_) on_crash_(rank);
         if (options_.detection_ns != never) {
             events_.push(clock_ + options_.detection_ns, SimulatedEvent::Kind::detection,
                          static_cast<std::uint32_t>(rank));
@@ -166,6 +213,10 @@ protected:
     std::deque<int> ready_;
 
 private:
+    std::vector<std::function<void()>> actions_;
+    std::vector<std::uint32_t> free_actions_;
+    std::function<void(int)> on_crash_;
+
     void plan_misfortunes() {
         CounterRandom chance(options_.seed, 3);
         std::vector<int> candidates(static_cast<std::size_t>(size_));

@@ -31,6 +31,7 @@ struct SimulatedMessage {
     nanoseconds transfer_ns = 0;  ///< how long it occupies a way in or out
     std::byte* payload = nullptr; ///< nullptr: in `small`
     std::array<std::byte, small_bytes> small;
+    std::uint64_t view = 0; ///< of its sender
     bool lost = false;
     bool in = false;              ///< has waited for its receiver's way in
     bool acknowledgement = false; ///< of a send, and no more
@@ -131,12 +132,26 @@ public:
             free = start + message.transfer_ns;
         }
         Times times{.departure = start + message.transfer_ns};
-        times.arrival = times.departure + link.latency_ns + draw_jitter();
+        times.arrival = when_joined(message.from, message.to, times.departure + link.latency_ns + draw_jitter());
         if (keeps_order) {
             times.arrival = std::max(times.arrival, pair->last_arrival);
             pair->last_arrival = times.arrival;
         }
         return times;
+    }
+
+    /// When something that would arrive at `arrival` does: later if the two are cut off from each other.
+    [[nodiscard]] nanoseconds when_joined(int from, int to, nanoseconds arrival) const {
+        for (const NetworkPartition& one : options_.partitions)
+            if (arrival >= one.at_ns && arrival < one.at_ns + one.for_ns && one.has(from) != one.has(to))
+                arrival = one.at_ns + one.for_ns + (arrival - one.at_ns) % 1000;
+        return arrival;
+    }
+    /// The way of something small that is no message of a group.
+    [[nodiscard]] nanoseconds small_arrival(int from, int to, nanoseconds now) {
+        const nanoseconds way =
+            cluster_ ? rounded(options_.cluster->of(from, to).one_way(0)) : link_of(from, to).latency_ns;
+        return when_joined(from, to, now + way + draw_jitter());
     }
 
     /// When a message that has reached its receiver at `now` is all in: later if the way in was busy.
@@ -172,7 +187,7 @@ private:
     Times send_in_cluster(const SimulatedMessage& message, nanoseconds now) {
         const auto bytes = static_cast<double>(message.envelope.bytes);
         const ClusterClock::Times times = cluster_->send(message.from, message.to, bytes, static_cast<double>(now));
-        nanoseconds arrival = rounded(times.arrival) + draw_jitter();
+        nanoseconds arrival = when_joined(message.from, message.to, rounded(times.arrival) + draw_jitter());
         if (options_.jitter_ns != 0 && !options_.reorder) {
             nanoseconds& last = pair_of(message.from, message.to).last_arrival;
             arrival = last = std::max(arrival, last);

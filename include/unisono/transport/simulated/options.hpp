@@ -9,6 +9,7 @@
 #include "unisono/core/time.hpp"
 #include "unisono/transport/transport.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -47,6 +48,16 @@ struct RankStop {
     friend bool operator==(const RankStop&, const RankStop&) = default;
 };
 
+/// Ranks that are cut off from all others for a while: what they send each other waits.
+struct NetworkPartition {
+    std::vector<int> ranks = {};
+    nanoseconds at_ns = 0;
+    nanoseconds for_ns = 0;
+
+    [[nodiscard]] bool has(int rank) const { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+    friend bool operator==(const NetworkPartition&, const NetworkPartition&) = default;
+};
+
 /// The kind of an event of a message, or of a rank.
 enum class TraceKind : std::uint8_t { sent, arrived, lost, crashed, stopped, left };
 
@@ -83,7 +94,8 @@ struct SimulationOptions {
     int random_crashes = 0;                           ///< so many ranks more crash, chosen by the seed ...
     nanoseconds random_crashes_before_ns = 1'000'000; ///< ... before this time
     std::vector<RankStop> stops = {};
-    nanoseconds detection_ns = 1'000'000; ///< after a crash until all ranks know; `never`: only deadlines help
+    std::vector<NetworkPartition> partitions = {}; ///< overlapping ones in the order of their times
+    nanoseconds detection_ns = 1'000'000;          ///< after a crash until all ranks know; `never`: only deadlines help
 
     nanoseconds poll_ns = 1'000; ///< what a fruitless look for news costs a rank that polls instead of waiting
     std::function<void(const TraceRecord&)> trace = {}; ///< called for everything that happens, in order
@@ -118,6 +130,11 @@ struct SimulationOptions {
             member("stops", stop.rank);
             duration("stops", stop.at_ns);
             duration("stops", stop.for_ns);
+        }
+        for (const NetworkPartition& one : partitions) {
+            for (const int rank : one.ranks) member("partitions", rank);
+            duration("partitions", one.at_ns);
+            duration("partitions", one.for_ns);
         }
         if (random_crashes < 0 || random_crashes > ranks) {
             refuse("random_crashes", std::to_string(random_crashes), concat({"0 to ", ranks}));

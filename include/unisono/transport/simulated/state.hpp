@@ -70,6 +70,7 @@ protected:
         nanoseconds wake_at = never;  ///< looks at the clock then, if nothing happens before
         nanoseconds timer_at = never; ///< the timer that counts; earlier ones are forgotten
         std::uint64_t under_way = 0;  ///< messages that it has sent
+        std::uint64_t view = 0;       ///< the group of ranks that it belongs to, if there are several
         std::uint32_t fruitless = 0;
         bool queued = false;
         bool computes = false;

@@ -63,6 +63,7 @@ public:
         message.from = rank;
         message.to = peer;
         message.token = token;
+        message.view = me.view;
         const SimulatedNetwork::Times times = network_.send(message, now(rank));
         record(TraceKind::sent, rank, peer, envelope.bytes, envelope.tag);
         if (options_.cluster) me.busy_until = times.sender_free;
@@ -70,7 +71,7 @@ public:
         if (!done) {
             // In a cluster the acknowledgement comes when the message may be gone.
             const std::uint32_t kept = options_.cluster ? messages_.make({}, nullptr) : index;
-            if (kept != index) acknowledge(messages_[kept], rank, token);
+            if (kept != index) acknowledge(messages_[kept], rank, token, me.view);
             events_.push(times.departure, SimulatedEvent::Kind::departure, kept);
         }
         events_.push(times.arrival, SimulatedEvent::Kind::arrival, index);
@@ -172,10 +173,11 @@ private:
         if (rank.statistics.crashed) throw SimulatedCrash();
     }
 
-    static void acknowledge(SimulatedMessage& message, int rank, Token token) {
+    static void acknowledge(SimulatedMessage& message, int rank, Token token, std::uint64_t view) {
         message.from = rank;
         message.token = token;
         message.acknowledgement = true;
+        message.view = view;
     }
 
     int begin(int ranks) {

@@ -1,0 +1,172 @@
+#pragma once
+
+/// \file
+/// Elastic worlds in virtual time: processes that crash, stop, are cut off and come later, as a
+/// seed decides. The same formation, membership and trainer run on it as over sockets. Not part of
+/// the umbrella.
+
+#include "unisono/elastic.hpp"
+#include "unisono/elastic/simulated_processes.hpp"
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// Processes in virtual time.
+struct ElasticSimulation {
+    /// The network, and the seed. Its ranks are the processes: those of the first world, and then
+    /// those that come later. `detection_ns`: a world's ranks hear of an ended process within that.
+    SimulationOptions network = {};
+    ElasticOptions elastic = {};
+    std::vector<nanoseconds> joins = {}; ///< when further processes come, to be added
+    nanoseconds longest = 3'600'000'000'000; ///< a process that still waits then ends with an error
+};
+
+/// The end of one process.
+struct SimulatedProcess {
+    bool crashed = false;
+    std::exception_ptr threw = {}; ///< none: its body returned
+    int number = -1;               ///< as a member; -1: it was never added
+};
+struct ElasticSimulationReport {
+    std::vector<SimulatedProcess> processes = {};
+    nanoseconds time = 0;      ///< when the last process ended
+    bool two_worlds = false;   ///< two worlds were whole at the same time, which must not happen
+    std::uint64_t digest = 0;  ///< of all events: equal for equal options
+};
+
+namespace detail {
+
+/// A medium of MembershipFormation, in virtual time.
+class SimulatedMedium {
+public:
+    SimulatedMedium(std::shared_ptr<SimulatedProcesses> processes, int process, const ElasticSimulation& options)
+        : processes_(std::move(processes)), process_(process), longest_(options.longest) {}
+
+    [[nodiscard]] nanoseconds now() const { return processes_->world().now(process_); }
+    [[nodiscard]] int me() const { return processes_->number(process_); }
+    [[nodiscard]] bool is_to_be_added() const { return process_ >= processes_->first(); }
+    [[nodiscard]] std::vector<int> connect() const {
+        std::vector<int> all;
+        for (int member = 0; member < processes_->first(); ++member) all.push_back(member);
+        return all;
+    }
+    Group<SimulatedMember> first_group() { return meet_until(connect(), 0, never); }
+
+    void send(int to, const MembershipMessage& message) {
+        processes_->send(process_, to, encode(message), message.word == MembershipWord::goodbye);
+    }
+    [[nodiscard]] bool knows(int member) const { return processes_->knows(process_, member); }
+    bool reach(int member, const Applicant& added) {
+        return processes_->reach(process_, member, SimulatedProcesses::process_of(added));
+    }
+    void all_are_here() const {}
+
+    template <class Heard, class Lost, class Came>
+    void wait(nanoseconds until, Heard heard, Lost lost, Came came) {
+        if (now() > longest_) throw error(ErrorCode::timeout, "the simulation has come to its longest time");
+        processes_->wait(process_, std::min(until, longest_ + 1));
+        auto& letters = processes_->letters(process_);
+        while (!letters.empty()) {
+            const SimulatedProcesses::Letter letter = std::move(letters.front());
+            letters.pop_front();
+            const int from = processes_->read(process_, letter);
+            if (from < 0) continue;
+            MembershipMessage message;
+            if (letter.kind == SimulatedProcesses::Letter::Kind::connection) came(from);
+            else if (letter.kind == SimulatedProcesses::Letter::Kind::end) lost(from);
+            else if (decode(letter.bytes, message)) heard(from, message);
+        }
+    }
+    template <class Wait>
+    Group<SimulatedMember> meet(const std::vector<int>& members, std::uint64_t epoch, nanoseconds allowed, Wait) {
+        return meet_until(members, epoch, now() + allowed);
+    }
+
+    void listen(bool first) { listens_ = listens_ || first; }
+    [[nodiscard]] bool look() const { return listens_ && !applicants().empty(); }
+    [[nodiscard]] std::vector<Applicant> applicants() const { return processes_->applicants(process_); }
+    void forget(const std::vector<Applicant>&) const {}
+
+    void apply(nanoseconds) { processes_->apply(process_); }
+    [[nodiscard]] error not_added() const {
+        return {ErrorCode::timeout, concat({"process ", process_, " waited to be added, and nobody has added it"})};
+    }
+
+private:
+    Group<SimulatedMember> meet_until(const std::vector<int>& members, std::uint64_t epoch, nanoseconds deadline) {
+        return Group<SimulatedMember>(
+            SimulatedMember(processes_, process_, processes_->meet(process_, epoch, members, deadline)));
+    }
+
+    std::shared_ptr<SimulatedProcesses> processes_;
+    int process_;
+    nanoseconds longest_;
+    bool listens_ = false;
+};
+
+/// `Rules`: tests leave out one of the protocol's.
+template <class Rules, class Body>
+ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& options, Body& body) {
+    const int all = ranks + static_cast<int>(options.joins.size());
+    check_run(all, {});
+    check_elastic(options.elastic);
+    const auto processes =
+        std::make_shared<SimulatedProcesses>(ranks, static_cast<int>(options.joins.size()), options.network);
+    ElasticSimulationReport report;
+    report.processes.resize(static_cast<std::size_t>(all));
+    const auto live = [&](int process) {
+        using Formation = MembershipFormation<SimulatedMember, SimulatedMedium, Rules>;
+        SimulatedWorld& world = processes->world();
+        SimulatedProcess& mine = report.processes[static_cast<std::size_t>(process)];
+        world.enter(process);
+        try {
+            if (process >= ranks) world.compute(process, options.joins[static_cast<std::size_t>(process - ranks)]);
+            ElasticWorld<SimulatedMember> elastic(
+                std::make_unique<Formation>(options.elastic, SimulatedMedium(processes, process, options)));
+            elastic.group().set_timeout(options.elastic.join.timeout);
+            body(elastic);
+        } catch (const SimulatedCrash&) {
+            mine.crashed = true;
+        } catch (...) {
+            mine.threw = std::current_exception();
+        }
+        mine.number = processes->number(process);
+        processes->end(process);
+        world.leave(process);
+    };
+    std::vector<std::thread> threads;
+    for (int process = 0; process < all; ++process) threads.emplace_back(live, process);
+    for (std::thread& thread : threads) thread.join();
+    report.time = processes->world().clock();
+    report.two_worlds = processes->has_seen_two_worlds();
+    report.digest = processes->world().digest();
+    return report;
+}
+
+
+} // namespace detail
+
+/// Runs `body(world)`, where `world` is an elastic world in virtual time, on `ranks` processes and
+/// on those that come later. Each has a thread of its own, of which one runs at a time. An error
+/// that leaves a body ends its process, as a crash does, and is in the report.
+///
+/// Computing takes no virtual time unless a rank says so:
+/// `world.group().endpoint().compute(nanoseconds)`. `ElasticOptions::join.timeout` and `patience`
+/// are virtual, too. A process whose timeouts are never reached ends with the simulation's fault
+/// where nothing can wake any process.
+///
+/// Determinism: all depends on the options and the body alone. Errors: bad_input for invalid
+/// options.
+template <class Body>
+ElasticSimulationReport simulate_elastic(int ranks, const ElasticSimulation& options, Body body) {
+    return detail::simulate_elastic_by<detail::MembershipRules>(ranks, options, body);
+}
+
+UNISONO_NAMESPACE_END
