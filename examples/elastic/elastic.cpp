@@ -54,12 +54,6 @@ un::StateHash train(World& world, const digits::Split& images, OnUpdate on_updat
     else return un::state_hash(trainer);
 }
 
-std::string list_of(const char* what, const std::vector<int>& numbers) {
-    std::string text;
-    for (const int number : numbers) text += un::concat({text.empty() ? what : ", ", number});
-    return text.empty() ? text : text + "; ";
-}
-
 void train_and_die(const digits::Split& images, const std::vector<Death>& deaths, std::chrono::milliseconds pause) {
     auto world = un::join<un::Elastic<un::SharedMemory>>();
     const un::StateHash hash = train(world, images, [&](const un::UpdateReport& report) {
@@ -68,10 +62,7 @@ void train_and_die(const digits::Split& images, const std::vector<Death>& deaths
         std::this_thread::sleep_for(pause);
     });
     if (world.rank() != 0) return;
-    for (const un::WorldChange& change : world.changes())
-        std::printf("after update %llu: %s%s%.1f ms\n", static_cast<unsigned long long>(change.updates),
-                    list_of("lost ", change.lost).c_str(), list_of("added ", change.joined).c_str(),
-                    static_cast<double>(change.took.count()) * 1e-6);
+    for (const un::WorldChange& change : world.changes()) std::puts(change.text().c_str());
     un::Group<un::InProcess> alone;
     const un::StateHash undisturbed = train(alone, images, [](const un::UpdateReport&) {});
     std::printf("ends with %d %s: %s\n", world.size(), world.size() == 1 ? "rank" : "ranks",

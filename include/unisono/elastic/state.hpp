@@ -53,6 +53,7 @@ struct ElasticState {
     std::vector<std::int32_t> grids = {}; ///< exponents, with Reproducible
     LossScale loss_scale = {};
     FitSums sums = {};
+    UpdateReport last = {}; ///< of a `fit`
     OptimizerState<T> optimizer = {};
     bool has_optimizer = false; ///< else it is as before the first update
     RatePoint point = {};
@@ -107,6 +108,7 @@ void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
         image.put_one(word);
     image.put_one(state.loss_scale.scale);
     image.put_one(state.sums.weighted_loss);
+    image.put_one(state.last);
     image.put(std::span<const std::int32_t>(state.grids));
     image.put(std::span<const EpochReport>(state.sums.epochs));
     for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
@@ -138,6 +140,7 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     state.fit_end = image.take_one<std::int64_t>();
     state.loss_scale.scale = image.take_one<decltype(state.loss_scale.scale)>();
     state.sums.weighted_loss = image.take_one<double>();
+    state.last = image.take_one<UpdateReport>();
     image.take(std::span<std::int32_t>(state.grids));
     image.take(std::span<EpochReport>(state.sums.epochs));
     for_each_span(model.parameters(), [&](auto one) { image.take(one); });

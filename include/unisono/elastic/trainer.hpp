@@ -9,12 +9,15 @@
 /// or after it. Ranks after it are right; ranks before it get the state of one of these, or all
 /// repeat the update.
 
+#include "unisono/elastic/change_trace.hpp"
+#include "unisono/elastic/hosting.hpp"
 #include "unisono/elastic/rules.hpp"
 #include "unisono/elastic/state.hpp"
 #include "unisono/elastic/world.hpp"
 #include "unisono/trainer/trainer.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -65,9 +68,9 @@ public:
     Trainer& operator=(const Trainer&) = delete;
     ~Trainer() { world_->end_trainer(); }
 
-    /// As Trainer::fit. `on_update` is called on every rank after each update that the rank makes;
-    /// it is not called for updates that a rank skips because others had committed them already. A
-    /// checkpoint that was being saved when a rank was lost does not appear.
+    /// As Trainer::fit. `on_update` is called once on every rank that takes part for each committed
+    /// update. A rank that was interrupted in an update which others had committed calls it in the
+    /// next world. A checkpoint that was being saved when a rank was lost does not appear.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
@@ -83,15 +86,19 @@ public:
         const std::int64_t end = state_.fit_end;
         FitOptions rest = options;
         std::optional<FitReport> undisturbed;
+        missed_ = false;
         const std::size_t changes = world_->changes().size();
         const auto disturbed = [&] { return others_have_begun || world_->changes().size() != changes; };
         if (!others_have_finished)
             surviving([&] {
+                if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
+                    if (std::exchange(missed_, false)) static_cast<void>(detail::goes_on(on_update, state_.last));
                 rest.epochs = end - state_.progress.position.epoch.number();
                 if (disturbed()) rest.start = {};
                 if (state_.sums.stopped || (rest.epochs <= 0 && disturbed())) return;
                 undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
                     state_.sums.add(update);
+                    state_.last = update;
                     commit();
                     if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
                         state_.sums.stopped = !detail::goes_on(on_update, update);
@@ -191,6 +198,13 @@ public:
     [[nodiscard]] const Position& position() const { return inner_ ? inner_->position() : state_.progress.position; }
     [[nodiscard]] std::uint64_t updates() const { return inner_ ? inner_->updates() : state_.progress.updates; }
     [[nodiscard]] TrainingProgress progress() const { return inner_ ? inner_->progress() : state_.progress; }
+    /// With `Trace`: what this rank recorded in all worlds since this trainer began; changes of the
+    /// world are in it. Of a rank that was added, from then on.
+    [[nodiscard]] const TraceLog& trace() const
+        requires(Training::Tracing::traces)
+    {
+        return inner_ ? inner_->trace() : tracer_.log();
+    }
     [[nodiscard]] World& world() const { return *world_; }
     [[nodiscard]] Model& trained() const { return *model_; }
     /// The trainer over the current group, valid until the world changes.
@@ -199,6 +213,7 @@ public:
 private:
     static constexpr std::string_view sentence = "elastic: every rank has all parameters and all of the optimizer's "
                                                  "state; those that are left go on with them\n";
+    static constexpr bool traces = Training::Tracing::traces;
     static constexpr int most_fruitless = 3; ///< changes in a row that lost nobody, without an update between them
 
     void check_alive() const {
@@ -209,8 +224,12 @@ private:
         return std::apply([&](auto&... given) { return Inner(group, *model_, given...); }, given_);
     }
     void begin() {
-        if (world_->is_fresh()) {
+        const nanoseconds began = steady_now();
+        const bool fresh = world_->is_fresh();
+        if (fresh) {
+            const std::uint64_t updates = state_.progress.updates;
             if (world_->is_new_here()) { // the shape of the optimizer's state
+                if constexpr (traces) tracer_.added(began, world_->epoch(), world_->number());
                 Group<Transport> alone;
                 Inner trainer = make(alone);
                 state_.optimizer = std::move(trainer.optimizer_state());
@@ -218,6 +237,7 @@ private:
             }
             most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
                                                    *model_, state_);
+            missed_ = missed_ || (!world_->is_new_here() && state_.progress.updates != updates);
             world_->settle();
         }
         inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
@@ -229,6 +249,12 @@ private:
             world_->take_in_at_most(static_cast<int>(std::min<std::int64_t>(hosting.count, detail::most_ranks)));
         else world_->take_in_at_most(detail::most_ranks);
         remember();
+        if (fresh) world_->started(std::chrono::nanoseconds(steady_now() - began));
+        if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
+        if constexpr (requires { hosting.count; })
+            if (fresh && world_->rank() == 0)
+                static_cast<void>(std::fputs(
+                    detail::uneven_hosting_text(hosting.count, world_->size(), world_->epoch()).c_str(), stderr));
     }
     /// Restores the state after the last committed update.
     void restore(Inner& trainer) {
@@ -289,14 +315,17 @@ private:
     }
     static constexpr const char* sent_away = "ranks that were added leave again: ";
     void recover() {
+        [[maybe_unused]] const nanoseconds began = steady_now();
         restores_ = true;
         if (inner_) {
+            if constexpr (traces) tracer_.take(inner_->trace());
             if (!state_.has_optimizer) state_.optimizer = std::move(inner_->optimizer_state());
             state_.has_optimizer = true;
             inner_.reset();
         }
         world_->form_next(state_.progress.updates);
         const WorldChange& change = world_->changes().back();
+        if constexpr (traces) tracer_.formed(began, change);
         fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;
         on_probation_ = on_probation_ || !change.joined.empty();
         begin();
@@ -312,6 +341,8 @@ private:
     std::uint64_t begun_fits_ = 0;
     int fruitless_ = 0;
     bool restores_ = false;
+    bool missed_ = false; ///< others have committed an update of this `fit`, and this rank has not told of it
+    [[no_unique_address]] detail::ChangeTracer<traces> tracer_;
     bool on_probation_; ///< there are ranks that were added, and have made no update yet
     bool added_here_;   ///< and this is one of them
 };

@@ -4,7 +4,7 @@
 /// Metrics of a training in files for other programs. Not in the umbrella.
 ///
 ///     un::JsonLinesFile log(world, "run.jsonl");
-///     trainer.fit(data, {.epochs = 10}, log);                 // a line per update
+///     trainer.fit(data, {.epochs = 10}, std::ref(log));       // a line per update
 ///     log.write(trainer.updates(), {{"accuracy", accuracy}}); // and other numbers
 ///
 /// - `JsonLinesFile` writes a line `{"step":1,"seconds":0.02,"loss":0.5,...}` per call, with null
@@ -17,13 +17,28 @@
 /// for an update that was left out. Lines are appended, so that a resumed run continues its file,
 /// and are in the file when a call returns (not on disk). For several files at once, pass a lambda
 /// that calls each.
+///
+/// Over an elastic world the first rank writes, whichever that is. Each update that `fit` commits
+/// has one line, if all ranks see the file: where the first rank was lost before it had written
+/// one, the next first rank does. Not covered:
+/// - the last update, if no call that all ranks make follows it,
+/// - a rank that was left behind, and writes a line when it wakes,
+/// - lines of `write`, and of updates that were left out.
+/// The first line, and the next one after a change, also have world_size and membership_epoch.
+/// After a change they have ranks_lost, ranks_added, and recovery_seconds with its parts
+/// ending_seconds, agreeing_seconds, meeting_seconds and starting_seconds. The world must not move,
+/// and must outlive the file. `TensorBoardFile` makes a file for each rank that writes.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/json_text.hpp"
 #include "unisono/core/text.hpp"
 #include "unisono/core/time.hpp"
+#include "unisono/observe/changing_world.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -31,6 +46,7 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,12 +54,6 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
-
-/// A number with a name.
-struct Scalar {
-    std::string_view name = {};
-    double value = 0;
-};
 
 namespace detail {
 
@@ -84,10 +94,22 @@ private:
 /// As many digits as are needed to read the same number.
 inline std::string exact_text(double value) { return number_text(value, std::chars_format::general, 17); }
 
-/// The common base: turns reports into scalars. `Derived` has put(step, seconds, scalars).
+/// The number at the beginning of a text.
+template <class Number>
+Number leading_number(std::string_view text) {
+    Number value{};
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
+}
+
+/// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars)
+/// and last_in_file(), the last update that a rank has written which was the first before.
 template <class Derived>
 class MetricFile {
 public:
+    MetricFile(const MetricFile&) = delete;
+    MetricFile& operator=(const MetricFile&) = delete;
+
     /// Called by `fit` after each update.
     template <class Report>
         requires requires(const Report& report) {
@@ -96,9 +118,11 @@ public:
             { report.samples } -> std::convertible_to<std::int64_t>;
         }
     void operator()(const Report& report) {
-        if (!writes_) return;
+        if (!writes_ && !watch_) return;
+        if constexpr (requires { report.world_changed; })
+            if (report.world_changed) return; // no update
         const nanoseconds now = steady_now();
-        Scalar found[7];
+        std::array<Scalar, most_scalars> found;
         std::size_t count = 0;
         const auto add = [&](std::string_view name, double value) { found[count++] = {name, value}; };
         add("loss", report.loss);
@@ -110,22 +134,91 @@ public:
         if (report.tokens != 0) add("tokens", static_cast<double>(report.tokens));
         if (!report.committed) add("skipped", 1);
         reported_ = now;
-        put_all(report.number, now, std::span<const Scalar>(found, count));
+        if (watch_ && !look_at_world(now, report.number, report.committed, {found.data(), count})) return;
+        if (watch_) add_world(add);
+        put_all(report.number, now, {found.data(), count});
     }
 
     /// Writes numbers of your own for this step. \throws error bad_input: a name that is empty or
     /// not UTF-8; refused: the file cannot be written
     void write(std::uint64_t step, std::span<const Scalar> scalars) {
-        if (writes_) put_all(step, steady_now(), scalars);
+        const nanoseconds now = steady_now();
+        if (watch_) take_over(now);
+        if (writes_) put_all(step, now, scalars);
     }
     void write(std::uint64_t step, std::initializer_list<Scalar> scalars) {
         write(step, std::span<const Scalar>(scalars.begin(), scalars.size()));
     }
 
 protected:
-    explicit MetricFile(bool writes) : writes_(writes) {}
+    template <class World>
+    explicit MetricFile(const World& world) : writes_(world.rank() == 0) {
+        if constexpr (changing_world<World>) {
+            const std::size_t changes = world.changes().size();
+            watch_ = std::make_unique<WorldWatch>(
+                WorldWatch{.world = ChangingWorld(world), .seen = changes, .told = changes});
+        }
+    }
+    ~MetricFile() = default;
+    [[nodiscard]] bool writes() const { return writes_; }
+    /// To be called while `Derived` is there: what a lost rank has left out is written.
+    void finish() {
+        if (!watch_) return;
+        try {
+            take_over(steady_now());
+        } catch (const error&) { // nobody is left to tell
+        }
+    }
 
 private:
+    static constexpr std::size_t most_scalars = 16;
+
+    /// Before a report is written: false if it is not to be, here.
+    bool look_at_world(nanoseconds now, std::uint64_t number, bool committed, std::span<const Scalar> scalars) {
+        WorldWatch& watch = *watch_;
+        const std::size_t changes = watch.world.changes();
+        take_over(now);
+        if (!writes_) watch.told = watch.seen;         // the first rank has told of these
+        if (changes == watch.seen) watch.kept.clear(); // it has written these, or there would be no update
+        watch.seen = changes;
+        if (writes_) return !(committed && std::exchange(watch.last_in_file, std::nullopt) == number);
+        if (committed) watch.kept.push_back({number, {scalars.begin(), scalars.end()}});
+        return false;
+    }
+    /// If this rank has become the first, it goes on with the file.
+    void take_over(nanoseconds now) {
+        WorldWatch& watch = *watch_;
+        if (writes_ || watch.world.rank() != 0) return;
+        const std::optional<LastInFile> last = derived().last_in_file();
+        derived().open();
+        writes_ = true;
+        if (last && (watch.kept.empty() || watch.kept.back().number <= last->update)) watch.told = watch.seen;
+        if (last) {
+            watch.last_in_file = last->update;
+            began_ = std::min(began_, now - static_cast<nanoseconds>(last->seconds * 1e9));
+        }
+        watch.told_first = true;
+        for (const KeptUpdate& one : std::exchange(watch.kept, {}))
+            if (!last || one.number > last->update) put_all(one.number, now, one.scalars);
+    }
+    template <class Add>
+    void add_world(Add add) {
+        WorldWatch& watch = *watch_;
+        if (watch.world.rank() < 0) return; // this rank could not go on
+        const ChangeSums sums = watch.world.sums(std::exchange(watch.told, watch.seen));
+        if (sums.count == 0 && std::exchange(watch.told_first, true)) return;
+        add("world_size", watch.world.size());
+        add("membership_epoch", static_cast<double>(watch.world.epoch()));
+        if (sums.count == 0) return;
+        add("ranks_lost", sums.lost);
+        add("ranks_added", sums.added);
+        add("recovery_seconds", sums.recovery);
+        add("ending_seconds", sums.ending);
+        add("agreeing_seconds", sums.agreeing);
+        add("meeting_seconds", sums.meeting);
+        add("starting_seconds", sums.starting);
+    }
+    Derived& derived() { return static_cast<Derived&>(*this); }
     void put_all(std::uint64_t step, nanoseconds now, std::span<const Scalar> scalars) {
         for (const Scalar& one : scalars) {
             if (one.name.empty()) refuse_input({"metrics: a number of step ", step, " has no name"});
@@ -133,12 +226,13 @@ private:
                 refuse_input({"metrics: a number of step ", step, " is named ", quoted(one.name),
                               ", which is not UTF-8; expected a name that JSON and TensorBoard can hold"});
         }
-        static_cast<Derived*>(this)->put(step, static_cast<double>(now - began_) * 1e-9, scalars);
+        derived().put(step, static_cast<double>(now - began_) * 1e-9, scalars);
     }
 
     bool writes_;
     nanoseconds began_ = steady_now();
     nanoseconds reported_ = 0;
+    std::unique_ptr<WorldWatch> watch_ = {}; ///< over elastic worlds alone
 };
 
 } // namespace detail
@@ -147,12 +241,26 @@ private:
 class JsonLinesFile : public detail::MetricFile<JsonLinesFile> {
 public:
     template <class World>
-    JsonLinesFile(const World& world, const std::string& path) : MetricFile(world.rank() == 0) {
-        if (world.rank() == 0) file_.emplace(path, "a");
+    JsonLinesFile(const World& world, std::string path)
+        : MetricFile(world), path_(std::move(path)), before_(detail::size_of_file(path_)) {
+        if (writes()) open();
     }
+    ~JsonLinesFile() { finish(); }
 
 private:
     friend class detail::MetricFile<JsonLinesFile>;
+    void open() { file_.emplace(path_, "a"); }
+    std::optional<detail::LastInFile> last_in_file() {
+        const std::string text = detail::end_of_lines(path_, before_);
+        const std::size_t at = text.rfind(",\"learning_rate\":"); // of a report
+        const std::size_t line = at == std::string::npos ? at : text.rfind("{\"step\":", at);
+        if (line == std::string::npos) return std::nullopt;
+        const std::string_view found = std::string_view(text).substr(line);
+        return detail::LastInFile{
+            detail::leading_number<std::uint64_t>(found.substr(std::string_view("{\"step\":").size())),
+            detail::leading_number<double>(
+                found.substr(found.find("\"seconds\":") + std::string_view("\"seconds\":").size()))};
+    }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
         for (const Scalar& one : scalars)
@@ -161,6 +269,8 @@ private:
         file_->write(line += "}\n");
     }
 
+    std::string path_;
+    std::int64_t before_; ///< bytes of earlier runs
     std::optional<detail::OutputFile> file_;
 };
 
@@ -168,14 +278,27 @@ private:
 class CsvFile : public detail::MetricFile<CsvFile> {
 public:
     template <class World>
-    CsvFile(const World& world, const std::string& path) : MetricFile(world.rank() == 0) {
-        if (world.rank() != 0) return;
-        file_.emplace(path, "a");
-        if (file_->empty()) file_->write("step,seconds,name,value\n");
+    CsvFile(const World& world, std::string path)
+        : MetricFile(world), path_(std::move(path)), before_(detail::size_of_file(path_)) {
+        if (writes()) open();
     }
+    ~CsvFile() { finish(); }
 
 private:
     friend class detail::MetricFile<CsvFile>;
+    void open() {
+        file_.emplace(path_, "a");
+        if (file_->empty()) file_->write("step,seconds,name,value\n");
+    }
+    std::optional<detail::LastInFile> last_in_file() {
+        const std::string text = detail::end_of_lines(path_, before_);
+        const std::size_t at = text.rfind(",learning_rate,"); // of a report
+        if (at == std::string::npos) return std::nullopt;
+        const std::size_t before = text.rfind('\n', at);
+        const std::string_view line = std::string_view(text).substr(before == std::string::npos ? 0 : before + 1);
+        return detail::LastInFile{detail::leading_number<std::uint64_t>(line),
+                                  detail::leading_number<double>(line.substr(line.find(',') + 1))};
+    }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string lines;
         for (const Scalar& one : scalars)
@@ -190,6 +313,8 @@ private:
         return text += '"';
     }
 
+    std::string path_;
+    std::int64_t before_; ///< bytes of earlier runs
     std::optional<detail::OutputFile> file_;
 };
 

@@ -4,7 +4,7 @@
 /// Metrics for TensorBoard. Not in the umbrella.
 ///
 ///     un::TensorBoardFile log(world, "runs/first");
-///     trainer.fit(data, {.epochs = 10}, log);
+///     trainer.fit(data, {.epochs = 10}, std::ref(log));
 ///
 /// The file is a sequence of records (length, its checksum, bytes, their checksum) of protocol
 /// buffers `Event`, as TensorFlow's tensorflow/core/util/event.proto and lib/io/record_writer.h
@@ -12,9 +12,11 @@
 
 #include "unisono/observe/metric_files.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
+#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,6 +77,25 @@ private:
     std::string bytes_;
 };
 
+/// The step of an event that `TensorBoardFile` has written: after its time, if it is not 0.
+inline std::uint64_t step_of(std::string_view event) {
+    std::uint64_t step = 0;
+    if (event.size() < 10 || event[9] != '\x10') return 0;
+    for (std::size_t at = 10, shift = 0; at < event.size() && shift < 64; ++at, shift += 7) {
+        step |= std::uint64_t{static_cast<unsigned char>(event[at]) & 0x7fu} << shift;
+        if ((static_cast<unsigned char>(event[at]) & 0x80u) == 0) break;
+    }
+    return step;
+}
+
+inline std::string whole_file(const std::string& path) {
+    std::string text(static_cast<std::size_t>(size_of_file(path)), '\0');
+    std::FILE* const file = std::fopen(path.c_str(), "rb");
+    text.resize(file == nullptr ? 0 : std::fread(text.data(), 1, text.size(), file));
+    if (file != nullptr) std::fclose(file);
+    return text;
+}
+
 } // namespace detail
 
 /// An event file of its own in the folder, which is made with its parents where they are missing.
@@ -83,21 +104,48 @@ private:
 class TensorBoardFile : public detail::MetricFile<TensorBoardFile> {
 public:
     template <class World>
-    TensorBoardFile(const World& world, const std::string& folder) : MetricFile(world.rank() == 0) {
-        if (world.rank() != 0) return;
-        for (std::size_t at = 1; at <= folder.size();
+    TensorBoardFile(const World& world, std::string folder) : MetricFile(world), folder_(std::move(folder)) {
+        if (writes()) open();
+    }
+    ~TensorBoardFile() { finish(); }
+
+private:
+    friend class detail::MetricFile<TensorBoardFile>;
+    static constexpr std::string_view prefix = "events.out.tfevents.";
+    void open() {
+        for (std::size_t at = 1; at <= folder_.size();
              ++at) // a folder that cannot be made shows when the file is opened
-            if (at == folder.size() || folder[at] == '/')
-                static_cast<void>(::mkdir(folder.substr(0, at).c_str(), 0777));
-        file_.emplace(concat({folder, "/events.out.tfevents.", wall_time(), ".", ::getpid()}), "a");
+            if (at == folder_.size() || folder_[at] == '/')
+                static_cast<void>(::mkdir(folder_.substr(0, at).c_str(), 0777));
+        file_.emplace(concat({folder_, "/", prefix, wall_time(), ".", ::getpid()}), "a");
         detail::Protobuf version;
         version.real(1, wall_time());
         version.text(3, "brain.Event:2");
         record(version.bytes());
     }
-
-private:
-    friend class detail::MetricFile<TensorBoardFile>;
+    /// In the newest file. Its time is in each record.
+    std::optional<detail::LastInFile> last_in_file() {
+        std::string newest;
+        if (DIR* const all = ::opendir(folder_.c_str())) {
+            while (const dirent* const one = ::readdir(all)) // NOLINT(concurrency-mt-unsafe)
+                if (const std::string name = one->d_name; name.starts_with(prefix)) newest = std::max(newest, name);
+            ::closedir(all);
+        }
+        const std::string bytes = newest.empty() ? std::string() : detail::whole_file(concat({folder_, "/", newest}));
+        std::optional<detail::LastInFile> last;
+        constexpr std::size_t around = 16; // a record's length, and checksums
+        for (std::size_t at = 0; at + around <= bytes.size();) {
+            std::uint64_t size = 0;
+            for (std::size_t i = 0; i < 8; ++i)
+                size |= std::uint64_t{static_cast<unsigned char>(bytes[at + i])} << 8 * i;
+            if (size > bytes.size() - at - around) break; // cut off
+            const std::string_view event = std::string_view(bytes).substr(at + 12, size);
+            if (const std::uint64_t step = detail::step_of(event); event.find("\n\rlearning_rate") != event.npos)
+                last = detail::LastInFile{step, 0};
+            at += around + size;
+        }
+        return last;
+    }
     void put(std::uint64_t step, double, std::span<const Scalar> scalars) {
         detail::Protobuf summary;
         for (const Scalar& one : scalars) {
@@ -125,6 +173,7 @@ private:
         return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     }
 
+    std::string folder_;
     std::optional<detail::OutputFile> file_;
 };
 

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -28,12 +29,18 @@ enum class Activity : std::uint8_t {
     compute,  ///< the model's call; exchanges may run beside it once it reports gradients as ready
     exchange, ///< sums, verdict and publication, as far as they do not overlap with computation
     apply,    ///< clipping and the optimizer
+    change,   ///< of an elastic world: from a fault until the training goes on; the rest are its phases
+    ending,   ///< the old group ends
+    agreeing, ///< its members agree on those of the next world
+    meeting,  ///< these form a group
+    starting, ///< ranks that are behind get the state, and the trainer begins
 };
 /// How many activities there are.
-inline constexpr std::size_t activity_count = 3;
+inline constexpr std::size_t activity_count = 8;
 
 constexpr std::string_view name_of(Activity what) {
-    constexpr std::string_view names[] = {"compute", "exchange", "apply"};
+    constexpr std::string_view names[] = {"compute", "exchange", "apply",   "change",
+                                          "ending",  "agreeing", "meeting", "starting"};
     return names[static_cast<std::size_t>(what)];
 }
 
@@ -45,22 +52,38 @@ struct TraceEvent {
     Activity what = Activity::compute;
 };
 
-/// The record of one rank: the first `capacity` events, and the sums of all.
+/// A change of an elastic world. Ranks have the numbers that they keep for life.
+struct TraceChange {
+    nanoseconds at = 0; ///< the training went on
+    std::uint64_t epoch = 0;
+    std::vector<int> lost = {};
+    std::vector<int> joined = {}; ///< as far as this rank knows: one that was added knows of itself
+};
+
+/// The record of one rank: the first `capacity` events, the sums of all, and every change of an
+/// elastic world. It goes on over changes.
 class TraceLog {
 public:
     TraceLog() = default;
     explicit TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
 
     void add(const TraceEvent& event);
+    void add(TraceChange change) { changes_.push_back(std::move(change)); }
     [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
+    [[nodiscard]] const std::vector<TraceChange>& changes() const { return changes_; }
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
     [[nodiscard]] nanoseconds total(Activity what) const { return totals_[static_cast<std::size_t>(what)]; }
     /// From the first event's beginning to the last one's end.
     [[nodiscard]] nanoseconds elapsed() const { return last_ - first_; }
+    /// This rank's for its life, in an elastic world; else -1.
+    [[nodiscard]] int number() const { return number_; }
+    void set_number(int number) { number_ = number; }
 
 private:
     std::size_t capacity_ = 0;
+    int number_ = -1;
     std::vector<TraceEvent> events_;
+    std::vector<TraceChange> changes_;
     std::array<nanoseconds, activity_count> totals_ = {};
     nanoseconds first_ = 0, last_ = 0;
     std::uint64_t dropped_ = 0;
@@ -114,6 +137,7 @@ public:
         TraceEvent event_;
     };
     [[nodiscard]] Span span(Activity what, std::uint64_t update) { return Span(log_, what, update); }
+    [[nodiscard]] TraceLog& log() { return log_; }
     [[nodiscard]] const TraceLog& log() const { return log_; }
 
 private:

@@ -288,6 +288,11 @@ public:
     {
         return tracer_.log();
     }
+    [[nodiscard]] TraceLog& trace()
+        requires(Policies::Tracing::traces)
+    {
+        return tracer_.log();
+    }
 
 private:
     [[nodiscard]] Sharding sharding() const {

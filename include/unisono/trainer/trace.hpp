@@ -2,7 +2,8 @@
 
 /// \file
 /// Combines what all ranks recorded with the policy `Trace`: where the time went, who came last,
-/// and a file to view. Not in the umbrella.
+/// and a file to view. Not in the umbrella. Over an elastic world the records of the ranks that are
+/// there: what changes took is in them, and a rank that was added has recorded from then on.
 
 #include "unisono/observe/table.hpp"
 #include "unisono/observe/trace.hpp"
@@ -16,7 +17,9 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -32,13 +35,18 @@ struct RankTime {
     double awaited = 0;        ///< the others' waiting for this rank, added up
     std::uint64_t last = 0;    ///< updates to which this rank came last
     std::uint64_t dropped = 0; ///< events for which there was no memory
-    [[nodiscard]] double rest() const { return std::max(0.0, elapsed - compute - exchange - apply); }
+    int number = 0;            ///< the rank; in an elastic world its number for life
+    std::uint64_t changes = 0; ///< of an elastic world that this rank has recorded, and their time:
+    double change = 0, ending = 0, agreeing = 0, meeting = 0, starting = 0;
+    [[nodiscard]] double rest() const { return std::max(0.0, elapsed - compute - exchange - apply - change); }
 };
 
 /// Where the time of a training went: the same on every rank.
 struct TraceReport {
     std::vector<RankTime> ranks = {};
-    std::uint64_t updates = 0; ///< updates that all ranks have recorded, on which `waiting` and `last` are based
+    /// Updates that all ranks have recorded which were there, on which `waiting` and `last` are
+    /// based. Of updates that a change of the world has interrupted, the repetition counts.
+    std::uint64_t updates = 0;
 
     /// Seconds that all ranks together waited for one another.
     [[nodiscard]] double waiting() const {
@@ -46,8 +54,8 @@ struct TraceReport {
         for (const RankTime& one : ranks) sum += one.waiting;
         return sum;
     }
-    /// The rank for which the others waited most, if that is more than two thirds of all waiting,
-    /// and waiting is more than a tenth of all ranks' time; else -1.
+    /// The rank, as an index into `ranks`, for which the others waited most, if that is more than
+    /// two thirds of all waiting, and waiting is more than a tenth of all ranks' time; else -1.
     [[nodiscard]] int straggler() const {
         double elapsed = 0;
         std::size_t worst = 0;
@@ -65,23 +73,39 @@ struct TraceReport {
             return fixed_text(whole > 0 ? 100 * part / whole : 0.0, 1) + " %";
         };
         const auto seconds = [](double value) { return fixed_text(value, 3); };
-        Table table({"rank", ">seconds", ">compute", ">exchange", ">of it waiting", ">apply", ">other", ">came last",
-                     ">awaited"});
+        std::size_t most = 0; // changes
+        for (std::size_t r = 0; r < ranks.size(); ++r)
+            if (ranks[r].changes > ranks[most].changes) most = r;
+        const bool changed = most < ranks.size() && ranks[most].changes != 0;
+        Table table = changed ? Table({"rank", ">seconds", ">compute", ">exchange", ">of it waiting", ">apply",
+                                       ">other", ">came last", ">awaited", ">changes"})
+                              : Table({"rank", ">seconds", ">compute", ">exchange", ">of it waiting", ">apply",
+                                       ">other", ">came last", ">awaited"});
         std::uint64_t dropped = 0;
         for (std::size_t r = 0; r < ranks.size(); ++r) {
             const RankTime& one = ranks[r];
-            table.row({std::to_string(r), seconds(one.elapsed), share(one.compute, one.elapsed),
-                       share(one.exchange, one.elapsed), share(one.waiting, one.elapsed), share(one.apply, one.elapsed),
-                       share(one.rest(), one.elapsed),
-                       share(static_cast<double>(one.last), static_cast<double>(updates)),
-                       share(one.awaited, waiting())});
+            std::vector<std::string> row = {
+                std::to_string(one.number),      seconds(one.elapsed),
+                share(one.compute, one.elapsed), share(one.exchange, one.elapsed),
+                share(one.waiting, one.elapsed), share(one.apply, one.elapsed),
+                share(one.rest(), one.elapsed),  share(static_cast<double>(one.last), static_cast<double>(updates)),
+                share(one.awaited, waiting())};
+            if (changed) row.push_back(share(one.change, one.elapsed));
+            table.row(std::move(row));
             dropped += one.dropped;
         }
         std::string all = table.text();
         if (const int who = straggler(); who >= 0)
-            all +=
-                concat({"the others waited for rank ", who, ": ", seconds(ranks[static_cast<std::size_t>(who)].awaited),
-                        " s in ", updates, " updates; give it less to do, or a core of its own\n"});
+            all += concat({"the others waited for rank ", ranks[static_cast<std::size_t>(who)].number, ": ",
+                           seconds(ranks[static_cast<std::size_t>(who)].awaited), " s in ", updates,
+                           " updates; give it less to do, or a core of its own\n"});
+        if (changed) {
+            const RankTime& one = ranks[most];
+            all += concat({one.changes, (one.changes == 1 ? " change" : " changes"), " of the world took rank ",
+                           one.number, " ", seconds(one.change), " s: ending ", seconds(one.ending), ", agreeing ",
+                           seconds(one.agreeing), ", meeting ", seconds(one.meeting), ", starting ",
+                           seconds(one.starting), "\n"});
+        }
         if (dropped != 0) all += concat({dropped, " events were not kept (Trace.events)\n"});
         return all;
     }
@@ -89,166 +113,272 @@ struct TraceReport {
 
 namespace detail {
 
-/// For each update from the first: from when to when this rank was in its exchange.
-inline std::vector<double> exchange_seconds(const TraceLog& log) {
-    std::vector<double> all;
-    std::uint64_t current = ~std::uint64_t{0};
-    for (const TraceEvent& event : log.events()) {
+/// How long a rank was in the exchange of an update.
+struct UpdateExchange {
+    std::uint64_t update = 0;
+    nanoseconds took = 0;
+};
+
+/// Of each update in a record. Of an update that a change of the world interrupted, no rank knows
+/// how long it would have taken.
+inline std::vector<UpdateExchange> exchanges_of(std::span<const TraceEvent> events) {
+    std::vector<UpdateExchange> all;
+    bool goes_on = false;
+    for (const TraceEvent& event : events) {
+        if (event.what == Activity::change && std::exchange(goes_on, false)) all.pop_back();
         if (event.what != Activity::exchange) continue;
-        if (event.update != current || all.empty()) all.push_back(0);
-        current = event.update;
-        all.back() += static_cast<double>(event.end - event.begin) * 1e-9;
+        if (!goes_on || event.update != all.back().update) all.push_back({.update = event.update});
+        goes_on = true;
+        all.back().took += event.end - event.begin;
     }
-    if (log.dropped() != 0 && !all.empty()) all.pop_back(); // it may be kept in part only
     return all;
 }
 
-/// An update that all ranks have recorded, and the rank that came last to its exchange.
-struct LastOfUpdate {
-    std::int64_t update = 0;
-    int rank = 0;
-};
-
-/// The last rank of each update, from events as `write_trace` gathers them. The rank that came last
-/// was in the exchange for the shortest time.
-inline std::vector<LastOfUpdate> last_of_updates(const std::vector<std::int64_t>& all,
-                                                 const std::vector<std::size_t>& counts) {
-    std::map<std::int64_t, std::map<int, std::int64_t>> exchanges; // update, rank, nanoseconds
-    std::size_t at = 0;
-    for (std::size_t rank = 0; rank < counts.size(); at += counts[rank], ++rank)
-        for (std::size_t i = at + 1; i < at + counts[rank]; i += 4)
-            if (static_cast<Activity>(all[i + 3]) == Activity::exchange)
-                exchanges[all[i + 2]][static_cast<int>(rank)] += all[i + 1];
-    std::vector<LastOfUpdate> found;
-    for (const auto& [update, ranks] : exchanges) {
-        if (counts.size() < 2 || ranks.size() != counts.size()) continue;
+/// Calls visit(update, last, [(rank, nanoseconds), ...]) for each update that is in the records of
+/// all ranks that were there. `last`: the rank that came last; it was in the exchange for the
+/// shortest time.
+template <class Visit>
+void each_shared_update(const std::vector<std::vector<UpdateExchange>>& ranks, Visit visit) {
+    using Times = std::vector<std::pair<std::size_t, nanoseconds>>;
+    std::map<std::uint64_t, Times> updates;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        for (const UpdateExchange& one : ranks[rank]) updates[one.update].emplace_back(rank, one.took);
+    for (const auto& [update, times] : updates) {
+        std::size_t there = 0;
+        for (const auto& one : ranks) there += !one.empty() && one.front().update <= update ? 1 : 0;
+        if (times.size() != there || (there == 1 && ranks.size() > 1)) continue;
         const auto shorter = [](const auto& a, const auto& b) { return a.second < b.second; };
-        found.push_back({update, std::min_element(ranks.begin(), ranks.end(), shorter)->first});
+        visit(update, std::min_element(times.begin(), times.end(), shorter)->first, times);
     }
-    return found;
 }
 
-} // namespace detail
+/// Calls `call(group, trainer, log)` on all ranks, over an elastic world again where ranks are lost
+/// meanwhile. `log`: what this rank has recorded.
+template <class Trainer, class Call>
+auto with_trace(Trainer& trainer, Call call) {
+    if constexpr (requires { trainer.now(); })
+        return trainer.collectively([&](auto& now) { return call(now.world(), now, trainer.trace()); });
+    else return call(trainer.world(), trainer, trainer.trace());
+}
 
-/// Collective, after `fit`, while no update is in progress. Cost: a few all_gathers, 8 bytes per
-/// update and rank. The rank that came last to an exchange was in it for the shortest time, so that
-/// ranks' clocks need not agree.
-template <class Trainer>
-TraceReport report_trace(const Trainer& trainer) {
-    auto& world = trainer.world();
-    const TraceLog& log = trainer.trace();
-    std::vector<double> mine = {
-        static_cast<double>(log.elapsed()) * 1e-9, static_cast<double>(log.total(Activity::compute)) * 1e-9,
-        static_cast<double>(log.total(Activity::exchange)) * 1e-9,
-        static_cast<double>(log.total(Activity::apply)) * 1e-9, static_cast<double>(log.dropped())};
-    constexpr std::size_t head = 5;
-    const std::vector<double> exchanges = detail::exchange_seconds(log);
-    mine.insert(mine.end(), exchanges.begin(), exchanges.end());
+template <class World>
+TraceReport report_of(World& world, const TraceLog& log) {
+    const auto seconds = [&](Activity what) { return static_cast<double>(log.total(what)) * 1e-9; };
+    std::vector<double> mine = {static_cast<double>(log.elapsed()) * 1e-9,
+                                seconds(Activity::compute),
+                                seconds(Activity::exchange),
+                                seconds(Activity::apply),
+                                static_cast<double>(log.dropped()),
+                                static_cast<double>(log.number() < 0 ? world.rank() : log.number()),
+                                static_cast<double>(log.changes().size()),
+                                seconds(Activity::change),
+                                seconds(Activity::ending),
+                                seconds(Activity::agreeing),
+                                seconds(Activity::meeting),
+                                seconds(Activity::starting)};
+    const std::size_t head = mine.size();
+    std::vector<UpdateExchange> exchanges = exchanges_of(log.events());
+    if (log.dropped() != 0 && !exchanges.empty()) exchanges.pop_back(); // it may be kept in part only
+    for (const UpdateExchange& one : exchanges)
+        mine.insert(mine.end(), {static_cast<double>(one.update), static_cast<double>(one.took)});
     std::vector<std::size_t> counts;
-    const std::vector<double> all = detail::gather_all(world, mine, counts);
+    const std::vector<double> all = gather_all(world, mine, counts);
     TraceReport report;
-    std::vector<const double*> ranks;
+    std::vector<std::vector<UpdateExchange>> ranks;
     std::size_t at = 0;
-    report.updates = ~std::uint64_t{0};
     for (const std::size_t count : counts) {
-        const double* one = all.data() + at;
-        ranks.push_back(one + head);
+        const double* const one = all.data() + at;
         report.ranks.push_back({.elapsed = one[0],
                                 .compute = one[1],
                                 .exchange = one[2],
                                 .apply = one[3],
-                                .dropped = static_cast<std::uint64_t>(one[4])});
-        report.updates = std::min<std::uint64_t>(report.updates, count - head);
+                                .dropped = static_cast<std::uint64_t>(one[4]),
+                                .number = static_cast<int>(one[5]),
+                                .changes = static_cast<std::uint64_t>(one[6]),
+                                .change = one[7],
+                                .ending = one[8],
+                                .agreeing = one[9],
+                                .meeting = one[10],
+                                .starting = one[11]});
+        auto& found = ranks.emplace_back();
+        for (std::size_t i = head; i < count; i += 2)
+            found.push_back({static_cast<std::uint64_t>(one[i]), static_cast<nanoseconds>(one[i + 1])});
         at += count;
     }
-    for (std::uint64_t update = 0; update < report.updates; ++update) {
-        std::size_t last = 0;
-        for (std::size_t r = 1; r < ranks.size(); ++r)
-            if (ranks[r][update] < ranks[last][update]) last = r;
+    each_shared_update(ranks, [&](std::uint64_t, std::size_t last, const auto& times) {
+        ++report.updates;
         ++report.ranks[last].last;
-        for (std::size_t r = 0; r < ranks.size(); ++r) {
-            report.ranks[r].waiting += ranks[r][update] - ranks[last][update];
-            report.ranks[last].awaited += ranks[r][update] - ranks[last][update];
+        nanoseconds shortest = never;
+        for (const auto& [rank, took] : times) shortest = std::min(shortest, took);
+        for (const auto& [rank, took] : times) {
+            const double waited = static_cast<double>(took - shortest) * 1e-9;
+            report.ranks[rank].waiting += waited;
+            report.ranks[last].awaited += waited;
         }
-    }
+    });
     return report;
 }
 
-/// Writes all ranks' events to one file in Chrome's trace format, which Perfetto (ui.perfetto.dev)
-/// and chrome://tracing show, with one process per rank. An exchange shows its buckets, its bytes
-/// of gradients, and the rank that came last to it. Collective; rank 0 writes. Clocks that differ
-/// by more than 10 ms (ranks of several hosts) are aligned by a barrier, to about its duration.
-/// \throws error refused, on all ranks, if the file cannot be written
-template <class Trainer>
-void write_trace(const Trainer& trainer, const std::string& path) {
-    auto& world = trainer.world();
-    detail::telling_all(world, "write_trace", [&] {
-        std::vector<std::int64_t> mine;
-        barrier(world);
-        mine.push_back(steady_now());
-        for (const TraceEvent& one : trainer.trace().events())
-            mine.insert(mine.end(), {one.begin, one.end - one.begin, static_cast<std::int64_t>(one.update),
-                                     static_cast<std::int64_t>(one.what)});
-        std::vector<std::size_t> counts;
-        const std::vector<std::int64_t> all = detail::gather_all(world, mine, counts);
-        bool written = true;
-        int why = 0;
-        if (world.rank() == 0) {
-            std::FILE* const file = std::fopen(path.c_str(), "w");
-            why = errno;
-            written = file != nullptr;
-            if (written) {
-                const auto put = [&](const std::string& text) {
-                    written = written && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-                };
-                const auto microseconds = [](std::int64_t ns) { return fixed_text(static_cast<double>(ns) * 1e-3, 3); };
-                const std::vector<detail::LastOfUpdate> lasts = detail::last_of_updates(all, counts);
-                std::size_t bytes = 0;
-                for (const Bucket& bucket : trainer.layout().buckets()) bytes += bucket.bytes();
-                const std::string gradients =
-                    concat({",\"buckets\":", trainer.layout().buckets().size(), ",\"bytes\":", bytes});
-                const auto facts = [&](std::int64_t update, Activity what) {
-                    std::string text = concat({"\"update\":", update});
-                    if (what != Activity::exchange) return text;
-                    text += gradients;
-                    const auto earlier = [](const detail::LastOfUpdate& one, std::int64_t than) {
-                        return one.update < than;
-                    };
-                    const auto last = std::lower_bound(lasts.begin(), lasts.end(), update, earlier);
-                    if (last != lasts.end() && last->update == update)
-                        text += concat({",\"came last\":\"rank ", last->rank, "\""});
-                    return text;
-                };
-                put("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-                std::size_t at = 0;
-                for (std::size_t r = 0; r < counts.size(); at += counts[r], ++r) {
-                    const std::int64_t apart = all[0] - all[at];
-                    const std::int64_t offset = (apart < 0 ? -apart : apart) > 10'000'000 ? apart : 0;
-                    put(concat({r == 0 ? "" : ",\n", "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":", r,
-                                ",\"args\":{\"name\":\"rank ", r, "\"}}"}));
-                    for (std::size_t i = at + 1; i < at + counts[r]; i += 4)
-                        put(concat({",\n{\"name\":\"", name_of(static_cast<Activity>(all[i + 3])),
-                                    "\",\"ph\":\"X\",\"pid\":", r, ",\"tid\":0,\"ts\":", microseconds(all[i] + offset),
-                                    ",\"dur\":", microseconds(all[i + 1]), ",\"args\":{",
-                                    facts(all[i + 2], static_cast<Activity>(all[i + 3])), "}}"}));
-                }
-                put("\n]}\n");
-                const bool closed = std::fclose(file) == 0;
-                if (!written || !closed) why = errno;
-                written = written && closed;
+/// One rank's record, as it travels.
+struct RankTrace {
+    nanoseconds now = 0; ///< by its clock, when all had met
+    int number = 0;
+    std::vector<TraceChange> changes = {};
+    std::vector<TraceEvent> events = {};
+
+    RankTrace(nanoseconds at, int number_for_life, const TraceLog& log)
+        : now(at), number(number_for_life), changes(log.changes()), events(log.events()) {}
+    explicit RankTrace(std::span<const std::int64_t> words) {
+        std::size_t at = 0;
+        const auto next = [&] { return words[at++]; };
+        const auto list = [&] {
+            std::vector<int> all(static_cast<std::size_t>(next()));
+            for (int& one : all) one = static_cast<int>(next());
+            return all;
+        };
+        now = next();
+        number = static_cast<int>(next());
+        changes.resize(static_cast<std::size_t>(next()));
+        for (TraceChange& one : changes) {
+            one.at = next();
+            one.epoch = static_cast<std::uint64_t>(next());
+            one.lost = list();
+            one.joined = list();
+        }
+        while (at < words.size()) {
+            TraceEvent& one = events.emplace_back();
+            one.begin = next();
+            one.end = next();
+            one.update = static_cast<std::uint64_t>(next());
+            one.what = static_cast<Activity>(next());
+        }
+    }
+    [[nodiscard]] std::vector<std::int64_t> words() const {
+        std::vector<std::int64_t> all = {now, number, static_cast<std::int64_t>(changes.size())};
+        for (const TraceChange& one : changes) {
+            all.insert(all.end(), {one.at, static_cast<std::int64_t>(one.epoch)});
+            for (const std::vector<int>* const ranks : {&one.lost, &one.joined}) {
+                all.push_back(static_cast<std::int64_t>(ranks->size()));
+                all.insert(all.end(), ranks->begin(), ranks->end());
             }
         }
-        std::array<std::int64_t, 1> failed = {written ? 0 : 1 + why};
-        all_reduce(world, failed, Max{});
-        if (failed[0] == 0) return;
-        throw detail::agreed_error(Fault{
+        for (const TraceEvent& one : events)
+            all.insert(all.end(), {one.begin, one.end, static_cast<std::int64_t>(one.update),
+                                   static_cast<std::int64_t>(one.what)});
+        return all;
+    }
+};
+
+/// The file's text, in pieces for `put`. `gradients`: what is said of each exchange.
+template <class Put>
+void put_trace(const std::vector<RankTrace>& ranks, const std::string& gradients, Put put) {
+    const auto microseconds = [](nanoseconds time) { return fixed_text(static_cast<double>(time) * 1e-3, 3); };
+    const auto list = [](const std::vector<int>& numbers) {
+        std::string text;
+        for (const int one : numbers) text += concat({text.empty() ? "" : ",", one});
+        return text;
+    };
+    std::vector<std::vector<UpdateExchange>> exchanges;
+    for (const RankTrace& one : ranks) exchanges.push_back(exchanges_of(one.events));
+    std::map<std::uint64_t, int> lasts;
+    each_shared_update(exchanges, [&](std::uint64_t update, std::size_t last, const auto& times) {
+        if (times.size() > 1) lasts[update] = ranks[last].number;
+    });
+    put("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    for (const RankTrace& rank : ranks) {
+        const nanoseconds apart = ranks[0].now - rank.now;
+        const nanoseconds offset = (apart < 0 ? -apart : apart) > 10'000'000 ? apart : 0;
+        const std::string who = concat({",\"pid\":", rank.number});
+        put(concat({&rank == ranks.data() ? "" : ",\n", "{\"name\":\"process_name\",\"ph\":\"M\"", who,
+                    ",\"args\":{\"name\":\"rank ", rank.number, "\"}}"}));
+        for (const TraceEvent& one : rank.events) {
+            std::string facts = concat({"\"update\":", one.update});
+            if (one.what == Activity::exchange) {
+                facts += gradients;
+                if (const auto last = lasts.find(one.update); last != lasts.end())
+                    facts += concat({",\"came last\":\"rank ", last->second, "\""});
+            }
+            put(concat({",\n{\"name\":\"", name_of(one.what), "\",\"ph\":\"X\"", who,
+                        ",\"tid\":0,\"ts\":", microseconds(one.begin + offset),
+                        ",\"dur\":", microseconds(one.end - one.begin), ",\"args\":{", facts, "}}"}));
+        }
+        for (const TraceChange& one : rank.changes)
+            put(concat({",\n{\"name\":\"membership ", one.epoch, "\",\"ph\":\"i\",\"s\":\"p\"", who,
+                        ",\"tid\":0,\"ts\":", microseconds(one.at + offset), ",\"args\":{\"epoch\":", one.epoch,
+                        ",\"lost\":[", list(one.lost), "],\"joined\":[", list(one.joined), "]}}"}));
+    }
+    put("\n]}\n");
+}
+
+/// \return 0, or errno.
+inline int write_trace_file(const std::string& path, const std::vector<RankTrace>& ranks, const Layout& layout) {
+    std::size_t bytes = 0;
+    for (const Bucket& bucket : layout.buckets()) bytes += bucket.bytes();
+    const std::string gradients = concat({",\"buckets\":", layout.buckets().size(), ",\"bytes\":", bytes});
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    if (file == nullptr) return errno;
+    int why = 0;
+    put_trace(ranks, gradients, [&](const std::string& text) {
+        if (why == 0 && std::fwrite(text.data(), 1, text.size(), file) != text.size()) why = errno;
+    });
+    if (std::fclose(file) != 0 && why == 0) why = errno;
+    return why;
+}
+
+template <class World>
+void write_trace_of(World& world, const TraceLog& log, const Layout& layout, const std::string& path) {
+    telling_all(world, "write_trace", [&] {
+        barrier(world);
+        const RankTrace mine(steady_now(), log.number() < 0 ? world.rank() : log.number(), log);
+        std::vector<std::size_t> counts;
+        const std::vector<std::int64_t> all = gather_all(world, mine.words(), counts);
+        std::array<std::int64_t, 1> why = {0};
+        if (world.rank() == 0) {
+            std::vector<RankTrace> ranks;
+            std::size_t at = 0;
+            for (const std::size_t count : counts) {
+                ranks.emplace_back(std::span(all).subspan(at, count));
+                at += count;
+            }
+            why[0] = write_trace_file(path, ranks, layout);
+        }
+        all_reduce(world, why, Max{});
+        if (why[0] == 0) return;
+        throw agreed_error(Fault{
             .code = ErrorCode::refused,
             .rank = 0,
             .peer = -1,
             .operation = "write_trace",
             .sequence = 0,
-            .message = concat({"rank 0 cannot write '", path, "': ",
-                               std::strerror(static_cast<int>(failed[0] - 1))})}); // NOLINT(concurrency-mt-unsafe)
+            .message = concat({"rank 0 cannot write '", path,
+                               "': ", std::strerror(static_cast<int>(why[0]))})}); // NOLINT(concurrency-mt-unsafe)
+    });
+}
+
+} // namespace detail
+
+/// Collective, after `fit`, while no update is in progress. Cost: a few all_gathers, 16 bytes per
+/// update and rank. The rank that came last to an exchange was in it for the shortest time, so that
+/// ranks' clocks need not agree.
+template <class Trainer>
+TraceReport report_trace(Trainer& trainer) {
+    return detail::with_trace(trainer,
+                              [](auto& world, auto&, const TraceLog& log) { return detail::report_of(world, log); });
+}
+
+/// Writes all ranks' events to one file in Chrome's trace format, which Perfetto (ui.perfetto.dev)
+/// and chrome://tracing show, with one process per rank. An exchange shows its buckets, its bytes
+/// of gradients, and the rank that came last to it. A change of an elastic world shows its phases,
+/// the membership's epoch, and who was lost and who joined. Collective; rank 0 writes. Clocks that
+/// differ by more than 10 ms (ranks of several hosts) are aligned by a barrier, to about its
+/// duration. \throws error refused, on all ranks, if the file cannot be written
+template <class Trainer>
+void write_trace(Trainer& trainer, const std::string& path) {
+    detail::with_trace(trainer, [&](auto& world, auto& now, const TraceLog& log) {
+        if constexpr (requires { trainer.now(); }) // else others have written it, and this rank is alone
+            if (&now != &trainer.now()) return true;
+        detail::write_trace_of(world, log, now.layout(), path);
+        return true;
     });
 }
 

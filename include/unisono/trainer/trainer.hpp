@@ -351,6 +351,12 @@ public:
     {
         return session_.trace();
     }
+    /// May be replaced by that of an earlier trainer, which goes on here.
+    [[nodiscard]] TraceLog& trace()
+        requires(Policies::Tracing::traces)
+    {
+        return session_.trace();
+    }
     /// Calls visit(flat, std::span<Element>), or with a DeviceSpan, for what this rank holds of a
     /// model in units, to be written, the same on all ranks. Collective where ranks also hold a
     /// 16-bit copy.

@@ -1,0 +1,96 @@
+// Ranks of an elastic world that are processes, and tell their parent how they ended.
+#pragma once
+
+#include "support/heap.hpp"
+
+#include <unisono/elastic.hpp>
+#include <unisono/launch/processes.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <optional>
+#include <string>
+#include <sys/mman.h>
+
+namespace unisono_test {
+
+namespace un = unisono;
+
+/// Ranks that a sanitizer slows down end the training before a newcomer has got anywhere.
+inline bool too_slow_for_newcomers() {
+#if defined(UNISONO_TEST_HAS_SANITIZED_HEAP)
+    BOOST_TEST_MESSAGE("skipped: under a sanitizer");
+    return true;
+#else
+    return false;
+#endif
+}
+
+/// What a process tells. `Result` has no pointers.
+template <class Result>
+struct Report {
+    bool done = false;
+    Result result = {};
+    char text[400] = {}; ///< of an error
+};
+
+/// Memory of the parent and all processes.
+template <class Result>
+class Reports {
+public:
+    Reports() : at_(::mmap(nullptr, sizeof(All), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+        ::new (at_) All;
+    }
+    Reports(const Reports&) = delete;
+    Reports& operator=(const Reports&) = delete;
+    ~Reports() { ::munmap(at_, sizeof(All)); }
+    Report<Result>& operator[](int who) const { return (*static_cast<All*>(at_))[static_cast<std::size_t>(who)]; }
+
+private:
+    using All = std::array<Report<Result>, 8>;
+    void* at_;
+};
+
+inline un::ElasticOptions patient_options() {
+    using namespace std::chrono_literals;
+    un::ElasticOptions options;
+    options.join.timeout = 20s;
+    options.join.rendezvous.timeout = 20s;
+    options.patience = 10s;
+    options.give_up = 20s;
+    return options;
+}
+
+/// The process `who`: a rank of the first world of `ranks`, or one that is added to it. `body(world)` returns its result.
+template <class Transport, class Result, class Body>
+int be_fork(int who, int ranks, const std::string& folder, Report<Result>& report, Body body) {
+    un::ElasticOptions options = patient_options();
+    options.folder = folder;
+    options.joins = who >= ranks;
+    try {
+        auto world =
+            options.joins
+                ? un::join<un::Elastic<Transport>>(options)
+                : un::join<un::Elastic<Transport>>(un::rendezvous(un::identity_of(who, ranks),
+                                                                  un::MeetingPoint{.folder = folder},
+                                                                  options.join.rendezvous),
+                                                   options);
+        report.result = body(world);
+        report.done = true;
+    } catch (const std::exception& failed) {
+        std::snprintf(report.text, sizeof report.text, "%s", failed.what());
+    }
+    return report.done ? 0 : 1;
+}
+
+/// Waits until all have ended.
+inline void await_forks(un::Processes& processes) {
+    while (const auto end = processes.wait_any(un::steady_now() + 60'000'000'000)) static_cast<void>(end);
+    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
+}
+
+} // namespace unisono_test

@@ -1,0 +1,332 @@
+// What a training over an elastic world shows of itself: traces, files of metrics and warnings, while ranks are killed and added.
+#include "forks.hpp"
+#include "support/folder.hpp"
+#include "training.hpp"
+
+#include <unisono/elastic/hosting.hpp>
+#include <unisono/observe/tensorboard.hpp>
+#include <unisono/trainer/trace.hpp>
+
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <sys/time.h>
+
+using namespace unisono_test;
+
+namespace {
+
+/// One process's end.
+struct Seen {
+    std::uint64_t updates = 0, changes = 0;
+    bool gap = false;     ///< in the updates of which it was told
+    std::uint64_t shared = 0; ///< updates of the trace's report
+    char report[2000] = {}, change_text[1000] = {};
+};
+
+constexpr std::uint64_t updates_in_all = 24;
+
+/// When a process kills itself: in the call after that update, before or after the files are told of it, or so many microseconds later.
+struct Kill {
+    int who = 0;
+    std::uint64_t update = 0;
+    bool before_lines = false;
+    unsigned after_us = 0;
+};
+
+void die(int) { ::kill(::getpid(), SIGKILL); }
+void die_after(unsigned us) {
+    struct sigaction action {};
+    action.sa_handler = &die;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGALRM, &action, nullptr);
+    itimerval timer{};
+    timer.it_value.tv_usec = static_cast<suseconds_t>(us);
+    ::setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+/// Three replicas make 24 updates. Files: run.jsonl, run.csv, board/, trace.json.
+template <class World>
+Seen observe(World& world, int who, const std::vector<Kill>& kills, const std::string& folder, unsigned pause_us,
+             int awaited = -1) {
+    static const std::vector<float> values = un::torch_rand(5, 3 * updates_in_all * Layer::width);
+    const un::RowData<float> data(values, Layer::width);
+    Layer model;
+    Seen seen;
+    {
+        un::JsonLinesFile lines(world, folder + "/run.jsonl");
+        un::CsvFile table(world, folder + "/run.csv");
+        un::TensorBoardFile board(world, folder + "/board");
+        un::Trainer trainer{world, model, un::Replicas{3}, un::Reproducible{}, un::Trace{},
+                            un::AdamW{.learning_rate = 0.01}};
+        std::uint64_t last = 0;
+        trainer.fit(data, {.epochs = 1, .batch_size = 1, .progress = false}, [&](const un::UpdateReport& report) {
+            seen.gap = seen.gap || (last != 0 && report.number != last + 1);
+            last = report.number;
+            const auto look = [&](bool before_lines) {
+                for (const Kill& one : kills) {
+                    if (one.who != who || one.update != report.number || one.before_lines != before_lines) continue;
+                    if (one.after_us == 0) ::kill(::getpid(), SIGKILL);
+                    else die_after(one.after_us);
+                }
+            };
+            look(true);
+            lines(report);
+            table(report);
+            board(report);
+            look(false);
+            bool there = awaited < 0;
+            for (const int member : world.members()) there = there || member == awaited;
+            ::usleep(there ? pause_us : 100'000);
+        });
+        const un::TraceReport report = un::report_trace(trainer);
+        un::write_trace(trainer, folder + "/trace.json");
+        seen.updates = trainer.updates();
+        seen.shared = report.updates;
+        std::snprintf(seen.report, sizeof seen.report, "%s", report.text().c_str());
+    }
+    seen.changes = world.changes().size();
+    std::string text;
+    for (const un::WorldChange& change : world.changes()) text += change.text() + "\n";
+    std::snprintf(seen.change_text, sizeof seen.change_text, "%s", text.c_str());
+    return seen;
+}
+
+/// Three ranks, and perhaps one that comes later.
+template <class Transport = un::SharedMemory>
+void run(const Reports<Seen>& reports, const std::string& folder, const std::vector<Kill>& kills, bool comes,
+         unsigned pause_us) {
+    un::Processes processes;
+    for (int who = 0; who < (comes ? 4 : 3); ++who)
+        processes.start([&, who] {
+            const std::string file = un::concat({folder, "/stderr.", who});
+            if (std::freopen(file.c_str(), "w", stderr) == nullptr) return 3;
+            std::setvbuf(stderr, nullptr, _IONBF, 0);
+            return be_fork<Transport>(who, 3, folder, reports[who], [&](auto& world) {
+                return observe(world, who, kills, folder, pause_us, comes ? 3 : -1);
+            });
+        });
+    await_forks(processes);
+}
+
+std::string content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream all;
+    all << file.rdbuf();
+    return all.str();
+}
+std::vector<nlohmann::json> json_lines(const std::string& path) {
+    std::istringstream all(content(path));
+    std::vector<nlohmann::json> found;
+    for (std::string line; std::getline(all, line);) found.push_back(nlohmann::json::parse(line));
+    return found;
+}
+using Steps = std::vector<std::uint64_t>;
+Steps all_steps() {
+    Steps all;
+    for (std::uint64_t step = 1; step <= updates_in_all; ++step) all.push_back(step);
+    return all;
+}
+Steps steps_of_lines(const std::string& folder) {
+    Steps found;
+    for (const auto& one : json_lines(folder + "/run.jsonl")) found.push_back(one["step"].get<std::uint64_t>());
+    return found;
+}
+Steps steps_of_table(const std::string& folder) {
+    std::istringstream all(content(folder + "/run.csv"));
+    Steps found;
+    for (std::string line; std::getline(all, line);)
+        if (line.find(",loss,") != line.npos) found.push_back(std::strtoull(line.c_str(), nullptr, 10));
+    return found;
+}
+/// Of all files in their order, as TensorBoard reads them.
+Steps steps_of_board(const std::string& folder) {
+    std::map<std::string, std::string> files;
+    for (const auto& one : std::filesystem::directory_iterator(folder + "/board"))
+        files[one.path().string()] = content(one.path().string());
+    Steps found;
+    for (const auto& [name, bytes] : files)
+        for (std::size_t at = 0; at + 16 <= bytes.size();) {
+            std::uint64_t size = 0;
+            std::memcpy(&size, bytes.data() + at, sizeof size);
+            if (size > bytes.size() - at - 16) break;
+            const std::string event = bytes.substr(at + 12, size);
+            if (event.find("loss") != event.npos) found.push_back(static_cast<unsigned char>(event[10])); // below 128
+            at += 16 + size;
+        }
+    return found;
+}
+void check_steps(const std::string& folder) {
+    BOOST_TEST(steps_of_lines(folder) == all_steps(), boost::test_tools::per_element());
+    BOOST_TEST(steps_of_table(folder) == all_steps(), boost::test_tools::per_element());
+    BOOST_TEST(steps_of_board(folder) == all_steps(), boost::test_tools::per_element());
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_observing)
+
+/// Rank 1 dies, a process comes, rank 0 dies: the record of rank 2 goes on over all of it.
+BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
+    if (too_slow_for_newcomers()) return;
+    const Folder folder;
+    const Reports<Seen> reports;
+    run(reports, folder.path(), {{.who = 1, .update = 4}, {.who = 0, .update = 20}}, true, 1000);
+    BOOST_REQUIRE_MESSAGE(reports[2].done, reports[2].text);
+    BOOST_REQUIRE_MESSAGE(reports[3].done, reports[3].text);
+    const auto trace = nlohmann::json::parse(content(folder / "trace.json"));
+    std::map<int, std::map<std::string, int>> spans;
+    std::map<int, std::vector<std::uint64_t>> computed;
+    std::map<int, std::vector<nlohmann::json>> changes;
+    std::map<int, double> phases, whole;
+    for (const auto& one : trace["traceEvents"]) {
+        const int who = one["pid"].get<int>();
+        if (one["ph"] == "i") changes[who].push_back(one["args"]);
+        if (one["ph"] != "X") continue;
+        const std::string name = one["name"];
+        ++spans[who][name];
+        if (name == "compute") computed[who].push_back(one["args"]["update"].get<std::uint64_t>());
+        if (name == "change") whole[who] += one["dur"].get<double>();
+        if (name == "ending" || name == "agreeing" || name == "meeting" || name == "starting")
+            phases[who] += one["dur"].get<double>();
+        if (name == "exchange" && one["args"].contains("came last"))
+            BOOST_TEST((one["args"]["came last"] == "rank 2" || one["args"]["came last"] == "rank 3"));
+    }
+    BOOST_TEST(spans.size() == 2u); // those that are there
+    BOOST_TEST(computed[2].front() == 0u);
+    BOOST_TEST(computed[2].back() == updates_in_all - 1);
+    std::vector<std::uint64_t> distinct = computed[2];
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    BOOST_TEST(distinct.size() == updates_in_all);
+    BOOST_TEST(computed[3].front() > 0u);
+    BOOST_TEST(computed[3].back() == updates_in_all - 1);
+    BOOST_TEST(spans[2]["change"] == static_cast<int>(reports[2].result.changes));
+    for (const char* const name : {"ending", "agreeing", "meeting", "starting"})
+        BOOST_TEST(spans[2][name] == spans[2]["change"], name);
+    BOOST_TEST(spans[3]["starting"] == spans[3]["change"]);
+    BOOST_TEST(phases[2] <= whole[2] * 1.001);
+    BOOST_TEST(phases[2] >= whole[2] * 0.9);
+    std::vector<int> lost, joined;
+    std::uint64_t epoch = 0;
+    for (const auto& one : changes[2]) {
+        BOOST_TEST(one["epoch"] > epoch);
+        epoch = one["epoch"];
+        for (const int each : one["lost"]) lost.push_back(each);
+        for (const int each : one["joined"]) joined.push_back(each);
+    }
+    BOOST_TEST((lost == std::vector<int>{1, 0}));
+    BOOST_TEST((joined == std::vector<int>{3}));
+    BOOST_TEST((changes[3][0]["joined"] == std::vector<int>{3}));
+
+    const std::string text = reports[2].result.report;
+    BOOST_TEST((text == reports[3].result.report));
+    BOOST_TEST(reports[2].result.shared > 0u);
+    BOOST_TEST(reports[2].result.shared < updates_in_all); // some were made by rank 2 and ranks that are lost
+    BOOST_TEST(text.find("changes\n") != text.npos, text);
+    BOOST_TEST(text.find("\n2  ") != text.npos, text);
+    BOOST_TEST(text.find(un::concat({reports[2].result.changes, " changes of the world took rank 2 0."})) != text.npos,
+               text);
+    const std::string changes_text = reports[2].result.change_text;
+    for (const char* const words : {"membership 1, after update ", "lost rank 1", "added rank 3", ": lost rank 0; ",
+                                    " ms (ending 0", ", agreeing ", ", meeting ", ", starting "})
+        BOOST_TEST(changes_text.find(words) != changes_text.npos, words << " is not in " << changes_text);
+}
+
+/// Each committed update has one line, whoever is the first rank, and whether it died before or after it had written.
+BOOST_AUTO_TEST_CASE(lines_go_on) {
+    for (const bool before_lines : {true, false})
+        BOOST_TEST_CONTEXT("before the line: " << before_lines) {
+            const Folder folder;
+            const Reports<Seen> reports;
+            run(reports, folder.path(), {{.who = 0, .update = 9, .before_lines = before_lines}}, false, 300);
+            for (const int who : {1, 2}) {
+                BOOST_TEST(reports[who].done, reports[who].text);
+                BOOST_TEST(!reports[who].result.gap);
+            }
+            check_steps(folder.path());
+            const auto all = json_lines(folder / "run.jsonl");
+            BOOST_REQUIRE(all.size() == updates_in_all);
+            BOOST_TEST(all[0]["world_size"] == 3);
+            BOOST_TEST(all[0]["membership_epoch"] == 0);
+            BOOST_TEST(!all[0].contains("recovery_seconds"));
+            int told = 0;
+            double before = 0;
+            for (std::size_t i = 1; i < all.size(); ++i) {
+                BOOST_TEST(all[i]["seconds"] >= before);
+                before = all[i]["seconds"];
+                if (!all[i].contains("world_size")) continue;
+                ++told;
+                BOOST_TEST(all[i]["step"] >= 9);
+                BOOST_TEST(all[i]["world_size"] == 2);
+                BOOST_TEST(all[i]["membership_epoch"] == 1);
+                BOOST_TEST(all[i]["ranks_lost"] == 1);
+                BOOST_TEST(all[i]["ranks_added"] == 0);
+                const double recovery = all[i]["recovery_seconds"];
+                double parts = 0;
+                for (const char* const part :
+                     {"ending_seconds", "agreeing_seconds", "meeting_seconds", "starting_seconds"})
+                    parts += all[i][part].get<double>();
+                BOOST_TEST(recovery > 0);
+                BOOST_TEST(std::abs(parts - recovery) < 1e-6);
+            }
+            BOOST_TEST(told == 1);
+        }
+}
+
+/// The first rank dies before it has written, and the next one too: the last one has both lines.
+BOOST_AUTO_TEST_CASE(lines_of_two_lost_ranks) {
+    const Folder folder;
+    const Reports<Seen> reports;
+    run(reports, folder.path(),
+        {{.who = 0, .update = 9, .before_lines = true}, {.who = 1, .update = 10, .before_lines = true}}, false, 300);
+    BOOST_TEST(reports[2].done, reports[2].text);
+    check_steps(folder.path());
+}
+
+/// At any moment. UNISONO_ELASTIC_LINES=200 tries so many seeds.
+BOOST_AUTO_TEST_CASE(lines_whenever_ranks_die) {
+    const char* const wanted = std::getenv("UNISONO_ELASTIC_LINES");
+    const unsigned seeds = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10)) : 4;
+    for (unsigned seed = 0; seed < seeds; ++seed)
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            std::mt19937 random(seed);
+            const auto draw = [&](unsigned below) { return static_cast<unsigned>(random() % below); };
+            const Folder folder;
+            const Reports<Seen> reports;
+            const std::uint64_t first = 2 + draw(10);
+            const std::vector<Kill> kills = {{.who = 0, .update = first, .after_us = 1 + draw(500)},
+                                             {.who = 1, .update = first + draw(8), .after_us = 1 + draw(500)}};
+            if (seed % 2 == 0) run(reports, folder.path(), kills, false, 0);
+            else run<un::Tcp>(reports, folder.path(), kills, false, 0); // updates end at different times
+            BOOST_TEST(reports[2].done, reports[2].text);
+            BOOST_TEST(!reports[2].result.gap);
+            check_steps(folder.path());
+        }
+}
+
+/// One warning, of the first rank, where ranks host unequally many replicas.
+BOOST_AUTO_TEST_CASE(uneven_hosting_is_told_of) {
+    BOOST_TEST(un::detail::uneven_hosting_text(6, 3, 1).empty());
+    BOOST_TEST(un::detail::uneven_hosting_text(6, 4, 2) ==
+               "unisono: warning: in membership 2 of the elastic world 2 ranks host 2 of the 6 replicas, and 2 ranks "
+               "host 1; an update takes as long as the ranks with most need. With 3 or 6 ranks all host equally "
+               "many\n");
+    const Folder folder;
+    const Reports<Seen> reports;
+    run(reports, folder.path(), {{.who = 1, .update = 5}, {.who = 0, .update = 12}}, false, 300);
+    BOOST_TEST(reports[2].done, reports[2].text);
+    std::string all;
+    for (const char* const who : {"0", "1", "2"}) all += content(folder.path() + "/stderr." + who);
+    BOOST_TEST(all == un::detail::uneven_hosting_text(3, 2, 1)); // one rank alone hosts all
+    BOOST_TEST(content(folder / "stderr.0") == all);
+}
+
+BOOST_AUTO_TEST_SUITE_END()

@@ -1,0 +1,225 @@
+// Files of metrics over a world whose first rank is lost: each update has one line, wherever the lost rank's process ended.
+#include "support/folder.hpp"
+
+#include "unisono/observe/tensorboard.hpp"
+
+#include <boost/mpl/list.hpp>
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace un = unisono;
+using unisono_test::Folder;
+
+namespace {
+
+struct Change {
+    std::vector<int> lost = {}, joined = {};
+    std::chrono::nanoseconds took{6'000'000}, ending{1'000'000}, agreeing{2'000'000}, starting{4'000'000};
+    [[nodiscard]] std::chrono::nanoseconds recovery() const { return took + starting; }
+};
+/// As an elastic world of two ranks, of which the first is lost.
+struct World {
+    int place = 0;
+    std::vector<Change> past = {};
+    [[nodiscard]] int rank() const { return place; }
+    [[nodiscard]] int size() const { return past.empty() ? 2 : 1; }
+    [[nodiscard]] std::uint64_t epoch() const { return past.size(); }
+    [[nodiscard]] const std::vector<Change>& changes() const { return past; }
+    void lose_first() {
+        past.push_back({.lost = {0}});
+        --place;
+    }
+};
+struct Report {
+    std::uint64_t number = 1;
+    bool committed = true, world_changed = false;
+    double loss = 0.5, learning_rate = 0.1, gradient_norm = 0, loss_scale = 1;
+    std::int64_t samples = 32, tokens = 0;
+};
+
+std::string content(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream all;
+    all << file.rdbuf();
+    return all.str();
+}
+using Steps = std::vector<std::uint64_t>;
+
+/// Where a file is, and the steps of the reports in it.
+struct Lines {
+    using File = un::JsonLinesFile;
+    static constexpr const char* name = "run.jsonl";
+    static Steps steps(const std::string& path) {
+        std::istringstream all(content(path));
+        Steps found;
+        for (std::string line; std::getline(all, line);)
+            if (const auto one = nlohmann::json::parse(line); one.contains("loss")) found.push_back(one["step"]);
+        return found;
+    }
+};
+struct Table {
+    using File = un::CsvFile;
+    static constexpr const char* name = "run.csv";
+    static Steps steps(const std::string& path) {
+        std::istringstream all(content(path));
+        Steps found;
+        for (std::string line; std::getline(all, line);)
+            if (line.find(",loss,") != line.npos) found.push_back(std::strtoull(line.c_str(), nullptr, 10));
+        return found;
+    }
+};
+struct Board {
+    using File = un::TensorBoardFile;
+    static constexpr const char* name = "board";
+    static Steps steps(const std::string& path) {
+        std::map<std::string, std::string> files; // in their order
+        for (const auto& one : std::filesystem::directory_iterator(path))
+            files[one.path().string()] = content(one.path().string());
+        Steps found;
+        for (const auto& [file, bytes] : files)
+            for (std::size_t at = 0; at + 16 <= bytes.size();) {
+                std::uint64_t size = 0;
+                std::memcpy(&size, bytes.data() + at, sizeof size);
+                if (size > bytes.size() - at - 16) break;
+                const std::string event = bytes.substr(at + 12, size);
+                if (event.find("\n\x04loss") != event.npos) found.push_back(un::detail::step_of(event));
+                at += 16 + size;
+            }
+        return found;
+    }
+};
+using Kinds = boost::mpl::list<Lines, Table, Board>;
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(changing_worlds)
+
+/// The lost rank has written up to `written`, and the other one was told up to `told`.
+BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
+    for (const auto& [written, told] : {std::pair(5, 5), std::pair(5, 4), std::pair(4, 5), std::pair(0, 1)})
+        for (const bool earlier : {false, true})
+            BOOST_TEST_CONTEXT(Kind::name << ": written " << written << ", told " << told << ", earlier run " << earlier) {
+                const Folder folder;
+                const std::string path = folder / Kind::name;
+                Steps expected;
+                if (earlier) {
+                    typename Kind::File(World{}, path)(Report{.number = 5});
+                    expected.push_back(5);
+                }
+                World first, second{.place = 1};
+                {
+                    typename Kind::File lost(first, path), other(second, path);
+                    for (int i = 1; i <= written; ++i) lost(Report{.number = static_cast<std::uint64_t>(i)});
+                    if (written > 0) lost.write(99, {{"accuracy", 1}}); // no report
+                    for (int i = 1; i <= told; ++i) other(Report{.number = static_cast<std::uint64_t>(i)});
+                    second.lose_first();
+                    other(Report{.number = 77, .committed = false, .world_changed = true}); // no update
+                    for (std::uint64_t i = static_cast<std::uint64_t>(told) + 1; i <= 8; ++i) other(Report{.number = i});
+                }
+                for (std::uint64_t i = 1; i <= 8; ++i) expected.push_back(i);
+                BOOST_TEST(Kind::steps(path) == expected, boost::test_tools::per_element());
+            }
+}
+
+/// No report follows.
+BOOST_AUTO_TEST_CASE_TEMPLATE(the_last_line_is_written_at_the_end, Kind, Kinds) {
+    const Folder folder;
+    const std::string path = folder / Kind::name;
+    World first, second{.place = 1};
+    {
+        typename Kind::File lost(first, path), other(second, path);
+        lost(Report{.number = 1});
+        for (const std::uint64_t i : {1u, 2u}) other(Report{.number = i});
+        second.lose_first();
+    }
+    BOOST_TEST(Kind::steps(path) == (Steps{1, 2}), boost::test_tools::per_element());
+}
+
+/// The second rank dies before it has told of the first one's last update.
+BOOST_AUTO_TEST_CASE_TEMPLATE(lines_of_two_lost_ranks, Kind, Kinds) {
+    const Folder folder;
+    const std::string path = folder / Kind::name;
+    World first, third{.place = 2};
+    {
+        typename Kind::File lost(first, path), other(third, path);
+        lost(Report{.number = 1});
+        for (const std::uint64_t i : {1u, 2u}) other(Report{.number = i});
+        third.lose_first();
+        other(Report{.number = 3}); // the second rank is killed in this call
+        third.lose_first();
+        for (const std::uint64_t i : {4u, 5u}) other(Report{.number = i});
+    }
+    BOOST_TEST(Kind::steps(path) == (Steps{1, 2, 3, 4, 5}), boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_line_that_was_cut_off_goes) {
+    const Folder folder;
+    for (const char* const name : {Lines::name, Table::name}) {
+        const std::string path = folder / name;
+        World first, second{.place = 1};
+        const auto train = [&]<class File>(File& lost, File& other) {
+            lost(Report{.number = 1});
+            for (const std::uint64_t i : {1u, 2u}) other(Report{.number = i});
+            std::ofstream(path, std::ios::app) << (name == std::string(Lines::name) ? "{\"step\":2,\"sec" : "2,0.1,lo");
+            second.lose_first();
+            other(Report{.number = 3});
+        };
+        if (name == std::string(Lines::name)) {
+            un::JsonLinesFile lost(first, path), other(second, path);
+            train(lost, other);
+            BOOST_TEST(Lines::steps(path) == (Steps{1, 2, 3}), boost::test_tools::per_element());
+        } else {
+            un::CsvFile lost(first, path), other(second, path);
+            train(lost, other);
+            BOOST_TEST(Table::steps(path) == (Steps{1, 2, 3}), boost::test_tools::per_element());
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_change_is_told_once) {
+    const Folder folder;
+    const std::string path = folder / "run.jsonl";
+    World first, second{.place = 1};
+    {
+        un::JsonLinesFile lost(first, path), other(second, path);
+        for (const std::uint64_t i : {1u, 2u}) {
+            lost(Report{.number = i});
+            other(Report{.number = i});
+        }
+        for (World* const one : {&first, &second}) one->past.push_back({.joined = {2, 3}});
+        lost(Report{.number = 3});
+        other(Report{.number = 3});
+        second.lose_first();
+        for (const std::uint64_t i : {4u, 5u}) other(Report{.number = i});
+    }
+    std::istringstream all(content(path));
+    std::vector<nlohmann::json> found;
+    for (std::string line; std::getline(all, line);) found.push_back(nlohmann::json::parse(line));
+    BOOST_REQUIRE(found.size() == 5u);
+    BOOST_TEST(found[0]["world_size"] == 2);
+    BOOST_TEST(!found[0].contains("ranks_lost"));
+    BOOST_TEST(!found[1].contains("world_size"));
+    BOOST_TEST(found[2]["ranks_added"] == 2);
+    BOOST_TEST(found[2]["membership_epoch"] == 1);
+    BOOST_TEST(found[2]["recovery_seconds"] == 0.01);
+    BOOST_TEST(found[3]["ranks_lost"] == 1);
+    BOOST_TEST(found[3]["ranks_added"] == 0);
+    BOOST_TEST(found[3]["membership_epoch"] == 2);
+    BOOST_TEST(found[3]["ending_seconds"] == 0.001);
+    BOOST_TEST(found[3]["agreeing_seconds"] == 0.002);
+    BOOST_TEST(found[3]["meeting_seconds"] == 0.003);
+    BOOST_TEST(found[3]["starting_seconds"] == 0.004);
+    BOOST_TEST(!found[4].contains("world_size"));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
