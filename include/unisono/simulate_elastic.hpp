@@ -24,7 +24,7 @@ struct ElasticSimulation {
     /// those that come later. `detection_ns`: a world's ranks hear of an ended process within that.
     SimulationOptions network = {};
     ElasticOptions elastic = {};
-    std::vector<nanoseconds> joins = {}; ///< when further processes come, to be added
+    std::vector<nanoseconds> joins = {};     ///< when further processes come, to be added
     nanoseconds longest = 3'600'000'000'000; ///< a process that still waits then ends with an error
 };
 
@@ -36,9 +36,9 @@ struct SimulatedProcess {
 };
 struct ElasticSimulationReport {
     std::vector<SimulatedProcess> processes = {};
-    nanoseconds time = 0;      ///< when the last process ended
-    bool two_worlds = false;   ///< two worlds were whole at the same time, which must not happen
-    std::uint64_t digest = 0;  ///< of all events: equal for equal options
+    nanoseconds time = 0;     ///< when the last process ended
+    bool two_worlds = false;  ///< two worlds were whole at the same time, which must not happen
+    std::uint64_t digest = 0; ///< of all events: equal for equal options
 };
 
 namespace detail {
@@ -149,7 +149,6 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     report.digest = processes->world().digest();
     return report;
 }
-
 
 } // namespace detail
 

@@ -72,13 +72,11 @@ int be_fork(int who, int ranks, const std::string& folder, Report<Result>& repor
     options.folder = folder;
     options.joins = who >= ranks;
     try {
-        auto world =
-            options.joins
-                ? un::join<un::Elastic<Transport>>(options)
-                : un::join<un::Elastic<Transport>>(un::rendezvous(un::identity_of(who, ranks),
-                                                                  un::MeetingPoint{.folder = folder},
-                                                                  options.join.rendezvous),
-                                                   options);
+        auto world = options.joins ? un::join<un::Elastic<Transport>>(options)
+                                   : un::join<un::Elastic<Transport>>(un::rendezvous(un::identity_of(who, ranks),
+                                                                                     un::MeetingPoint{.folder = folder},
+                                                                                     options.join.rendezvous),
+                                                                      options);
         report.result = body(world);
         report.done = true;
     } catch (const std::exception& failed) {

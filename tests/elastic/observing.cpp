@@ -27,7 +27,7 @@ namespace {
 /// One process's end.
 struct Seen {
     std::uint64_t updates = 0, changes = 0;
-    bool gap = false;     ///< in the updates of which it was told
+    bool gap = false;         ///< in the updates of which it was told
     std::uint64_t shared = 0; ///< updates of the trace's report
     char report[2000] = {}, change_text[1000] = {};
 };
@@ -65,8 +65,8 @@ Seen observe(World& world, int who, const std::vector<Kill>& kills, const std::s
         un::JsonLinesFile lines(world, folder + "/run.jsonl");
         un::CsvFile table(world, folder + "/run.csv");
         un::TensorBoardFile board(world, folder + "/board");
-        un::Trainer trainer{world, model, un::Replicas{3}, un::Reproducible{}, un::Trace{},
-                            un::AdamW{.learning_rate = 0.01}};
+        un::Trainer trainer{
+            world, model, un::Replicas{3}, un::Reproducible{}, un::Trace{}, un::AdamW{.learning_rate = 0.01}};
         std::uint64_t last = 0;
         trainer.fit(data, {.epochs = 1, .batch_size = 1, .progress = false}, [&](const un::UpdateReport& report) {
             seen.gap = seen.gap || (last != 0 && report.number != last + 1);
@@ -242,8 +242,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
 
 /// Each committed update has one line, whoever is the first rank, and whether it died before or after it had written.
 BOOST_AUTO_TEST_CASE(lines_go_on) {
-    for (const bool before_lines : {true, false})
-        BOOST_TEST_CONTEXT("before the line: " << before_lines) {
+    for (const bool before_lines : {true, false}) BOOST_TEST_CONTEXT("before the line: " << before_lines) {
             const Folder folder;
             const Reports<Seen> reports;
             run(reports, folder.path(), {{.who = 0, .update = 9, .before_lines = before_lines}}, false, 300);
@@ -295,8 +294,7 @@ BOOST_AUTO_TEST_CASE(lines_of_two_lost_ranks) {
 BOOST_AUTO_TEST_CASE(lines_whenever_ranks_die) {
     const char* const wanted = std::getenv("UNISONO_ELASTIC_LINES");
     const unsigned seeds = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10)) : 4;
-    for (unsigned seed = 0; seed < seeds; ++seed)
-        BOOST_TEST_CONTEXT("seed " << seed) {
+    for (unsigned seed = 0; seed < seeds; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
             std::mt19937 random(seed);
             const auto draw = [&](unsigned below) { return static_cast<unsigned>(random() % below); };
             const Folder folder;

@@ -1,8 +1,6 @@
-// Processes that train are killed, rank 0 among them, at moments that a seed decides: those that are left end with the bits of an
-// undisturbed training. UNISONO_ELASTIC_KILLS=500 tries so many seeds instead of the few that always run.
-#include "support/folder.hpp"
+// Processes that train are killed, stopped, added and attacked: those that are left end with the bits of an undisturbed training.
+#include "striking.hpp"
 #include "support/heap.hpp"
-#include "training.hpp"
 
 #include <unisono/hosts.hpp>
 #include <unisono/launch/processes.hpp>
@@ -38,209 +36,6 @@ bool too_slow() {
 #else
     return false;
 #endif
-}
-
-struct Told {
-    bool done = false;
-    Result result = {};
-    int code = -1;
-    std::uint64_t changes = 0, added = 0;
-    bool was_in = false;
-    double slowest_ms = 0;
-    char text[400] = {};
-};
-struct Board {
-    std::array<Told, 8> told = {};
-};
-
-/// What the ranks write and the parent reads.
-class Shared {
-public:
-    Shared() : at_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-        ::new (at_) Board;
-    }
-    Shared(const Shared&) = delete;
-    Shared& operator=(const Shared&) = delete;
-    ~Shared() { ::munmap(at_, sizeof(Board)); }
-    Told& operator[](int rank) const { return static_cast<Board*>(at_)->told[static_cast<std::size_t>(rank)]; }
-
-private:
-    void* at_;
-};
-
-/// A rank is struck some microseconds after it has made an update (0: while its trainer begins).
-struct Strike {
-    int rank = 0;
-    int signal = SIGKILL;
-    std::uint64_t update = 0;
-    unsigned after_us = 0;
-};
-
-int chosen_signal = SIGKILL;
-void strike(int) { ::kill(::getpid(), chosen_signal); }
-void strike_after(const Strike& how) {
-    chosen_signal = how.signal;
-    struct sigaction action {};
-    action.sa_handler = &strike;
-    action.sa_flags = SA_RESTART;
-    ::sigaction(SIGALRM, &action, nullptr);
-    itimerval timer{};
-    timer.it_value.tv_usec = static_cast<suseconds_t>(how.after_us + 1);
-    ::setitimer(ITIMER_REAL, &timer, nullptr);
-}
-
-/// `body(world)` returns what is to be told. A rank of the first world, or one that is added (-1).
-template <class Transport, class Body>
-int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions options, Told& told, Body body) {
-    std::optional<un::ElasticWorld<Transport>> world;
-    options.folder = folder;
-    options.joins = rank < 0;
-    try {
-        if (rank < 0) world.emplace(un::join<un::Elastic<Transport>>(options));
-        else
-            world.emplace(un::join<un::Elastic<Transport>>(un::rendezvous(un::identity_of(rank, ranks),
-                                                                          un::MeetingPoint{.folder = folder},
-                                                                          options.join.rendezvous),
-                                                           options));
-        told.was_in = true;
-        told.result = body(*world);
-        told.done = true;
-    } catch (const un::error& failed) {
-        told.code = static_cast<int>(failed.code());
-        std::snprintf(told.text, sizeof told.text, "%s", failed.what());
-    }
-    if (world) {
-        told.changes = world->changes().size();
-        for (const un::WorldChange& change : world->changes()) told.added += change.joined.size();
-        for (const un::WorldChange& change : world->changes())
-            told.slowest_ms = std::max(told.slowest_ms, static_cast<double>(change.took.count()) / 1e6);
-    }
-    return told.done ? 0 : 1;
-}
-
-/// The training, in which ranks are struck. After each update they pause.
-auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 300) {
-    return [rank, &strikes, pause_us](auto& world) {
-        const auto look = [&](std::uint64_t update) {
-            for (const Strike& one : strikes)
-                if (one.rank == rank && one.update == update) strike_after(one);
-        };
-        look(0);
-        return train(world, [&](const un::UpdateReport& report) {
-            look(report.number);
-            ::usleep(pause_us);
-        });
-    };
-}
-
-un::ElasticOptions patient() {
-    un::ElasticOptions options;
-    options.join.timeout = 20s;
-    options.join.rendezvous.timeout = 20s;
-    options.patience = 10s;
-    options.give_up = 20s;
-    return options;
-}
-/// Where ranks are silent that are not dead; the others must not seem so on a busy machine.
-un::ElasticOptions impatient() {
-    un::ElasticOptions options = patient();
-    options.join.timeout = 1s;
-    options.patience = 1500ms;
-    options.give_up = 4s;
-    return options;
-}
-
-struct Sums {
-    int trials = 0, killed = 0, changes = 0, unchanged = 0, added = 0;
-    double slowest_ms = 0;
-};
-
-template <class Transport>
-void try_seed(unsigned seed, Sums& sums) {
-    std::mt19937 random(seed);
-    const auto draw = [&](unsigned below) { return static_cast<unsigned>(random() % below); };
-    const int ranks = 2 + static_cast<int>(draw(4));
-    std::vector<Strike> strikes;
-    const unsigned kills = 1 + draw(static_cast<unsigned>(ranks) - 1);
-    std::vector<int> order;
-    for (int rank = 0; rank < ranks; ++rank) order.push_back(rank);
-    std::shuffle(order.begin(), order.end(), random);
-    if (draw(3) == 0) std::swap(*std::find(order.begin(), order.end(), 0), order[0]); // rank 0 first
-    std::uint64_t update = draw(14);
-    for (unsigned i = 0; i < kills; ++i) {
-        if (draw(2) == 0) update = draw(16); // else close to the last: while the others form a new world
-        strikes.push_back({order[i], SIGKILL, update, draw(2) == 0 ? draw(500) : draw(6'000)});
-    }
-    const int come = static_cast<int>(draw(3));
-    std::array<unsigned, 2> after_us = {};
-    for (int i = 0; i < come; ++i) {
-        after_us[static_cast<std::size_t>(i)] = draw(30'000);
-        if (draw(4) == 0) strikes.push_back({ranks + i, SIGKILL, draw(16), draw(6'000)});
-    }
-    const un::ElasticOptions options = patient();
-    const unsigned pause_us = come > 0 ? 10'000 : 300; // ranks that come later find a training that goes on
-    const Shared told;
-    const Folder folder;
-    un::Processes processes;
-    for (int rank = 0; rank < ranks; ++rank)
-        processes.start([&] {
-            return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], struck(rank, strikes, pause_us));
-        });
-    for (int i = 0; i < come; ++i)
-        processes.start([&, i] {
-            ::usleep(after_us[static_cast<std::size_t>(i)]);
-            un::ElasticOptions later = options;
-            later.join.rendezvous.timeout = 3s;
-            return be_rank<Transport>(-1, 0, folder.path(), later, told[ranks + i],
-                                      struck(ranks + i, strikes, pause_us));
-        });
-    int survivors = 0;
-    bool changed = false;
-    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) {
-        const Told& rank = told[end->index];
-        BOOST_TEST_CONTEXT(Transport::name << ", seed " << seed << ", rank " << end->index << " of " << ranks << ": "
-                                           << rank.text) {
-            if (end->signal != 0) {
-                BOOST_TEST(end->signal == SIGKILL);
-                ++sums.killed;
-                continue;
-            }
-            if (end->index >= ranks && !rank.was_in) { // the training was over, or would not end
-                BOOST_TEST(rank.code == static_cast<int>(un::ErrorCode::timeout));
-                continue;
-            }
-            ++survivors;
-            sums.added += end->index >= ranks ? 1 : 0;
-            BOOST_TEST(end->status == 0);
-            BOOST_TEST((rank.result == undisturbed()), "another result than undisturbed");
-            sums.changes += static_cast<int>(rank.changes);
-            sums.slowest_ms = std::max(sums.slowest_ms, rank.slowest_ms);
-            changed = changed || rank.changes != 0;
-        }
-    }
-    BOOST_TEST_CONTEXT(Transport::name << ", seed " << seed) {
-        BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
-        BOOST_TEST(survivors > 0);
-    }
-    ++sums.trials;
-    sums.unchanged += changed ? 0 : 1;
-}
-
-template <class Transport>
-void kill_many(unsigned usual) {
-    const char* const wanted = std::getenv("UNISONO_ELASTIC_KILLS");
-    const unsigned seeds = wanted != nullptr ? static_cast<unsigned>(std::strtoul(wanted, nullptr, 10)) : usual;
-    const char* const from = std::getenv("UNISONO_ELASTIC_FROM");
-    const unsigned first = from != nullptr ? static_cast<unsigned>(std::strtoul(from, nullptr, 10)) : 0;
-    Sums sums;
-    for (unsigned seed = first; seed < first + seeds; ++seed) try_seed<Transport>(seed, sums);
-    BOOST_TEST_MESSAGE(Transport::name << ": " << sums.trials << " trainings, " << sums.killed << " ranks killed, "
-                                       << sums.added << " added, " << sums.changes << " changes of world; slowest "
-                                       << sums.slowest_ms << " ms; in " << sums.unchanged
-                                       << " trainings nobody was killed in time");
-    BOOST_TEST(sums.killed >= sums.trials / 2);
-    BOOST_TEST(sums.changes > 0);
-    if (seeds >= 20) BOOST_TEST(sums.added > 0);
 }
 
 /// Runs ranks to their end; `watch()` is called every few milliseconds.
@@ -327,6 +122,21 @@ BOOST_AUTO_TEST_SUITE(elastic_processes)
 BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_many<un::SharedMemory>(6); }
 BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_many<un::Tcp>(6); }
 BOOST_AUTO_TEST_CASE(killed_on_hosts) { kill_many<un::Hosts<un::Tcp>>(3); }
+
+/// There are more names than ranks then.
+BOOST_AUTO_TEST_CASE(ranks_keep_the_names_of_their_hosts) {
+    const std::vector<Strike> strikes = {{1, SIGKILL, 5, 0}};
+    const Shared told;
+    ::setenv("UNISONO_HOSTS", "a,a,b", 1);
+    run_ranks<un::Hosts<un::Tcp>>(
+        3, patient(), told, [&](int rank) { return struck(rank, strikes); }, [](auto&) {});
+    ::unsetenv("UNISONO_HOSTS");
+    for (const int rank : {0, 2}) {
+        BOOST_TEST(told[rank].done, told[rank].text);
+        BOOST_TEST((told[rank].result == undisturbed()), "another result than undisturbed");
+        BOOST_TEST(told[rank].changes == 1u);
+    }
+}
 
 void await_end(un::Processes& processes) {
     while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);

@@ -77,7 +77,8 @@ std::uint64_t undisturbed(int replicas, int epochs) {
     std::uint64_t& hash = place.first->second;
     if (place.second)
         un::run<un::InProcess>(1, [&](auto& world) {
-            hash = train(world, replicas, epochs, [] {}, [](const un::UpdateReport&) {});
+            hash = train(
+                world, replicas, epochs, [] {}, [](const un::UpdateReport&) {});
         });
     return hash;
 }
@@ -119,7 +120,8 @@ Plan plan(std::uint64_t seed) {
     const auto all = static_cast<std::uint64_t>(p.ranks + later);
     un::nanoseconds last = 0;
     std::vector<int> dead;
-    for (std::uint64_t deaths = draw(3) == 0 ? draw(static_cast<std::uint64_t>(p.ranks) + 1) : draw(3); deaths > 0; --deaths) {
+    for (std::uint64_t deaths = draw(3) == 0 ? draw(static_cast<std::uint64_t>(p.ranks) + 1) : draw(3); deaths > 0;
+         --deaths) {
         last = !dead.empty() && draw(2) == 0 ? last + between(0, 4 * ms) : between(0, length);
         const int victim = static_cast<int>(draw(all));
         dead.push_back(victim);
@@ -157,8 +159,7 @@ Plan plan_lonely(std::uint64_t seed) {
     network.detection_ns = ms;
     const un::nanoseconds come = between(0, 10 * ms), dead = come + between(150 * ms, 450 * ms);
     const un::nanoseconds later = random() % 2 == 0 ? 0 : between(10 * ms, 140 * ms);
-    for (auto others = between(1, 4); others > 0; --others)
-        p.simulation.joins.push_back(come + later + between(0, ms));
+    for (auto others = between(1, 4); others > 0; --others) p.simulation.joins.push_back(come + later + between(0, ms));
     const int silent = static_cast<int>(between(0, p.ranks - 1));
     network.stops.push_back({silent, come + between(0, 6 * ms), between(460 * ms, 600 * ms)});
     for (int process = 0; process < p.ranks; ++process)
@@ -181,7 +182,8 @@ std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
     const auto body = [&](auto& world) {
         un::CounterRandom random(seed, static_cast<std::uint32_t>(100 + world.number()));
         const auto compute = [&] {
-            world.group().endpoint().compute(static_cast<un::nanoseconds>(random() % static_cast<std::uint64_t>(p.update_ns)));
+            world.group().endpoint().compute(
+                static_cast<un::nanoseconds>(random() % static_cast<std::uint64_t>(p.update_ns)));
         };
         const std::uint64_t hash = train(world, p.replicas, p.epochs, compute, [](const un::UpdateReport&) {});
         sums.changes += world.changes().size();
@@ -206,7 +208,8 @@ std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
             else if (says("all ranks that had the training's state were lost")) ++sums.no_state;
             else if (says("waited to be added")) ++sums.not_added;
             else failure = "process " + std::to_string(i) + " ended with: " + text;
-            if (known && p.proven_only) failure = "others were only killed, and process " + std::to_string(i) + " ended with: " + text;
+            if (known && p.proven_only)
+                failure = "others were only killed, and process " + std::to_string(i) + " ended with: " + text;
         } catch (const std::exception& failed) {
             failure = "process " + std::to_string(i) + " ended with: " + failed.what();
         }
@@ -233,10 +236,11 @@ BOOST_AUTO_TEST_CASE(campaign) {
         const std::string failure = failure_of(seed, sums);
         BOOST_REQUIRE_MESSAGE(failure.empty(), "seed " << seed << ": " << failure);
     }
-    BOOST_TEST_MESSAGE(seeds << " seeds: " << sums.finished << " processes ended with the undisturbed hash, " << sums.crashed
-                             << " crashed, " << sums.left_behind << " were left behind, " << sums.no_majority
-                             << " found no majority, " << sums.no_state << " had no state, " << sums.added
-                             << " were added, " << sums.not_added << " were not; " << sums.changes << " changes of the world");
+    BOOST_TEST_MESSAGE(seeds << " seeds: " << sums.finished << " processes ended with the undisturbed hash, "
+                             << sums.crashed << " crashed, " << sums.left_behind << " were left behind, "
+                             << sums.no_majority << " found no majority, " << sums.no_state << " had no state, "
+                             << sums.added << " were added, " << sums.not_added << " were not; " << sums.changes
+                             << " changes of the world");
     // What the seeds are for happens.
     BOOST_TEST(sums.finished > seeds);
     BOOST_TEST(sums.crashed > seeds / 2);
@@ -271,7 +275,9 @@ BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_runs) {
     const auto run = [] {
         const Plan p = plan(4);
         return un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
-            train(world, p.replicas, p.epochs, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+            train(
+                world, p.replicas, p.epochs, [&] { world.group().endpoint().compute(ms); },
+                [](const un::UpdateReport&) {});
         });
     };
     const un::ElasticSimulationReport one = run(), other = run();
@@ -288,7 +294,8 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     simulation.joins = {20 * ms};
     std::vector<un::WorldChange> changes;
     const un::ElasticSimulationReport report = un::simulate_elastic(3, simulation, [&](auto& world) {
-        train(world, 8, 8, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+        train(
+            world, 8, 8, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
         if (world.number() == 1) changes = world.changes();
     });
     BOOST_TEST(report.processes[0].crashed);

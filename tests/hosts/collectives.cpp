@@ -277,19 +277,21 @@ BOOST_AUTO_TEST_CASE(the_hierarchical_reducer_needs_not_be_told) {
 BOOST_AUTO_TEST_CASE(names_of_hosts) {
     const un::Environment environment{{"UNISONO_HOSTS", "a,b,a"}};
     using Options = un::HostsOptions<un::Tcp>;
-    using Names = std::vector<std::string>;
-    BOOST_TEST(Options{}.names({}, 3).empty());
-    BOOST_TEST(Options{}.names(environment, 3) == (Names{"a", "b", "a"}));
-    BOOST_TEST((Options{.hosts = {"x", "y", "y"}}.names(environment, 3)) == (Names{"x", "y", "y"}));
+    BOOST_TEST(Options{}.name_of(0, 3, {}).empty());
+    BOOST_TEST(Options{}.name_of(1, 3, environment) == "b");
+    BOOST_TEST(Options{}.name_of(2, 3, environment) == "a");
+    BOOST_TEST(Options{}.name_of(7, 9, {{"UNISONO_HOSTS", "a,b,a"}, {"UNISONO_HOST_NAME", "c"}}) == "c");
+    BOOST_TEST(Options{.host = "own"}.name_of(7, 9, environment) == "own");
+    BOOST_TEST((Options{.hosts = {"x", "y", "y"}, .host = "own"}.name_of(2, 3, environment)) == "y");
     const auto refused = [](const char* text, std::vector<std::string> words) {
         return [text, words](const un::error& e) {
             return e.code() == un::ErrorCode::bad_input && test::mentions(e.what(), words) && text != nullptr;
         };
     };
     for (const char* const wrong : {"a", "a,b,c,d", "a,,b", ",a,b", "a,b,"})
-        BOOST_CHECK_EXCEPTION(static_cast<void>(Options{}.names({{"UNISONO_HOSTS", wrong}}, 3)), un::error,
+        BOOST_CHECK_EXCEPTION(static_cast<void>(Options{}.name_of(0, 3, {{"UNISONO_HOSTS", wrong}})), un::error,
                               refused(wrong, {"UNISONO_HOSTS", wrong}));
-    BOOST_CHECK_EXCEPTION(static_cast<void>(Options{.hosts = {"a"}}.names({}, 3)), un::error,
+    BOOST_CHECK_EXCEPTION(static_cast<void>(Options{.hosts = {"a"}}.name_of(0, 3, {})), un::error,
                           refused("", {"1 names for 3 ranks"}));
     const test::Variable said("UNISONO_HOSTS", "a,b,a");
     std::atomic<int> good = 0;

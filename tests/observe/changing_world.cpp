@@ -108,7 +108,8 @@ BOOST_AUTO_TEST_SUITE(changing_worlds)
 BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
     for (const auto& [written, told] : {std::pair(5, 5), std::pair(5, 4), std::pair(4, 5), std::pair(0, 1)})
         for (const bool earlier : {false, true})
-            BOOST_TEST_CONTEXT(Kind::name << ": written " << written << ", told " << told << ", earlier run " << earlier) {
+            BOOST_TEST_CONTEXT(Kind::name << ": written " << written << ", told " << told << ", earlier run "
+                                          << earlier) {
                 const Folder folder;
                 const std::string path = folder / Kind::name;
                 Steps expected;
@@ -124,7 +125,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
                     for (int i = 1; i <= told; ++i) other(Report{.number = static_cast<std::uint64_t>(i)});
                     second.lose_first();
                     other(Report{.number = 77, .committed = false, .world_changed = true}); // no update
-                    for (std::uint64_t i = static_cast<std::uint64_t>(told) + 1; i <= 8; ++i) other(Report{.number = i});
+                    for (std::uint64_t i = static_cast<std::uint64_t>(told) + 1; i <= 8; ++i)
+                        other(Report{.number = i});
                 }
                 for (std::uint64_t i = 1; i <= 8; ++i) expected.push_back(i);
                 BOOST_TEST(Kind::steps(path) == expected, boost::test_tools::per_element());

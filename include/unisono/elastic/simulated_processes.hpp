@@ -49,16 +49,16 @@ public:
     struct Letter {
         enum class Kind : std::uint8_t { message, connection, end };
         Kind kind = Kind::message;
-        int from = 0;           ///< process
-        int number = -1;        ///< of a connection: its maker's as a member
-        int your_number = -1;   ///< and its target's
-        Blob bytes = {};        ///< of a message
+        int from = 0;         ///< process
+        int number = -1;      ///< of a connection: its maker's as a member
+        int your_number = -1; ///< and its target's
+        Blob bytes = {};      ///< of a message
         bool is_goodbye = false;
     };
 
     SimulatedProcesses(int first, int later, const SimulationOptions& options)
-        : world_(first + later, without_crashes(options)), all_(static_cast<std::size_t>(first + later)),
-          first_(first), detection_ns_(std::min(options.detection_ns, SimulationOptions::longest)), chance_(options.seed, 4) {
+        : world_(first + later, without_crashes(options)), all_(static_cast<std::size_t>(first + later)), first_(first),
+          detection_ns_(std::min(options.detection_ns, SimulationOptions::longest)), chance_(options.seed, 4) {
         for (int process = 0; process < first; ++process) {
             at(process).number = process;
             for (int other = 0; other < first; ++other)
@@ -97,7 +97,8 @@ public:
     int read(int process, const Letter& letter) {
         Process& me = at(process);
         if (letter.kind == Letter::Kind::connection) {
-            if (at(letter.from).ended || (me.number >= 0 && me.number != letter.your_number)) return refuse(process, letter);
+            if (at(letter.from).ended || (me.number >= 0 && me.number != letter.your_number))
+                return refuse(process, letter);
             me.number = letter.your_number;
             connect(process, letter.from, letter.number);
             return letter.number;
@@ -135,7 +136,12 @@ public:
         while (!view->is_complete() && !view->faulty[me]) {
             if (world_.now(process) >= deadline)
                 fail(view, static_cast<int>(me),
-                     {.code = ErrorCode::timeout, .rank = -1, .peer = -1, .operation = "elastic", .sequence = epoch, .message = "the next world's ranks do not come"});
+                     {.code = ErrorCode::timeout,
+                      .rank = -1,
+                      .peer = -1,
+                      .operation = "elastic",
+                      .sequence = epoch,
+                      .message = "the next world's ranks do not come"});
             else world_.idle(process, deadline);
             if (const Fault* const fault = world_.first_fault()) throw error(*fault);
         }
@@ -264,8 +270,8 @@ private:
             const int process = view->processes[rank];
             const nanoseconds after =
                 teller >= 0 ? soon(teller, process)
-                            : world_.clock() + static_cast<nanoseconds>(
-                                                   chance_() % (static_cast<std::uint64_t>(detection_ns_) + 1));
+                            : world_.clock() +
+                                  static_cast<nanoseconds>(chance_() % (static_cast<std::uint64_t>(detection_ns_) + 1));
             world_.later(after, [this, view, rank, process] {
                 view->faulty[rank] = true;
                 world_.wake(process);
@@ -277,8 +283,7 @@ private:
         for (const auto& one : views_) {
             const std::shared_ptr<SimulatedView>& view = one.second;
             const auto works = [&](int process) { return !at(process).ended && at(process).view == view; };
-            whole += view->is_complete() &&
-                     std::all_of(view->processes.begin(), view->processes.end(), works);
+            whole += view->is_complete() && std::all_of(view->processes.begin(), view->processes.end(), works);
         }
         two_worlds_ = two_worlds_ || whole > 1;
     }

@@ -233,6 +233,17 @@ ElasticWorld<Transport> join_elastic(ControlPlane control, const ElasticOptions&
     return ElasticWorld<Transport>(std::make_unique<MembershipFormation<Transport, Medium>>(
         options, Medium(std::move(control), options, std::move(join))));
 }
+/// A rank keeps the name of its host in worlds that have fewer ranks than there are names.
+template <class Options>
+void keep_host_name(Options& network, int rank, int ranks) {
+    if constexpr (requires { network.name_of(0, 1, Environment()); }) {
+        try {
+            network.host = network.name_of(rank, ranks, Environment::of_process());
+            network.hosts.clear();
+        } catch (const error&) { // `join` says so on all ranks
+        }
+    }
+}
 template <class T>
 auto joining() {
     return
@@ -240,8 +251,9 @@ auto joining() {
 }
 template <class T>
 auto joining(const typename T::Options& network) {
-    return [network](ControlPlane control, const JoinOptions& options) {
-        return unisono::join<T>(std::move(control), options, network);
+    return [kept = network](ControlPlane control, const JoinOptions& options) mutable {
+        keep_host_name(kept, control.rank(), control.size());
+        return unisono::join<T>(std::move(control), options, kept);
     };
 }
 

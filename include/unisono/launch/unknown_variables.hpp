@@ -20,11 +20,12 @@ namespace detail {
 
 /// All variables that the library reads, without `UNISONO_`. tests/readme/messages.py compares them
 /// with the headers.
-inline constexpr std::array<std::string_view, 26> known_variables = {"DEVICE_TRANSFERS",
+inline constexpr std::array<std::string_view, 27> known_variables = {"DEVICE_TRANSFERS",
                                                                      "ELASTIC_FOLDER",
                                                                      "FOLDER",
                                                                      "HOST",
                                                                      "HOSTS",
+                                                                     "HOST_NAME",
                                                                      "HUB",
                                                                      "INTERFACE",
                                                                      "JOB",

@@ -37,7 +37,7 @@ namespace detail {
 /// The changes of a world since some time.
 struct ChangeSums {
     std::size_t count = 0;
-    double lost = 0, added = 0; ///< ranks
+    double lost = 0, added = 0;                                               ///< ranks
     double recovery = 0, ending = 0, agreeing = 0, meeting = 0, starting = 0; ///< seconds
 };
 
@@ -139,7 +139,8 @@ inline std::string end_of_lines(const std::string& path, std::int64_t from) {
     std::string text = end_of_file(path, from);
     const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
     if (whole != text.size() &&
-        ::truncate(path.c_str(), static_cast<off_t>(size_of_file(path) - static_cast<std::int64_t>(text.size() - whole))) == 0)
+        ::truncate(path.c_str(),
+                   static_cast<off_t>(size_of_file(path) - static_cast<std::int64_t>(text.size() - whole))) == 0)
         text.resize(whole);
     return text;
 }

@@ -159,15 +159,15 @@ std::shared_ptr<SharedMemoryWorld> join_host(Control& control, nanoseconds deadl
 
 namespace detail {
 
-/// The hosts of ranks that were given these names, see `names_of_hosts`. Collective. Errors: as
+/// The hosts of ranks that were given these names, see `host_name_of`. Collective. Errors: as
 /// `find_hosts`.
 template <control_plane Control>
-HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::vector<std::string>& given) {
+HostPlaces find_named_hosts(Control& control, nanoseconds deadline, const std::vector<std::string>& given,
+                            const std::string& own = {}) {
     std::string own_name;
     std::string failed;
     try {
-        const auto names = names_of_hosts(given, Environment::of_process(), control.size());
-        if (!names.empty()) own_name = names[static_cast<std::size_t>(control.rank())];
+        own_name = host_name_of(control.rank(), control.size(), given, own, Environment::of_process());
     } catch (const error& refused) { // all must hear of it
         failed = refused.why().message;
     }
@@ -188,7 +188,7 @@ template <control_plane Control>
 template <network_between_hosts Network>
 template <control_plane Control>
 Hosts<Network> Hosts<Network>::join(Control control, nanoseconds deadline, const Options& options) {
-    detail::HostPlaces places = detail::find_named_hosts(control, deadline, options.hosts);
+    detail::HostPlaces places = detail::find_named_hosts(control, deadline, options.hosts, options.host);
     const auto world = detail::join_host(control, deadline, places, options.arena_bytes);
     const int local_rank = places.local_rank(control.rank());
     Network network = Network::join(std::move(control), deadline, options.network);

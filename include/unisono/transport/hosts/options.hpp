@@ -31,13 +31,18 @@ inline std::vector<std::string> parse_host_names(std::string_view text, int rank
     return names;
 }
 
-/// A name per rank: `given`, else by UNISONO_HOSTS; none where neither has any. Errors: bad_input.
-inline std::vector<std::string> names_of_hosts(const std::vector<std::string>& given, const Environment& environment,
-                                               int ranks) {
+/// The name of a rank's host: by `given`, a name per rank, else `own`, else as UNISONO_HOST_NAME
+/// says, else UNISONO_HOSTS, a name per rank. Empty where none says any. Errors: bad_input.
+inline std::string host_name_of(int rank, int ranks, const std::vector<std::string>& given, const std::string& own,
+                                const Environment& environment) {
     if (!given.empty() && given.size() != static_cast<std::size_t>(ranks))
         refuse_input({"HostsOptions::hosts has ", given.size(), " names for ", ranks, " ranks"});
-    const std::string* const said = environment.find("UNISONO_HOSTS");
-    return !given.empty() || said == nullptr ? given : parse_host_names(*said, ranks);
+    if (!given.empty()) return given[static_cast<std::size_t>(rank)];
+    if (!own.empty()) return own;
+    if (const std::string* const said = environment.find("UNISONO_HOST_NAME"); said != nullptr) return *said;
+    const std::string* const all = environment.find("UNISONO_HOSTS");
+    return all == nullptr || all->empty() ? std::string()
+                                          : parse_host_names(*all, ranks)[static_cast<std::size_t>(rank)];
 }
 
 } // namespace detail
@@ -51,13 +56,14 @@ struct HostsOptions {
     /// really be shared. None: as UNISONO_HOSTS says (a,a,b,b), else ranks that can share memory
     /// do.
     std::vector<std::string> hosts = {};
+    std::string host = {};       ///< this rank's alone, in place of all; none: as UNISONO_HOST_NAME says
     std::size_t arena_bytes = 0; ///< the most that a rank may allocate; 0: what the machine has
 
     friend bool operator==(const HostsOptions&, const HostsOptions&) = default;
 
-    /// Errors: bad_input.
-    [[nodiscard]] std::vector<std::string> names(const Environment& environment, int ranks) const {
-        return detail::names_of_hosts(hosts, environment, ranks);
+    /// The name of a rank's host in worlds of this size; empty for none. Errors: bad_input.
+    [[nodiscard]] std::string name_of(int rank, int ranks, const Environment& environment) const {
+        return detail::host_name_of(rank, ranks, hosts, host, environment);
     }
 };
 
