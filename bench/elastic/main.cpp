@@ -1,6 +1,8 @@
 // What elastic worlds cost: an update over an elastic world beside one over a plain world, in turns in the same processes; and the time from
-// a kill until the others commit the next update, beside the time of an update.
+// a kill until the others commit the next update, beside the time of an update, and beside a start of all ranks from a checkpoint.
 //     bench_elastic [--ranks 4] [--rounds 15] [--kills 20] [--tcp]
+#include "restart.hpp"
+
 #include <unisono/elastic.hpp>
 #include <unisono/launch/processes.hpp>
 #include <unisono/tcp.hpp>
@@ -118,24 +120,55 @@ void be_killed(const un::Identity& me, const std::string& folder, Board& board) 
     if (!world.changes().empty()) board.formed[world.number()] = world.changes()[0].took.count();
 }
 
+class Folder {
+public:
+    Folder() {
+        if (::mkdtemp(path_) == nullptr) throw std::runtime_error("no folder in /tmp");
+    }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    ~Folder() { static_cast<void>(std::system(("rm -rf " + path()).c_str()) + 0); }
+    [[nodiscard]] std::string path() const { return path_; }
+
+private:
+    char path_[32] = "/tmp/unisono-bench-XXXXXX";
+};
+
+/// Returns when all have ended. `fails`: errors are expected.
 template <class Body>
-void run_ranks(int ranks, Body body) {
-    char folder[] = "/tmp/unisono-bench-XXXXXX";
-    if (::mkdtemp(folder) == nullptr) return;
+void run_ranks(int ranks, const std::string& folder, bool fails, Body body) {
     un::Processes processes;
     for (int rank = 0; rank < ranks; ++rank)
         processes.start([&] {
             try {
-                body(un::identity_of(rank, ranks), std::string(folder));
+                body(un::identity_of(rank, ranks), folder);
                 return 0;
             } catch (const std::exception& failed) {
-                std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
+                if (!fails) std::fprintf(stderr, "rank %d: %s\n", rank, failed.what());
                 return 1;
             }
         });
     while (processes.wait_any(un::never)) {
     }
-    static_cast<void>(std::system(("rm -rf " + std::string(folder)).c_str()) + 0);
+}
+template <class Body>
+void run_ranks(int ranks, Body body) {
+    const Folder folder;
+    run_ranks(ranks, folder.path(), false, body);
+}
+
+/// From a kill to the next update of all ranks, where all end and start anew, in milliseconds.
+template <class Transport>
+double restart(const Options& options, void* memory) {
+    auto& board = *::new (memory) Board;
+    const Folder folder;
+    for (const bool dies : {true, false})
+        run_ranks(options.ranks, folder.path(), dies, [&](const un::Identity& me, const std::string& where) {
+            bench::train_from_checkpoint<Transport, Model>(me, where, dies, board);
+        });
+    un::nanoseconds last = 0;
+    for (int rank = 0; rank < options.ranks; ++rank) last = std::max(last, board.next[rank].load());
+    return static_cast<double>(last - board.killed.load()) * 1e-6;
 }
 
 template <class Transport>
@@ -143,7 +176,7 @@ void measure(const Options& options) {
     run_ranks(options.ranks,
               [&](const un::Identity& me, const std::string& folder) { compare<Transport>(me, folder, options); });
     void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    std::vector<double> recovery, beyond, steps, formed;
+    std::vector<double> recovery, beyond, steps, formed, restarts;
     for (int trial = 0; trial < options.kills; ++trial) {
         auto& board = *::new (memory) Board;
         run_ranks(options.ranks,
@@ -158,6 +191,7 @@ void measure(const Options& options) {
         recovery.push_back(static_cast<double>(last - board.killed.load()) * 1e-6);
         beyond.push_back(recovery.back() - 2 * steps.back());
         formed.push_back(static_cast<double>(forming) * 1e-6);
+        restarts.push_back(restart<Transport>(options, memory));
     }
     if (recovery.empty()) return;
     std::printf(
@@ -166,6 +200,11 @@ void measure(const Options& options) {
         "ms, beyond two updates %.1f ms (worst %.1f), of which the new world took %.1f ms; medians of %zu kills\n",
         options.ranks, median(steps), median(recovery), median(beyond), *std::max_element(beyond.begin(), beyond.end()),
         median(formed), recovery.size());
+    std::printf("without an elastic world, all ranks end and are forked anew, and resume from a checkpoint of %d "
+                "updates before: %.1f "
+                "ms (worst %.1f), %.2f times as long (median of turns)\n",
+                int(bench::killed_at - bench::checkpoint_every), median(restarts),
+                *std::max_element(restarts.begin(), restarts.end()), median(restarts) / median(recovery));
 }
 
 } // namespace
