@@ -13,7 +13,8 @@
 
 namespace bench {
 
-inline constexpr std::uint64_t checkpoint_every = 10, killed_at = 15; ///< half of what is between two checkpoints is made again
+inline constexpr std::uint64_t checkpoint_every = 10,
+                               killed_at = 15; ///< half of what is between two checkpoints is made again
 
 /// Trains until the update after the one at which rank 1 was killed. `board`: see main.cpp.
 template <class Transport, class Model, class Board>

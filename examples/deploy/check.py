@@ -2,7 +2,7 @@
 """Starts a program as each manifest's system would: with the variables that it sets, all on this machine, names of hosts replaced by
 addresses of the loopback. The program is roll_call. Manifests are read as the systems read them, and checked where python3 has a
 schema for them (PyPI: kubernetes-validate, boto3; tests/run.sh --all installs both)."""
-import json, os, re, socket, subprocess, sys, tempfile
+import json, os, re, socket, subprocess, sys, tempfile, time
 from pathlib import Path
 
 try:
@@ -107,8 +107,51 @@ def jobset(program):
     run("jobset.yaml", [program], ranks)
 
 
-def slurm(program):
-    script = (HERE / "slurm.sh").read_text()
+def elastic_job(elastic):
+    """Pods die and are started again with the same variables; all end with one hash."""
+    service, job = yaml.safe_load_all((HERE / "elastic_job.yaml").read_text())
+    assert service["spec"]["clusterIP"] == "None" and service["spec"]["selector"] == {"job-name": job["metadata"]["name"]}
+    validate(job)
+    validate(service)
+    spec = job["spec"]
+    template = spec["template"]["spec"]
+    container = pods(spec["template"])
+    assert template["restartPolicy"] == "OnFailure" and spec["completionMode"] == "Indexed"
+    assert secret_of(container) == "train-token" and template["subdomain"] == service["metadata"]["name"]
+    said = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    assert said["MASTER_ADDR"] == f"{job['metadata']['name']}-0.{template['subdomain']}"
+    (mount,) = container["volumeMounts"]
+    assert mount["mountPath"] == said["UNISONO_ELASTIC_FOLDER"]
+    world, port = spec["completions"], free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        def start(index, deaths):
+            variables = {**said, **TOKEN, "RANK": str(index), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                         "UNISONO_ELASTIC_FOLDER": folder}
+            return subprocess.Popen([elastic, "--tcp", "--pause", "30", *deaths], stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, text=True, env={**launched.environment(), **variables})
+        deaths = ["--kill", "2@15", "--kill", "0@25"] # numbers of ranks: those that are added have others
+        processes = [start(index, deaths) for index in range(world)]
+        restarts, told = 0, ""
+        until = time.monotonic() + 100
+        try:
+            while any(process.poll() is None for process in processes) and time.monotonic() < until:
+                time.sleep(0.05)
+                for index, process in enumerate(processes):
+                    if process.poll() not in (None, 0):
+                        restarts += 1
+                        told += "".join(process.communicate())
+                        processes[index] = start(index, deaths)
+            told += "".join("".join(process.communicate(timeout=10)) for process in processes)
+        finally:
+            for process in processes:
+                process.kill()
+    assert restarts == 2 and all(process.returncode == 0 for process in processes), f"{restarts} restarts:\n{told}"
+    assert told.count("one hash: the run of one rank has the same") == 1 and f"ends with {world} ranks" in told, told
+    print(f"elastic_job.yaml: {world} ranks, of which {restarts} died and were started again, end with the undisturbed hash")
+
+
+def slurm(program, script_name="slurm.sh"):
+    script = (HERE / script_name).read_text()
     option = lambda name: int(re.search(rf"^#SBATCH --{name}=(\d+)$", script, re.M)[1])
     nodes, each = option("nodes"), option("ntasks-per-node")
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +159,9 @@ def slurm(program):
         fake = Path(folder) / "srun"
         fake.write_text(f"""#!/usr/bin/env python3
 import os, subprocess, sys
-tasks = [subprocess.Popen(sys.argv[2:], env={{**os.environ, "SLURM_PROCID": str(task), "SLURM_NTASKS": "{nodes * each}",
+command = sys.argv[1:]
+while command[0].startswith("--"): command = command[1:]
+tasks = [subprocess.Popen(command, env={{**os.environ, "SLURM_PROCID": str(task), "SLURM_NTASKS": "{nodes * each}",
          "SLURM_LOCALID": str(task % {each}), "SLURM_NODEID": str(task // {each}), "SLURM_NNODES": "{nodes}",
          "SLURM_STEP_NUM_TASKS": "{nodes * each}", "SLURM_TASKS_PER_NODE": "{each}(x{nodes})",
          "SLURM_STEP_TASKS_PER_NODE": "{each}(x{nodes})", "SLURM_STEP_ID": "0"}}) for task in range({nodes * each})]
@@ -125,13 +170,13 @@ sys.exit(max(task.wait() for task in tasks))
         fake.chmod(0o755)
         environment = {**launched.environment(), "PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "17",
                        "SLURM_JOB_NODELIST": "localhost,other", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-        done = subprocess.run(["bash", str(HERE / "slurm.sh"), program], capture_output=True, text=True, timeout=60,
+        done = subprocess.run(["bash", str(HERE / script_name), program], capture_output=True, text=True, timeout=60,
                               env=environment)
     assert done.returncode == 0, done
     for rank in range(nodes * each):
         assert re.search(rf"^rank {rank} of {nodes * each}, .*\(srun\)$", done.stdout, re.M), \
-            f"slurm.sh: rank {rank} is missing:\n{done.stdout}"
-    print(f"slurm.sh: {nodes * each} ranks met")
+            f"{script_name}: rank {rank} is missing:\n{done.stdout}"
+    print(f"{script_name}: {nodes * each} ranks met")
 
 
 def sagemaker(program):
@@ -160,3 +205,5 @@ if __name__ == "__main__":
     roll_call = sys.argv[1]
     for check in (pytorchjob, jobset, slurm, sagemaker):
         check(roll_call)
+    slurm(roll_call, "slurm_elastic.sh")
+    elastic_job(sys.argv[2])

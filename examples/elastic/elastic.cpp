@@ -9,6 +9,7 @@
 #include "../numbers.hpp"
 
 #include <unisono/elastic.hpp>
+#include <unisono/tcp.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/unisono.hpp>
@@ -54,8 +55,9 @@ un::StateHash train(World& world, const digits::Split& images, OnUpdate on_updat
     else return un::state_hash(trainer);
 }
 
+template <class Transport>
 void train_and_die(const digits::Split& images, const std::vector<Death>& deaths, std::chrono::milliseconds pause) {
-    auto world = un::join<un::Elastic<un::SharedMemory>>();
+    auto world = un::join<un::Elastic<Transport>>();
     const un::StateHash hash = train(world, images, [&](const un::UpdateReport& report) {
         for (const Death& death : deaths)
             if (death.number == world.number() && death.update == report.number) ::kill(::getpid(), SIGKILL);
@@ -77,15 +79,19 @@ int main(int argc, char** argv) {
     try {
         std::vector<std::string> kills;
         int pause = 0;
+        bool tcp = false;
         CLI::App app{"Trains on handwritten digits while ranks die.", "elastic"};
         app.add_option("--kill", kills, "RANK@UPDATE: that rank kills its process after that update");
         app.add_option("--pause", pause, "milliseconds after each update")->check(CLI::Range(0, 1000));
+        app.add_flag("--tcp", tcp, "Over sockets, instead of shared memory");
         CLI11_PARSE(app, argc, argv);
         std::vector<Death> deaths;
         for (const std::string& text : kills)
             if (!parse(text, deaths.emplace_back()))
                 un::refuse_input({"--kill ", text, "; expected RANK@UPDATE, as in 2@20"});
-        train_and_die(digits::split(digits::read(DIGITS_DATA), 357), deaths, std::chrono::milliseconds(pause));
+        const digits::Split images = digits::split(digits::read(DIGITS_DATA), 357);
+        if (tcp) train_and_die<un::Tcp>(images, deaths, std::chrono::milliseconds(pause));
+        else train_and_die<un::SharedMemory>(images, deaths, std::chrono::milliseconds(pause));
         return 0;
     } catch (const std::exception& failed) {
         std::fprintf(stderr, "elastic: %s\n", failed.what());

@@ -272,6 +272,15 @@ BOOST_AUTO_TEST_CASE(added_to_no_world) {
     expect(un::ErrorCode::refused, "has ended (" + ended);
     options.folder.clear();
     expect(un::ErrorCode::bad_input, "knows no folder where it finds it");
+    // A process that looks itself whether there is a world: there is none, so it is the first world's only rank.
+    options.joins = false;
+    ::setenv("UNISONO_JOINS", "auto", 1);
+    expect(un::ErrorCode::bad_input, "UNISONO_JOINS is auto, and this process knows no folder");
+    options.folder = folder.path();
+    expect(un::ErrorCode::none, "");
+    ::setenv("UNISONO_JOINS", "perhaps", 1);
+    expect(un::ErrorCode::bad_input, "UNISONO_JOINS is 'perhaps'; expected 0, 1 or auto");
+    ::unsetenv("UNISONO_JOINS");
 }
 
 /// Of two that come one finds room: for one more replica than there are ranks, or as `most` says.

@@ -22,7 +22,8 @@ UNISONO_NAMESPACE_BEGIN
 struct ElasticOptions {
     int least = 1;                 ///< ranks with which it goes on; with fewer, all end with an error
     int most = detail::most_ranks; ///< more are not taken in
-    bool joins = false;            ///< this process is added to a world that is there; so says UNISONO_JOINS=1, too
+    bool joins =
+        false; ///< this process is added to a world that is there; so says UNISONO_JOINS=1, and auto where there is one
     std::string folder =
         {}; ///< in which processes that come find the world; empty: where its ranks meet by a folder, that one
     /// After a loss: until a rank that is silent, and not known to be dead, is taken to be lost. It

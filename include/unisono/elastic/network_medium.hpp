@@ -29,19 +29,15 @@ public:
     NetworkMedium(ElasticOptions options, Join join)
         : options_(std::move(options)), join_(std::move(join)), joins_(options_.joins) {
         const Environment environment = Environment::of_process();
+        find_folder(environment);
         const std::string* const joins = environment.find("UNISONO_JOINS");
-        const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
-        joins_ = joins_ || (joins != nullptr && *joins == "1");
-        if (!options_.folder.empty()) {
-            point_ = admission_point({.folder = options_.folder});
-        } else if (folder != nullptr) {
-            point_ = admission_point({.folder = *folder});
-        } else {
-            const Identity me = identify(environment);
-            if (me.world <= 1 && environment.find("UNISONO_FOLDER") == nullptr) return;
-            const MeetingPoint meeting = meeting_point(environment, me);
-            if (!meeting.folder.empty()) point_ = admission_point(meeting);
-        }
+        if (joins == nullptr || *joins == "0" || joins->empty()) return;
+        if (*joins != "1" && *joins != "auto")
+            refuse_input({"UNISONO_JOINS is ", detail::quoted(*joins), "; expected 0, 1 or auto"});
+        if (*joins == "auto" && point_.folder.empty())
+            refuse_input("UNISONO_JOINS is auto, and this process knows no folder in which it would find an elastic "
+                         "world; set UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
+        joins_ = joins_ || *joins == "1" || there_is_a_world();
     }
     /// Of processes that have met.
     NetworkMedium(ControlPlane control, ElasticOptions options, Join join)
@@ -159,6 +155,32 @@ public:
     }
 
 private:
+    void find_folder(const Environment& environment) {
+        const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
+        if (!options_.folder.empty()) {
+            point_ = admission_point({.folder = options_.folder});
+        } else if (folder != nullptr) {
+            point_ = admission_point({.folder = *folder});
+        } else {
+            const Identity me = identify(environment);
+            if (me.world <= 1 && environment.find("UNISONO_FOLDER") == nullptr) return;
+            const MeetingPoint meeting = meeting_point(environment, me);
+            if (!meeting.folder.empty()) point_ = admission_point(meeting);
+        }
+    }
+    /// A process listens at the address in the file: its world is there. Where its file was left
+    /// behind, the first rank may just have moved, so this looks for a while.
+    [[nodiscard]] bool there_is_a_world() const {
+        for (const nanoseconds until = now() + 3'000'000'000;;) {
+            MeetingPoint desk = point_;
+            if (!read_meeting_file(desk)) return false;
+            std::string why;
+            for (const SocketAddress& address : resolve(desk.host, desk.port, why))
+                if (connect_to(address, until, why).valid()) return true;
+            if (now() >= until) return false;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+    }
     std::optional<Entrance> go_to(const MeetingPoint& desk, nanoseconds deadline) {
         const std::vector<SocketAddress> addresses = resolve(desk.host, desk.port, why_);
         const bool other_hosts = addresses.empty() || !is_loopback(addresses.front());

@@ -1,0 +1,14 @@
+#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=4
+#SBATCH --time=01:00:00
+#SBATCH --no-kill
+# Slurm, an elastic world: eight ranks on two hosts, of which some may die, or a whole host; the others go on. The program joins by
+# un::join<un::Elastic<un::Hosts<un::Tcp>>>() or the like. Another step with UNISONO_JOINS=1 adds ranks.
+#     sbatch slurm_elastic.sh ./train --epochs 20
+set -euo pipefail
+if [ -z "${UNISONO_TOKEN:-}" ]; then UNISONO_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n'); fi
+export UNISONO_TOKEN # of this job: keeps strangers out
+exec srun --no-kill --kill-on-bad-exit=0 --wait=0 "$@"
