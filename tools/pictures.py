@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Draws the pictures of README.md: pictures.py [--check]
+"""Draws the pictures of README.md and docs/elastic.md: pictures.py [--check]
 
-    docs/pictures/pipe.svg    one training step as a pipe
-    docs/pictures/peers.svg   all_reduce beside other libraries
-    docs/pictures/step.svg    a training step on two processes beside one
+    docs/pictures/pipe.svg     one training step as a pipe
+    docs/pictures/peers.svg    all_reduce beside other libraries
+    docs/pictures/step.svg     a training step on two processes beside one
+    docs/pictures/hosting.svg  who hosts which replica of an elastic world
 
-The figures of the charts are read from the tables of bench/RESULTS.md: no other place has them. The colours follow the reader's theme. --check
+The figures of the charts are read from the tables of bench/RESULTS.md, and those of the last from the output in docs/elastic.md: no other place has them. The colours follow the reader's theme. --check
 writes nothing, and fails if a picture is not what the script draws.
 """
 import re
@@ -15,7 +16,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # Names of colours: on white paper, and on dark.
 COLOURS = {"ink": ("#1f2328", "#f0f6fc"), "faint": ("#59636e", "#9198a1"), "line": ("#d1d9e0", "#3d444d"), "paper": ("#ffffff", "#0d1117"),
-           "box": ("#f6f8fa", "#151b23"), "ours": ("#0969da", "#4493f8"), "theirs": ("#8c959f", "#656c76")}
+           "box": ("#f6f8fa", "#151b23"), "ours": ("#0969da", "#4493f8"), "theirs": ("#8c959f", "#656c76"),
+           # of ranks, by their numbers
+           "rank0": ("#b6d6ff", "#1f4b80"), "rank1": ("#c9ecc4", "#22582c"), "rank2": ("#f4d9a8", "#6b4a12"), "rank3": ("#e3d0f7", "#513377"),
+           "rank4": ("#f9cdd5", "#7a2b3b"), "rank5": ("#c5e8ec", "#1d545c")}
 RULES = """text { font-family: system-ui, sans-serif; font-size: 14px; fill: ink; }
 .title { font-size: 16px; font-weight: 600; }
 .faint { fill: faint; font-size: 12px; }
@@ -30,6 +34,12 @@ RULES = """text { font-family: system-ui, sans-serif; font-size: 14px; fill: ink
 .ours { fill: ours; }
 .theirs { fill: theirs; }
 .inside { fill: paper; }
+.rank0 { fill: rank0; stroke: paper; }
+.rank1 { fill: rank1; stroke: paper; }
+.rank2 { fill: rank2; stroke: paper; }
+.rank3 { fill: rank3; stroke: paper; }
+.rank4 { fill: rank4; stroke: paper; }
+.rank5 { fill: rank5; stroke: paper; }
 .range { stroke: ink; stroke-width: 1.5; }
 """
 
@@ -167,10 +177,49 @@ def step():
     return picture.done()
 
 
+def hosting():
+    """Replica r of n is hosted by rank r * size / n, rounded down, of those that are there: see Replicas."""
+    replicas, updates, left, top, high, scale = 6, 96, 110, 70, 30, 7.4
+    text = (ROOT / "docs/elastic.md").read_text()
+    run = re.search(r"--elastic 2:4 elastic.*?```", text, re.S)[0]
+    members, begin, spans = [0, 1, 2, 3], 0, []
+    for update, what, ranks in [*re.findall(r"after update (\d+): (lost|added) ranks? ([\d, ]+);", run), (updates, "end", "")]:
+        spans.append((begin, int(update), list(members)))
+        changed = [int(rank) for rank in re.findall(r"\d+", ranks)]
+        members = [rank for rank in members if rank not in changed] if what == "lost" else members + changed
+        begin = int(update)
+    picture = Picture(860, top + replicas * high + 62, "Which rank hosts which replica over the updates of a training in which ranks die and others come")
+    picture.text(30, 28, "Who hosts which replica: ranks 2 and 0 are killed, ranks 4 and 5 take their places", "title")
+    for replica in range(replicas):
+        y = top + replica * high
+        picture.text(left - 12, y + 20, f"replica {replica}", "end")
+        host_of = lambda ranks: ranks[max(r for r in range(len(ranks)) if r * replicas // len(ranks) <= replica)]
+        k = 0
+        while k < len(spans):
+            last = k
+            while last + 1 < len(spans) and host_of(spans[last + 1][2]) == host_of(spans[k][2]):
+                last += 1
+            start, end = spans[k][0], spans[last][1]
+            picture.rect(left + start * scale, y, (end - start) * scale, high, f"rank{host_of(spans[k][2])}")
+            if end - start >= 8:
+                picture.text(left + start * scale + 10, y + 20, f"rank {host_of(spans[k][2])}")
+            k = last + 1
+    bottom = top + replicas * high
+    for start, _, ranks in spans[1:]:
+        picture.line(left + start * scale, top - 6, left + start * scale, bottom + 4, "one")
+    for mark in range(0, updates + 1, 20):
+        picture.line(left + mark * scale, bottom, left + mark * scale, bottom + 5, "line")
+        picture.text(left + mark * scale, bottom + 19, str(mark), "faint middle")
+    picture.text(left + updates * scale, bottom + 19, "updates", "faint end")
+    picture.text(left, top - 12, "Dashed: the world changes. Six replicas, a global batch of 30 images throughout.", "faint")
+    picture.text(left, bottom + 44, "The sums do not depend on who hosts a replica, so the run ends with the bits of one rank that nothing disturbed.", "faint")
+    return picture.done()
+
+
 def main():
     check = "--check" in sys.argv[1:]
     wrong = 0
-    for draw in (pipe, peers, step):
+    for draw in (pipe, peers, step, hosting):
         path = ROOT / "docs/pictures" / f"{draw.__name__}.svg"
         drawn = draw()
         if not check:
