@@ -381,6 +381,23 @@ BOOST_AUTO_TEST_CASE(fewer_than_least_end) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(options_of_all_ranks_are_alike) {
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    for (const int rank : {0, 1, 2})
+        processes.start([&, rank] {
+            un::ElasticOptions options = patient();
+            if (rank == 2) options.most = 5;
+            return be_rank<un::Tcp>(rank, 3, folder.path(), options, told[rank], struck(rank, {}));
+        });
+    await_end(processes);
+    for (const int rank : {0, 1, 2})
+        BOOST_TEST((std::string(told[rank].text).find("ElasticOptions::most is 5 on rank 2 and 1048576 on rank 0") !=
+                    std::string::npos),
+                   told[rank].text);
+}
+
 /// Each host of the replica would throw again.
 BOOST_AUTO_TEST_CASE(exceptions_are_no_losses) {
     const Shared told;

@@ -29,6 +29,38 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
+/// The options of all members that decide together, which must be alike.
+struct ElasticTerms {
+    std::int64_t least = 1, most = 0;       ///< ranks
+    std::int64_t patience = 0, give_up = 0; ///< nanoseconds
+    friend bool operator==(const ElasticTerms&, const ElasticTerms&) = default;
+
+    /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty for none.
+    [[nodiscard]] std::string difference(const ElasticTerms& others, std::string_view here,
+                                         std::string_view there) const {
+        const std::pair<std::string_view, std::int64_t ElasticTerms::*> all[] = {{"least", &ElasticTerms::least},
+                                                                                 {"most", &ElasticTerms::most},
+                                                                                 {"patience", &ElasticTerms::patience},
+                                                                                 {"give_up", &ElasticTerms::give_up}};
+        for (const auto& [name, term] : all) {
+            if (this->*term == others.*term) continue;
+            const std::string_view unit =
+                term == &ElasticTerms::patience || term == &ElasticTerms::give_up ? " ns" : "";
+            return concat({"ElasticOptions::", name, " is ", this->*term, unit, " ", here, " and ", others.*term, unit,
+                           " ", there, "; expected the same on all ranks"});
+        }
+        return {};
+    }
+};
+inline void write(WireWriter& out, const ElasticTerms& terms) {
+    for (const std::int64_t term : {terms.least, terms.most, terms.patience, terms.give_up})
+        out.u64(static_cast<std::uint64_t>(term));
+}
+inline void read(WireReader& in, ElasticTerms& terms) {
+    for (std::int64_t* const term : {&terms.least, &terms.most, &terms.patience, &terms.give_up})
+        *term = static_cast<std::int64_t>(in.u64());
+}
+
 /// The words of an applicant about itself.
 struct Application {
     static constexpr std::uint32_t expected_version =
@@ -36,6 +68,7 @@ struct Application {
 
     std::uint32_t version = expected_version;
     Digest program = {};
+    ElasticTerms terms = {};
     Applicant applicant = {};
 };
 
@@ -43,6 +76,7 @@ inline Blob encode(const Application& application) {
     WireWriter out;
     out.u32(application.version);
     out.bytes(std::as_bytes(std::span(application.program)));
+    write(out, application.terms);
     out.u64(application.applicant.identity);
     out.u32(application.applicant.port);
     out.text(application.applicant.host);
@@ -52,6 +86,7 @@ inline bool decode(std::span<const std::byte> bytes, Application& application) {
     WireReader in(bytes);
     application.version = in.u32();
     for (std::uint8_t& byte : application.program) byte = in.u8();
+    read(in, application.terms);
     application.applicant.identity = in.u64();
     application.applicant.port = static_cast<std::uint16_t>(in.u32());
     application.applicant.host = in.text();
@@ -75,8 +110,9 @@ inline Digest program_digest() {
 class AdmissionDesk {
 public:
     /// `secret`: the file passes it on. `host`: of this process, as the others reach it.
-    AdmissionDesk(MeetingPoint point, const JobToken& secret, std::string host, bool loopback)
-        : point_(std::move(point)), listener_(listen_at(loopback, 0)) {
+    AdmissionDesk(MeetingPoint point, const JobToken& secret, std::string host, bool loopback,
+                  const ElasticTerms& terms)
+        : point_(std::move(point)), terms_(terms), listener_(listen_at(loopback, 0)) {
         point_.token = secret;
         point_.host = std::move(host);
         point_.port = listener_.port;
@@ -186,6 +222,9 @@ private:
         if (application.program != *program_)
             return "this process runs another program (or another build of it) than the elastic world that it wants to "
                    "join; expected the same file";
+        std::string other =
+            application.terms.difference(terms_, "of this process", "of the elastic world's first rank");
+        if (!other.empty()) return other;
         // Members will connect to it: better that one of them finds now that it cannot be reached.
         std::string why = "no address";
         const Applicant& applicant = application.applicant;
@@ -196,6 +235,7 @@ private:
     }
 
     MeetingPoint point_;
+    ElasticTerms terms_;
     Listener listener_;
     MeetingFile file_;
     std::vector<Visitor> visitors_;

@@ -54,6 +54,7 @@ public:
         std::vector<int> all;
         for (int member = 0; member < control_->size(); ++member) all.push_back(member);
         begin_by_ = deadline_after(now(), options_.join.rendezvous.timeout);
+        compare_terms();
         mesh_ = std::make_unique<Mesh>(*control_, begin_by_);
         return all;
     }
@@ -119,7 +120,7 @@ public:
     /// The first rank listens for those that come.
     void listen(bool first) {
         if (desk_ || point_.folder.empty() || !first) return;
-        desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback());
+        desk_.emplace(point_, mesh_->secret(), mesh_->host(), mesh_->is_on_loopback(), terms());
     }
     bool look() { return desk_ && desk_->look(); }
     [[nodiscard]] std::vector<Applicant> applicants() const { return desk_->applicants(); }
@@ -155,6 +156,32 @@ public:
     }
 
 private:
+    [[nodiscard]] ElasticTerms terms() const {
+        return {options_.least, options_.most, options_.patience.count(), options_.give_up.count()};
+    }
+    /// Errors, the same on all ranks: mismatch.
+    void compare_terms() {
+        WireWriter out;
+        write(out, terms());
+        const Blob mine = out.take();
+        std::optional<ElasticTerms> first;
+        int rank = 0;
+        for (const Blob& blob : control_->all_gather(mine, begin_by_)) {
+            ElasticTerms of_rank;
+            WireReader in(blob);
+            read(in, of_rank);
+            if (!first) first = of_rank;
+            const std::string text = of_rank.difference(*first, concat({"on rank ", rank}), "on rank 0");
+            if (!text.empty())
+                throw error(Fault{.code = ErrorCode::mismatch,
+                                  .rank = rank,
+                                  .peer = -1,
+                                  .operation = "join",
+                                  .sequence = 0,
+                                  .message = text});
+            ++rank;
+        }
+    }
     void find_folder(const Environment& environment) {
         const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
         if (!options_.folder.empty()) {
@@ -187,6 +214,7 @@ private:
         if (!mesh_ || !(mesh_->secret() == desk.token)) mesh_ = std::make_unique<Mesh>(desk.token, other_hosts);
         if (application_.program == Digest{}) {
             application_.program = program_digest();
+            application_.terms = terms();
             application_.applicant.identity = draw_claimant();
         }
         application_.applicant.host = mesh_->host();

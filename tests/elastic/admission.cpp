@@ -1,0 +1,140 @@
+// A process that asks to be added to an elastic world, and why it is refused.
+#include "support/folder.hpp"
+
+#include <unisono/elastic.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <atomic>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace un = unisono;
+using namespace un::detail;
+
+namespace {
+
+/// The first rank's desk, where it is looked at all the time.
+class Desk {
+public:
+    Desk() : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200}) {
+        place_ = {.folder = folder_.path(), .job = "job.elastic"};
+        BOOST_REQUIRE(read_meeting_file(place_));
+        looks_ = std::thread([this] {
+            while (!ends_) {
+                waits_ = desk_.look() ? static_cast<int>(desk_.applicants().size()) : 0;
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+        });
+    }
+    Desk(const Desk&) = delete;
+    Desk& operator=(const Desk&) = delete;
+    ~Desk() {
+        ends_ = true;
+        looks_.join();
+    }
+
+    [[nodiscard]] const un::MeetingPoint& place() const { return place_; }
+    [[nodiscard]] bool has(int waiting) const {
+        for (const un::nanoseconds until = un::steady_now() + 5'000'000'000; un::steady_now() < until;)
+            if (waits_ == waiting) return true;
+        return false;
+    }
+
+private:
+    unisono_test::Folder folder_;
+    AdmissionDesk desk_;
+    un::MeetingPoint place_;
+    std::thread looks_;
+    std::atomic<bool> ends_ = false;
+    std::atomic<int> waits_ = 0;
+};
+
+std::optional<Entrance> knock(const Desk& desk, const un::JobToken& secret) {
+    std::string why;
+    const un::nanoseconds until = un::steady_now() + 5'000'000'000;
+    for (const SocketAddress& address : resolve(desk.place().host, desk.place().port, why))
+        return enter(address, {.claimant = draw_claimant(), .host = host_number(), .pid = 1}, secret, until, why);
+    return std::nullopt;
+}
+/// The text with which an application is refused; empty: it is not, in its time.
+std::string refusal(Entrance& entrance, const un::Blob& application, un::nanoseconds limit = 5'000'000'000) {
+    const un::nanoseconds until = un::steady_now() + limit;
+    BOOST_REQUIRE(send_frame(entrance, make_frame(FrameKind::contribution, application), until));
+    std::size_t used = 0;
+    const std::optional<Frame> answer = next_frame(entrance, 3 * most_text_bytes, until, used);
+    un::Fault fault;
+    WireReader in(answer ? answer->payload : std::span<const std::byte>{});
+    return answer && answer->kind == FrameKind::refused && read(in, most_ranks, fault) ? fault.message : std::string();
+}
+/// One in order: this program, which listens somewhere.
+Application in_order(const Listener& listener) {
+    Application made{.program = program_digest(), .terms = {2, 8, 100, 200}};
+    made.applicant = {.identity = draw_claimant(), .host = "127.0.0.1", .port = listener.port};
+    return made;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_SUITE(elastic_admission)
+
+BOOST_AUTO_TEST_CASE(a_process_that_fits_waits) {
+    const Desk desk;
+    const Listener listener = listen_at(true, 0);
+    {
+        std::optional<Entrance> one = knock(desk, desk.place().token), other = knock(desk, desk.place().token);
+        BOOST_REQUIRE((one && other));
+        BOOST_TEST(refusal(*one, encode(in_order(listener)), 50'000'000) == "");
+        BOOST_TEST(refusal(*other, encode(in_order(listener)), 50'000'000) == "");
+        BOOST_TEST(desk.has(2));
+    }
+    BOOST_TEST(desk.has(0)); // they have gone
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_does_not_fit_is_told_why) {
+    const Desk desk;
+    const Listener listener = listen_at(true, 0);
+    const auto told = [&](const std::function<void(Application&)>& change) {
+        Application application = in_order(listener);
+        change(application);
+        std::optional<Entrance> entrance = knock(desk, desk.place().token);
+        BOOST_REQUIRE(entrance.has_value());
+        return refusal(*entrance, encode(application));
+    };
+    const auto expect = [](const std::string& text, const std::string& part) {
+        BOOST_TEST((text.find(part) != text.npos), "'" << text << "' does not say '" << part << "'");
+    };
+    expect(told([](Application& one) { one.version += 1; }), "of the library, and this process version");
+    expect(told([](Application& one) { one.program[3] ^= 1; }), "another program (or another build of it)");
+    expect(told([](Application& one) { one.terms.most = 9; }),
+           "ElasticOptions::most is 9 of this process and 8 of the elastic world's first rank");
+    expect(told([](Application& one) { one.terms.patience = 7; }), "ElasticOptions::patience is 7 ns of this process");
+    expect(told([](Application& one) { one.applicant.port = 1; }), "cannot reach this process at 127.0.0.1:1");
+    expect(told([](Application& one) { one.applicant.host = "no.such.host.invalid"; }), "cannot reach this process");
+    BOOST_TEST(desk.has(0));
+}
+
+/// Without the secret nobody gets as far as to apply; with it, nobody gets in by what is no application.
+BOOST_AUTO_TEST_CASE(strangers_wait_for_nothing) {
+    const Desk desk;
+    BOOST_TEST(!knock(desk, un::JobToken::random()).has_value());
+    std::mt19937 random(3);
+    for (std::size_t i = 0; i < 200; ++i) {
+        std::optional<Entrance> entrance = knock(desk, desk.place().token);
+        BOOST_REQUIRE(entrance.has_value());
+        un::Blob bytes(random() % 300);
+        for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+        BOOST_TEST(refusal(*entrance, bytes, 2'000'000) == "");
+    }
+    BOOST_TEST(desk.has(0));
+    std::optional<Entrance> entrance = knock(desk, desk.place().token);
+    const Listener listener = listen_at(true, 0);
+    BOOST_REQUIRE(entrance.has_value());
+    BOOST_TEST(refusal(*entrance, encode(in_order(listener)), 50'000'000) == "");
+    BOOST_TEST(desk.has(1));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
