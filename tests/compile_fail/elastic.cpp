@@ -1,6 +1,7 @@
 // What an elastic world cannot keep when a rank is lost is refused with the reason.
 #include "unisono/elastic.hpp"
 #include "unisono/compression/cast.hpp"
+#include "unisono/sampler/interleaved.hpp"
 #include "unisono/sharding/state.hpp"
 #include "unisono/tcp.hpp"
 #include "unisono/update/local_steps.hpp"
@@ -66,6 +67,13 @@ int main() {
 // expect: found an elastic world, with a model that has buffers()
 #ifdef CASE_buffers
     train(other, un::Replicas{4});
+#endif
+
+// case: interleaved
+// expect: found an elastic world, with a sampler that declares `fixes_hosting`
+// expect: Why: those that are left host a lost rank's replicas
+#ifdef CASE_interleaved
+    train(model, un::Replicas{4}, un::InterleavedSampler{});
 #endif
 
 // case: threads

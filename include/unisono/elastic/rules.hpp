@@ -37,12 +37,17 @@ UNISONO_RULE(
     "an elastic world, with a model that has buffers()", "a model without",
     "running statistics are those of the replicas that rank 0 hosts, which change with the ranks",
     !requires(typename P::Model& model) { model.buffers(); });
+UNISONO_RULE(any_number_hosted, "the world is elastic and the sampler fixes how many replicas a rank hosts",
+             "an elastic world, with a sampler that declares `fixes_hosting`",
+             "one that does not, for instance DistributedSampler", "those that are left host a lost rank's replicas",
+             !fixes_hosting<typename P::Sampler>);
 
 } // namespace elastic_rule
 
 using ElasticRules =
     RuleTable<elastic_rule::replicas_given, elastic_rule::state_everywhere, elastic_rule::updates_of_all,
-              elastic_rule::nothing_left_over, elastic_rule::model_everywhere, elastic_rule::buffers_of_nobody>;
+              elastic_rule::nothing_left_over, elastic_rule::model_everywhere, elastic_rule::buffers_of_nobody,
+              elastic_rule::any_number_hosted>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -23,6 +23,7 @@ struct InterleavedSampler {
 
     static constexpr std::string_view name = "InterleavedSampler";
     static constexpr Family family = Family::sampler;
+    static constexpr bool fixes_hosting = true; ///< a rank hosts `replicas`, and no other number
     friend bool operator==(const InterleavedSampler&, const InterleavedSampler&) = default;
 
     [[nodiscard]] std::int64_t replicas_per_rank() const;

@@ -45,6 +45,8 @@ inline constexpr bool shards_gradients = requires { requires P::shards_gradients
 template <class P>
 inline constexpr bool shards_parameters = requires { requires P::shards_parameters; };
 template <class P>
+inline constexpr bool fixes_hosting = requires { requires P::fixes_hosting; };
+template <class P>
 inline constexpr bool reduces_to_owners = requires { requires P::reduces_to_owners; };
 template <class P>
 inline constexpr bool needs_agreement = requires { requires P::needs_agreement; };
