@@ -20,7 +20,9 @@ namespace {
 /// The first rank's desk, where it is looked at all the time.
 class Desk {
 public:
-    Desk() : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1", true, {2, 8, 100, 200}) {
+    Desk()
+        : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1", true,
+                {2, 8, 100, 200}) {
         place_ = {.folder = folder_.path(), .job = "job.elastic"};
         BOOST_REQUIRE(read_meeting_file(place_));
         looks_ = std::thread([this] {

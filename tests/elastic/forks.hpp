@@ -22,7 +22,7 @@ namespace un = unisono;
 
 /// Ranks that a sanitizer slows down end the training before a newcomer has got anywhere.
 inline bool too_slow_for_newcomers() {
-#if defined(UNISONO_TEST_HAS_SANITIZED_HEAP)
+#if defined(UNISONO_TEST_SANITIZED)
     BOOST_TEST_MESSAGE("skipped: under a sanitizer");
     return true;
 #else

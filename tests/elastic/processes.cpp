@@ -30,7 +30,7 @@ namespace {
 
 /// Ranks that a sanitizer slows down end the training before a newcomer, or a stranger, has got anywhere.
 bool too_slow() {
-#if defined(UNISONO_TEST_HAS_SANITIZED_HEAP)
+#if defined(UNISONO_TEST_SANITIZED)
     BOOST_TEST_MESSAGE("skipped: under a sanitizer");
     return true;
 #else

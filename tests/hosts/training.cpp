@@ -1,6 +1,8 @@
 // Training on hosts of several ranks: the bits of one rank alone, however many ranks live wherever. ThreadSanitizer sees trainers on
 // threads in tests/matrix, and this transport's threads in this room's other suites.
-#ifndef __SANITIZE_THREAD__
+#include "../support/sanitizers.hpp"
+
+#ifndef UNISONO_TEST_THREAD_SANITIZER
 #include "support.hpp"
 
 #include "support/digits_training.hpp"

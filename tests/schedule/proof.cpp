@@ -3,19 +3,12 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include "support/sanitizers.hpp"
 #include "unisono/schedule/families.hpp"
 #include "unisono/schedule/verify.hpp"
 
 #include <set>
 #include <vector>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define UNISONO_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define UNISONO_TEST_SANITIZED 1
-#endif
-#endif
 
 namespace {
 

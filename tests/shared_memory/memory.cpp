@@ -165,15 +165,8 @@ BOOST_AUTO_TEST_CASE(memory_of_the_group_is_shared_and_outlives_it) {
     BOOST_TEST((kept.empty() && moved.size() == 1000u && moved[999] == 2.0));
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool addresses_are_ours = false; // sanitizers take most of them
-#elif defined(__has_feature)
-constexpr bool addresses_are_ours = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
-#else
-constexpr bool addresses_are_ours = true;
-#endif
-
-BOOST_AUTO_TEST_CASE(addresses_that_are_short_give_smaller_arenas, *boost::unit_test::enable_if<addresses_are_ours>()) {
+// Sanitizers take most addresses.
+BOOST_AUTO_TEST_CASE(addresses_that_are_short_give_smaller_arenas, *boost::unit_test::enable_if<!test::sanitized>()) {
     const pid_t child = ::fork();
     if (child == 0) {
         const rlimit limit{std::size_t{8} << 30, std::size_t{8} << 30};

@@ -4,6 +4,8 @@
 // The limit is 60 s a test case, or UNISONO_TEST_TIMEOUT_S; five times as much under sanitizers, and five times as
 // much for cases or suites labelled "slow": BOOST_AUTO_TEST_CASE(name, *boost::unit_test::label("slow")).
 #define BOOST_TEST_MODULE unisono
+#include "sanitizers.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -15,14 +17,6 @@
 
 #include <sys/time.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define UNISONO_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define UNISONO_TEST_SANITIZED 1
-#endif
-#endif
 
 namespace {
 

@@ -1,6 +1,7 @@
 // The ranks of a test: threads, or processes, as the translation unit says that includes a suite.
 #pragma once
 
+#include "sanitizers.hpp"
 #include "unisono/group/run_processes.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
@@ -18,14 +19,6 @@
 namespace test {
 
 using Transport = UNISONO_TEST_TRANSPORT;
-
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool under_thread_sanitizer = true;
-#elif defined(__has_feature)
-inline constexpr bool under_thread_sanitizer = __has_feature(thread_sanitizer);
-#else
-inline constexpr bool under_thread_sanitizer = false;
-#endif
 
 /// ThreadSanitizer has a thread of its own, and sees nothing of other processes: there the ranks are threads that share a
 /// world as processes do.
