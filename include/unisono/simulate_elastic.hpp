@@ -8,6 +8,7 @@
 #include "unisono/elastic.hpp"
 #include "unisono/elastic/simulated_processes.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -144,7 +145,8 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     std::vector<std::thread> threads;
     for (int process = 0; process < all; ++process) threads.emplace_back(live, process);
     for (std::thread& thread : threads) thread.join();
-    report.time = processes->world().clock();
+    for (int process = 0; process < all; ++process)
+        report.time = std::max(report.time, processes->world().statistics(process).finished_at);
     report.two_worlds = processes->has_seen_two_worlds();
     report.digest = processes->world().digest();
     return report;

@@ -299,6 +299,8 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
         if (world.number() == 1) changes = world.changes();
     });
     BOOST_TEST(report.processes[0].crashed);
+    BOOST_TEST(report.time > 32 * ms);
+    BOOST_TEST(report.time < 320 * ms); // and not when the last timeout would have come
     BOOST_TEST(report.processes[3].number == 3);
     BOOST_REQUIRE(changes.size() == 2u);
     BOOST_TEST(changes[0].lost == std::vector<int>{0});
