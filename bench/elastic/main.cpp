@@ -1,10 +1,14 @@
 // What elastic worlds cost: an update over an elastic world beside one over a plain world, in turns in the same processes; and the time from
 // a kill until the others commit the next update, beside the time of an update, and beside a start of all ranks from a checkpoint.
-//     bench_elastic [--ranks 4] [--rounds 15] [--kills 20] [--tcp]
+//     bench_elastic [--ranks 4] [--rounds 15] [--kills 20] [--tcp] [--sharded]
+// With --sharded: an update of sharded state with Adam over an elastic world, whose slices are copied to a second rank now and then, beside one
+// over a plain world; and what a kill costs where all go back to the last copy.
 #include "restart.hpp"
 
 #include <unisono/elastic.hpp>
 #include <unisono/launch/processes.hpp>
+#include <unisono/optimizer/adam.hpp>
+#include <unisono/sharding/state.hpp>
 #include <unisono/tcp.hpp>
 #include <unisono/trainer/reproducible.hpp>
 #include <unisono/unisono.hpp>
@@ -26,7 +30,7 @@ namespace {
 
 struct Options {
     int ranks = 4, rounds = 15, kills = 20;
-    bool tcp = false;
+    bool tcp = false, sharded = false;
 };
 /// A gradient for hardly any work, so that the update is what takes time.
 struct Model {
@@ -52,12 +56,12 @@ double median(std::vector<double> all) {
 }
 
 /// One trainer and its next updates, each timed in microseconds.
-template <class World>
+template <class World, class... More>
 class Timed {
 public:
-    Timed(World& world, std::size_t count)
+    Timed(World& world, std::size_t count, More... more)
         : model_(count), values_(static_cast<std::size_t>(world.size()), 1.0f), data_(values_, 1),
-          trainer_(world, model_, un::Replicas{world.size()}, un::Reproducible{}, un::Sgd{.learning_rate = 1e-6}) {}
+          trainer_(world, model_, un::Replicas{world.size()}, un::Reproducible{}, more...) {}
     template <class OnUpdate>
     std::vector<double> run(std::int64_t updates, OnUpdate on_update) {
         std::vector<double> all;
@@ -71,13 +75,16 @@ public:
                      });
         return all;
     }
+    [[nodiscard]] std::string describe() const { return trainer_.describe(); }
 
 private:
     Model model_;
     std::vector<float> values_;
     un::RowData<float> data_;
-    un::Trainer<World, Model, un::Replicas, un::Reproducible, un::Sgd> trainer_;
+    un::Trainer<World, Model, un::Replicas, un::Reproducible, More...> trainer_;
 };
+constexpr un::Sgd sgd{.learning_rate = 1e-6};
+constexpr un::Adam adam{.learning_rate = 1e-6};
 constexpr auto nothing = [](const un::UpdateReport&, const std::vector<double>&) {};
 
 template <class Transport>
@@ -86,8 +93,8 @@ void compare(const un::Identity& me, const std::string& folder, const Options& o
     auto elastic =
         un::join<un::Elastic<Transport>>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic"}));
     for (const std::size_t count : {std::size_t{9'000}, std::size_t{300'000}, std::size_t{4'300'000}}) {
-        Timed a(plain, count);
-        Timed b(elastic, count);
+        Timed a(plain, count, sgd);
+        Timed b(elastic, count, sgd);
         const std::int64_t updates = count < 100'000 ? 400 : count < 1'000'000 ? 60 : 8;
         std::vector<double> of_plain, of_elastic, ratios;
         for (int round = -1; round < options.rounds; ++round) {
@@ -104,10 +111,45 @@ void compare(const un::Identity& me, const std::string& folder, const Options& o
     }
 }
 
+/// Sharded state: updates without copies, with one after each, after each 4th and each 16th, in turns; 16 updates are timed as one.
 template <class Transport>
-void be_killed(const un::Identity& me, const std::string& folder, Board& board) {
+void compare_sharded(const un::Identity& me, const std::string& folder, const Options& options) {
+    auto plain = un::join<Transport>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "plain"}));
+    constexpr std::size_t count = 4'300'000;
+    constexpr std::int64_t updates = 16;
+    const auto time_of = [](auto& timed) {
+        double sum = 0;
+        for (const double one : timed.run(updates + 1, nothing)) sum += one;
+        return sum / static_cast<double>(updates);
+    };
+    Timed replicated(plain, count, adam);
+    Timed sharded(plain, count, adam, un::StateSharding{});
+    for (const std::int64_t every : {std::int64_t{1}, std::int64_t{4}, std::int64_t{16}}) {
+        auto elastic = un::join<un::Elastic<Transport>>(
+            un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic" + std::to_string(every)}));
+        Timed copied(elastic, count, adam, un::StateSharding{}, un::Snapshots{.every = every});
+        std::vector<double> of_replicated, of_sharded, of_copied, ratios;
+        for (int round = -1; round < options.rounds; ++round) {
+            const double first = time_of(replicated), second = time_of(sharded), third = time_of(copied);
+            if (round < 0) continue;
+            of_replicated.push_back(first);
+            of_sharded.push_back(second);
+            of_copied.push_back(third);
+            ratios.push_back(third / second);
+        }
+        if (me.rank != 0) continue;
+        const std::string text = copied.describe();
+        std::printf("%zu parameters, %d ranks, Adam: replicated %.1f us, sharded %.1f us, with snapshots every %d %.1f "
+                    "us an update; ratio %.3f (median of %d turns)\n%s",
+                    count, me.world, median(of_replicated), median(of_sharded), int(every), median(of_copied),
+                    median(ratios), options.rounds, text.substr(text.find("elastic:")).c_str());
+    }
+}
+
+template <class Transport, class... More>
+void be_killed(const un::Identity& me, const std::string& folder, Board& board, More... more) {
     auto world = un::join<un::Elastic<Transport>>(un::rendezvous(me, un::MeetingPoint{.folder = folder}));
-    Timed timed(world, 4'300'000);
+    Timed timed(world, 4'300'000, more...);
     constexpr std::uint64_t when = 10;
     timed.run(when + 4, [&](const un::UpdateReport& report, const std::vector<double>& all) {
         if (report.number == when && world.number() == 1) {
@@ -173,14 +215,19 @@ double restart(const Options& options, void* memory) {
 
 template <class Transport>
 void measure(const Options& options) {
-    run_ranks(options.ranks,
-              [&](const un::Identity& me, const std::string& folder) { compare<Transport>(me, folder, options); });
+    run_ranks(options.ranks, [&](const un::Identity& me, const std::string& folder) {
+        if (options.sharded) compare_sharded<Transport>(me, folder, options);
+        else compare<Transport>(me, folder, options);
+    });
     void* const memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     std::vector<double> recovery, beyond, steps, formed, restarts;
     for (int trial = 0; trial < options.kills; ++trial) {
         auto& board = *::new (memory) Board;
-        run_ranks(options.ranks,
-                  [&](const un::Identity& me, const std::string& folder) { be_killed<Transport>(me, folder, board); });
+        run_ranks(options.ranks, [&](const un::Identity& me, const std::string& folder) {
+            if (options.sharded)
+                be_killed<Transport>(me, folder, board, adam, un::StateSharding{}, un::Snapshots{.every = 4});
+            else be_killed<Transport>(me, folder, board, sgd);
+        });
         un::nanoseconds last = 0, forming = 0;
         for (int rank = 0; rank < options.ranks; ++rank) {
             last = std::max(last, board.next[rank].load());
@@ -216,6 +263,7 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", options.rounds, "Turns of the comparison (15)")->check(CLI::Range(1, 1000));
     app.add_option("--kills", options.kills, "Kills (20)")->check(CLI::Range(0, 1000));
     app.add_flag("--tcp", options.tcp, "Over sockets, instead of shared memory");
+    app.add_flag("--sharded", options.sharded, "The optimizer's state is sharded");
     CLI11_PARSE(app, argc, argv);
     if (options.tcp) measure<un::Tcp>(options);
     else measure<un::SharedMemory>(options);

@@ -44,10 +44,23 @@ int main() {
 #endif
 
 // case: sharded
-// expect: found an elastic world, with a policy that declares `gives_owners` or `may_give_owners`
+// expect: found an elastic world, with a policy that declares `gives_owners` or `may_give_owners`, and no Snapshots
+// expect: Required: Snapshots{.every = 16}, which keeps each slice's state on a second rank
 // expect: Why: the optimizer's state of a lost rank's slices would be lost
 #ifdef CASE_sharded
     train(model, un::Replicas{4}, un::StateSharding{});
+#endif
+
+// case: sharded_with_snapshots
+// expect-success
+#ifdef CASE_sharded_with_snapshots
+    train(model, un::Replicas{4}, un::StateSharding{}, un::Snapshots{});
+#endif
+
+// case: snapshots_twice
+// expect: found two policies of snapshots. Required: at most one
+#ifdef CASE_snapshots_twice
+    train(model, un::Replicas{4}, un::StateSharding{}, un::Snapshots{}, un::Snapshots{.every = 2});
 #endif
 
 // case: local_steps

@@ -36,6 +36,7 @@ struct Told {
     Result result = {};
     int code = -1;
     std::uint64_t changes = 0, added = 0;
+    int made = 0; ///< updates, also those that were made again
     bool was_in = false;
     double slowest_ms = 0;
     char text[400] = {};
@@ -116,17 +117,21 @@ int be_rank(int rank, int ranks, const std::string& folder, un::ElasticOptions o
 }
 
 /// The training, in which ranks are struck. After each update they pause.
-inline auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 300) {
-    return [rank, &strikes, pause_us](auto& world) {
+template <class... More>
+auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 300, More... more) {
+    return [rank, &strikes, pause_us, more...](auto& world) {
         const auto look = [&](std::uint64_t update) {
             for (const Strike& one : strikes)
                 if (one.rank == rank && one.update == update) strike_after(one);
         };
         look(0);
-        return train(world, [&](const un::UpdateReport& report) {
-            look(report.number);
-            ::usleep(pause_us);
-        });
+        return train(
+            world,
+            [&](const un::UpdateReport& report) {
+                look(report.number);
+                ::usleep(pause_us);
+            },
+            true, 0.01, more...);
     };
 }
 

@@ -19,7 +19,7 @@ namespace un = unisono;
 /// A layer with dropout, which asks the pass for the replica's own random numbers.
 class Layer {
 public:
-    static constexpr std::size_t width = 24;
+    static constexpr std::size_t width = 96; ///< so that each of five ranks owns a slice, if state is sharded
 
     std::array<std::span<float>, 2> parameters() { return {weights_, bias_}; }
     std::array<std::span<float>, 2> gradients() { return {slopes_, bias_slope_}; }
@@ -61,6 +61,7 @@ struct Result {
     un::StateHash hash = {};
     double loss = 0, mean = 0;
     std::uint64_t updates = 0;
+    std::int64_t counted = 0; ///< updates and samples in the report of fit
     friend bool operator==(const Result&, const Result&) = default;
 };
 
@@ -68,8 +69,8 @@ inline constexpr int replicas = 6;
 inline constexpr std::int64_t epochs = 3;
 
 /// `on_update(report)`; the world may be elastic.
-template <class World, class OnUpdate>
-Result train(World& world, OnUpdate on_update, bool evaluates = true, double learning_rate = 0.01) {
+template <class World, class OnUpdate, class... More>
+Result train(World& world, OnUpdate on_update, bool evaluates = true, double learning_rate = 0.01, More... more) {
     static const std::vector<float> values = un::torch_rand(5, 210 * Layer::width);
     const un::RowData<float> data(values, Layer::width);
     Layer model;
@@ -80,12 +81,14 @@ Result train(World& world, OnUpdate on_update, bool evaluates = true, double lea
                         un::Reproducible{},
                         un::Accumulate{.steps = 2},
                         un::AdamW{.learning_rate = learning_rate},
-                        un::CosineRate{}};
+                        un::CosineRate{},
+                        more...};
     Result result;
     const un::FitReport report =
         trainer.fit(data, {.epochs = epochs, .batch_size = 3, .seed = 7, .progress = false}, on_update);
     result.loss = report.epochs.back().loss;
     result.updates = trainer.updates();
+    for (const un::EpochReport& epoch : report.epochs) result.counted += epoch.updates * 1'000'000 + epoch.samples;
     if (evaluates) {
         auto [mean] = trainer.evaluate(data, {.batch_size = 16}, un::MeanMetric{});
         result.mean = mean.value();

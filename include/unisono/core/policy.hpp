@@ -36,13 +36,14 @@ enum class Family : std::uint8_t {
     clipping,
     loss_scaling,
     trace,
+    snapshots,
 };
 
 constexpr std::string_view name_of(Family which) {
-    constexpr std::string_view names[] = {"sampler",       "accumulation", "compression",  "reducer",
-                                          "guard",         "update",       "sharding",     "optimizer",
-                                          "learning rate", "weighing",     "observer",     "replicas",
-                                          "summation",     "clipping",     "loss scaling", "trace"};
+    constexpr std::string_view names[] = {"sampler",  "accumulation", "compression", "reducer",       "guard",
+                                          "update",   "sharding",     "optimizer",   "learning rate", "weighing",
+                                          "observer", "replicas",     "summation",   "clipping",      "loss scaling",
+                                          "trace",    "snapshots"};
     return names[static_cast<std::size_t>(which)];
 }
 

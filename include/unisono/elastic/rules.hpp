@@ -11,15 +11,19 @@ UNISONO_NAMESPACE_BEGIN
 namespace detail {
 namespace elastic_rule {
 
+template <class P>
+inline constexpr bool copies_slices = requires { requires P::Snapshots::copies; };
+
 UNISONO_RULE(
     replicas_given, "the world is elastic and its replicas are as many as its ranks",
     "an elastic world, with replicas that do not declare `logical`", "Replicas{.count = L}",
     "the batch of an update must stay what it is when ranks are lost", requires { requires P::Hosting::logical; });
 UNISONO_RULE(state_everywhere, "the world is elastic and a rank would have state that no other has",
-             "an elastic world, with a policy that declares `gives_owners` or `may_give_owners`",
-             "every rank owns everything, for instance Replicated with NativeReducer",
+             "an elastic world, with a policy that declares `gives_owners` or `may_give_owners`, and no Snapshots",
+             "Snapshots{.every = 16}, which keeps each slice's state on a second rank; or every rank owns everything, "
+             "for instance Replicated with NativeReducer",
              "the optimizer's state of a lost rank's slices would be lost",
-             !(may_give_owners<typename P::Sharding> || gives_owners<typename P::Reducer>));
+             copies_slices<P> || !(may_give_owners<typename P::Sharding> || gives_owners<typename P::Reducer>));
 UNISONO_RULE(updates_of_all, "the world is elastic and ranks go their own ways",
              "an elastic world, with an update that does not declare `agrees`",
              "one that does, for instance Synchronous",
@@ -29,9 +33,9 @@ UNISONO_RULE(nothing_left_over, "the world is elastic and a compression keeps wh
              "what a rank has not sent yet would be lost with it, and belongs to no replica",
              !compresses<typename P::Compression>);
 UNISONO_RULE(model_everywhere, "the world is elastic and ranks hold parts of the model, or it is on a device",
-             "an elastic world, with a model in units, on a device, or of which each rank has a part",
-             "a model of the host, whole on every rank", "a lost rank's part would be lost",
-             !(unit_model<typename P::Model> || model_part<typename P::Model> || trained_on_device<typename P::Model>));
+             "an elastic world, with a model on a device, or of which each rank has a part",
+             "a model of the host that is the same on all ranks", "a lost rank's part would be lost",
+             !(model_part<typename P::Model> || trained_on_device<typename P::Model>));
 UNISONO_RULE(
     buffers_of_nobody, "the world is elastic and the model has buffers",
     "an elastic world, with a model that has buffers()", "a model without",
@@ -43,6 +47,12 @@ UNISONO_RULE(any_number_hosted, "the world is elastic and the sampler fixes how 
              !fixes_hosting<typename P::Sampler>);
 
 } // namespace elastic_rule
+
+/// The arguments of the rules: those of other trainings, and the snapshots.
+template <class Training, class SnapshotsT>
+struct ElasticTraining : Training {
+    using Snapshots = SnapshotsT;
+};
 
 using ElasticRules =
     RuleTable<elastic_rule::replicas_given, elastic_rule::state_everywhere, elastic_rule::updates_of_all,

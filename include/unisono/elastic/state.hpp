@@ -94,8 +94,9 @@ private:
     std::size_t at_ = 0;
 };
 
-template <class Model, class T>
-void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
+/// The state without parameters and the optimizer's arrays.
+template <class T>
+void put_numbers(ByteImage& image, const ElasticState<T>& state) {
     const TrainingProgress& p = state.progress;
     for (const std::uint64_t word :
          {p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
@@ -111,15 +112,18 @@ void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
     image.put_one(state.last);
     image.put(std::span<const std::int32_t>(state.grids));
     image.put(std::span<const EpochReport>(state.sums.epochs));
+}
+template <class Model, class T>
+void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
+    put_numbers(image, state);
     for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
     if (state.has_optimizer)
         for (std::size_t a = 0; a < state.optimizer.size(); ++a)
             image.put(std::span<const T>(state.optimizer.array(a)));
 }
 
-/// Local: it cannot fail half-way.
-template <class Model, class T>
-void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
+template <class T>
+void take_numbers(ByteImage& image, ElasticState<T>& state) {
     TrainingProgress& p = state.progress;
     p.updates = image.take_one<std::uint64_t>();
     p.position.epoch = Epoch{image.take_one<std::int64_t>()};
@@ -143,6 +147,11 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     state.last = image.take_one<UpdateReport>();
     image.take(std::span<std::int32_t>(state.grids));
     image.take(std::span<EpochReport>(state.sums.epochs));
+}
+/// Local: it cannot fail half-way.
+template <class Model, class T>
+void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
+    take_numbers(image, state);
     for_each_span(model.parameters(), [&](auto one) { image.take(one); });
     if (state.has_optimizer)
         for (std::size_t a = 0; a < state.optimizer.size(); ++a) image.take(state.optimizer.array(a));
@@ -150,7 +159,7 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
 
 /// Of models whose state fits each other's.
 template <class T, class Model>
-std::uint64_t shape_of(Model& model) {
+std::uint64_t shape_hash(Model& model) {
     std::uint64_t hash = hash_bytes(nullptr, 0);
     const auto add = [&](std::uint64_t word) { hash = hash_bytes(&word, sizeof word, hash); };
     add(static_cast<std::uint64_t>(element_type_of<T>));
@@ -176,7 +185,7 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
     List<std::uint64_t> mine;
     mine.push_back(new_here ? no_state_yet : state.progress.updates);
     mine.push_back(finished);
-    mine.push_back(shape_of<T>(model));
+    mine.push_back(shape_hash<T>(model));
     mine.push_back(parameters_of(model));
     List<std::uint64_t> all(words * static_cast<std::size_t>(world.size()));
     if (world.size() == 1) return finished;

@@ -8,10 +8,15 @@
 /// be rolled back. When a rank is lost during an update, each of the others is before that update
 /// or after it. Ranks after it are right; ranks before it get the state of one of these, or all
 /// repeat the update.
+///
+/// If ranks own slices, an update may be half done when one is lost, and its slices are gone. Then
+/// all ranks go back to the last snapshot (snapshots.hpp). A call returns only when a snapshot
+/// after it is whole, so that no rank goes back behind a call that another has finished.
 
 #include "unisono/elastic/change_trace.hpp"
 #include "unisono/elastic/hosting.hpp"
 #include "unisono/elastic/rules.hpp"
+#include "unisono/elastic/snapshot_run.hpp"
 #include "unisono/elastic/state.hpp"
 #include "unisono/elastic/world.hpp"
 #include "unisono/trainer/trainer.hpp"
@@ -33,15 +38,22 @@ UNISONO_NAMESPACE_BEGIN
 /// - With `Reproducible` the result has the bits of an undisturbed run; with plain sums the ranks'
 ///   grouping of addends shows.
 /// - A call that ranks make together must go through the trainer: `collectively`, or those above.
+/// - Where ranks own slices (StateSharding), `Snapshots` says how often they are copied. Then all
+///   go back to the last copy when ranks are lost or added.
 ///
-/// Cost without a loss: one copy of the grids' exponents (4 bytes per parameter tensor) per update.
-/// After a loss: a new group, and a trainer's start on it. Errors: as Trainer's, and
-/// ElasticWorld's.
+/// Cost without a loss: one copy of the grids' exponents (4 bytes per parameter tensor) per update;
+/// with owners of slices, the copies (elastic/snapshots.hpp). After a loss: a new group, and a
+/// trainer's start on it. Errors: as Trainer's, ElasticWorld's, and those of Snapshots.
 template <class Transport, class Model, class... Given>
 class Trainer<ElasticWorld<Transport>, Model, Given...> {
     using World = ElasticWorld<Transport>;
     using Inner = Trainer<Group<Transport>, Model, Given...>;
-    using Training = detail::ChosenTraining<Group<Transport>, Model, detail::ChosenPolicies<Given...>>;
+    using Chosen = detail::ChosenPolicies<Given...>;
+    using Copies = typename detail::PolicyOf<Family::snapshots, detail::NoSnapshots, Given...>::type;
+    using Training = detail::ElasticTraining<detail::ChosenTraining<Group<Transport>, Model, Chosen>, Copies>;
+    /// A rank may have state that no other has.
+    static constexpr bool has_owners =
+        detail::may_give_owners<typename Chosen::Sharding> || detail::gives_owners<typename Chosen::Reducer>;
 
 public:
     static_assert(
@@ -49,11 +61,12 @@ public:
         "unisono::Trainer: the elastic world, the model and the policies do not go together; the message above "
         "says why");
     using Element = typename Inner::Element;
-    static constexpr bool shards_parameters = false;
+    static constexpr bool shards_parameters = Inner::shards_parameters;
 
     Trainer(World& world, Model& trained, Given... given)
         : world_(&world), model_(&trained), given_(std::move(given)...), on_probation_(world.is_new_here()),
           added_here_(world.is_new_here()) {
+        if constexpr (has_owners) std::get<Copies>(given_).check();
         world.begin_trainer();
         try {
             surviving([&] {
@@ -70,7 +83,8 @@ public:
 
     /// As Trainer::fit. `on_update` is called once on every rank that takes part for each committed
     /// update. A rank that was interrupted in an update which others had committed calls it in the
-    /// next world. A checkpoint that was being saved when a rank was lost does not appear.
+    /// next world. With Snapshots it is called again for updates that are made again; the report
+    /// counts them once. A checkpoint that was being saved when a rank was lost does not appear.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
@@ -78,13 +92,6 @@ public:
         const bool others_have_finished = begun_fits_ <= state_.fits;
         const bool others_have_begun = state_.fit_end >= 0; // this rank was added
         if (!others_have_finished) remember();
-        if (!others_have_finished && !others_have_begun) {
-            state_.sums = {};
-            if (options.start) state_.progress.position = *options.start;
-            state_.fit_end = state_.progress.position.epoch.number() + options.epochs;
-        }
-        const std::int64_t end = state_.fit_end;
-        FitOptions rest = options;
         std::optional<FitReport> undisturbed;
         missed_ = false;
         const std::size_t changes = world_->changes().size();
@@ -93,19 +100,36 @@ public:
             surviving([&] {
                 if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
                     if (std::exchange(missed_, false)) static_cast<void>(detail::goes_on(on_update, state_.last));
-                rest.epochs = end - state_.progress.position.epoch.number();
-                if (disturbed()) rest.start = {};
-                if (state_.sums.stopped || (rest.epochs <= 0 && disturbed())) return;
-                undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
-                    state_.sums.add(update);
-                    state_.last = update;
-                    commit();
-                    if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
-                        state_.sums.stopped = !detail::goes_on(on_update, update);
-                    if (!state_.sums.stopped) world_->take_in_applicants();
-                    return !state_.sums.stopped;
-                });
-                remember();
+                if (begun_fits_ <= state_.fits) return; // others have finished it
+                FitOptions rest = options;
+                if (state_.fit_end < 0) { // it begins: for the first time, or after a snapshot from before it
+                    state_.sums = {};
+                    if (options.start) state_.progress.position = *options.start;
+                    state_.fit_end = state_.progress.position.epoch.number() + options.epochs;
+                } else rest.start = {};
+                rest.epochs = state_.fit_end - state_.progress.position.epoch.number();
+                if (!state_.sums.stopped && (rest.epochs > 0 || !disturbed())) {
+                    undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
+                        state_.sums.add(update);
+                        state_.last = update;
+                        commit();
+                        if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
+                            state_.sums.stopped = !detail::goes_on(on_update, update);
+                        if (state_.sums.stopped) return false;
+                        if constexpr (has_owners)
+                            if (update.committed && update.number % static_cast<std::uint64_t>(every()) == 0)
+                                take_snapshot();
+                        world_->take_in_applicants();
+                        return true;
+                    });
+                    remember();
+                    state_.sums.stopped = state_.sums.stopped || undisturbed->stopped;
+                }
+                if constexpr (has_owners) {
+                    state_.fits = begun_fits_;
+                    state_.fit_end = -1;
+                    confirm_snapshot();
+                }
             });
         if (!others_have_finished) {
             state_.fits = begun_fits_;
@@ -121,7 +145,8 @@ public:
 
     /// As Trainer::step, unless ranks are lost: then it returns in the next world, with
     /// `world_changed`, and each rank continues after the updates that `updates()` counts, with the
-    /// batches that it now hosts.
+    /// batches that it now hosts. With Snapshots each call ends with a copy, whatever `every` says:
+    /// no rank goes back behind an update from which another has returned.
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
         check_alive();
@@ -132,6 +157,7 @@ public:
             changed = true; // unless it comes to its end
             report = inner_->step(batches...);
             commit();
+            if constexpr (has_owners) confirm_snapshot();
             changed = false;
             world_->take_in_applicants();
         });
@@ -142,7 +168,9 @@ public:
 
     /// Calls `call(trainer)` with the trainer over the current group, on all ranks together; its
     /// result must not depend on the number of ranks. If ranks are lost meanwhile, it is called
-    /// again in the next world. A rank that had not finished while others had calls it alone.
+    /// again in the next world. A rank that had not finished while others had calls it alone. With
+    /// Snapshots the call ends with a copy, and a rank that calls it alone does so with the state
+    /// that the others had after it, and holds all of that meanwhile.
     ///
     ///     const un::StateHash hash =
     ///         trainer.collectively([](auto& now) { return un::state_hash(now); });
@@ -153,18 +181,15 @@ public:
         std::optional<Result> result;
         surviving([&] {
             if (finished_ < most_finished_) {
-                Group<Transport> alone;
-                Inner trainer = make(alone);
-                trainer.optimizer_state() = std::move(inner_->optimizer_state());
-                restore(trainer);
-                result.emplace(call(trainer));
-                inner_->optimizer_state() = std::move(trainer.optimizer_state());
+                result.emplace(alone(call));
+                remember();
             } else {
                 result.emplace(call(*inner_));
+                remember();
+                if constexpr (has_owners) confirm_snapshot();
             }
-            remember();
         });
-        ++finished_;
+        if (++finished_ >= most_finished_) slices_.clear();
         return std::move(*result);
     }
 
@@ -183,16 +208,18 @@ public:
         });
     }
 
-    [[nodiscard]] std::string describe() const { return concat({inner_->describe(), sentence}); }
+    [[nodiscard]] std::string describe() const { return concat({inner_->describe(), sentence()}); }
     [[nodiscard]] std::string describe(std::size_t data_size, const FitOptions& options) const {
-        return concat({inner_->describe(data_size, options), sentence});
+        return concat({inner_->describe(data_size, options), sentence()});
     }
     void set_epoch(Epoch epoch) {
         state_.progress.epoch = epoch;
+        is_set_ = true;
         inner_->set_epoch(epoch);
     }
     void set_schedule(const RatePoint& point) {
         state_.point = point;
+        is_set_ = true;
         inner_->set_schedule(point);
     }
     [[nodiscard]] const Position& position() const { return inner_ ? inner_->position() : state_.progress.position; }
@@ -211,8 +238,15 @@ public:
     [[nodiscard]] Inner& now() { return *inner_; }
 
 private:
-    static constexpr std::string_view sentence = "elastic: every rank has all parameters and all of the optimizer's "
-                                                 "state; those that are left go on with them\n";
+    [[nodiscard]] std::string sentence() const {
+        if constexpr (has_owners)
+            return concat({"elastic: every ", every(), " updates each rank copies its slices to the next rank: ",
+                           bytes_text(snapshots_.sent_bytes()), " sent, ", bytes_text(snapshots_.kept_bytes()),
+                           " kept on this rank; when ranks are lost, all go back to the last copy\n"});
+        else
+            return "elastic: every rank has all parameters and all of the optimizer's state; those that are left go on "
+                   "with them\n";
+    }
     static constexpr bool traces = Training::Tracing::traces;
     static constexpr int most_fruitless = 3; ///< changes in a row that lost nobody, without an update between them
 
@@ -226,24 +260,10 @@ private:
     void begin() {
         const nanoseconds began = steady_now();
         const bool fresh = world_->is_fresh();
-        if (fresh) {
-            const std::uint64_t updates = state_.progress.updates;
-            if (world_->is_new_here()) { // the shape of the optimizer's state
-                if constexpr (traces) tracer_.added(began, world_->epoch(), world_->number());
-                Group<Transport> alone;
-                Inner trainer = make(alone);
-                state_.optimizer = std::move(trainer.optimizer_state());
-                restores_ = true;
-            }
-            most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
-                                                   *model_, state_);
-            missed_ = missed_ || (!world_->is_new_here() && state_.progress.updates != updates);
-            world_->settle();
-        }
-        inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
-                            given_);
-        if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
-        if (restores_) restore(*inner_);
+        if constexpr (traces)
+            if (fresh && world_->is_new_here()) tracer_.added(began, world_->epoch(), world_->number());
+        if constexpr (has_owners) begin_with_slices();
+        else begin_with_all();
         const auto& hosting = inner_->policies().hosting;
         if constexpr (requires { hosting.count; }) // a rank hosts a replica at least
             world_->take_in_at_most(static_cast<int>(std::min<std::int64_t>(hosting.count, detail::most_ranks)));
@@ -256,6 +276,99 @@ private:
                 static_cast<void>(std::fputs(
                     detail::uneven_hosting_text(hosting.count, world_->size(), world_->epoch()).c_str(), stderr));
     }
+    void make_inner() {
+        inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
+                            given_);
+    }
+    void begin_with_all() {
+        if (world_->is_fresh()) {
+            const std::uint64_t updates = state_.progress.updates;
+            if (world_->is_new_here()) { // the shape of the optimizer's state
+                Group<Transport> alone;
+                Inner trainer = make(alone);
+                state_.optimizer = std::move(trainer.optimizer_state());
+                restores_ = true;
+            }
+            most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
+                                                   *model_, state_);
+            missed_ = missed_ || (!world_->is_new_here() && state_.progress.updates != updates);
+            world_->settle();
+        }
+        make_inner();
+        if (std::exchange(state_.has_optimizer, false)) inner_->optimizer_state() = std::move(state_.optimizer);
+        if (restores_) restore(*inner_);
+    }
+    /// All go back to the last snapshot, if there is one.
+    void begin_with_slices() {
+        make_inner();
+        auto& group = world_->group();
+        detail::agree_on(group, "Trainer", std::array<std::string_view, 1>{"Snapshots.every"},
+                         std::array<std::int64_t, 1>{every()});
+        std::optional<detail::FoundSnapshot> found;
+        if (world_->is_fresh()) {
+            most_finished_ = finished_;
+            try {
+                found = snapshots_.agree(group, most_finished_);
+            } catch (const detail::agreed_error&) {
+                inner_.reset(); // there is no state to go on with
+                throw;
+            }
+        }
+        snapshots_.enter(*inner_, world_->epoch(), world_->members());
+        if (found) {
+            slices_.clear();
+            detail::ByteImage numbers;
+            numbers.bytes() = snapshots_.spread(group, *found, [&](std::span<const std::uint8_t> bytes) {
+                const detail::SliceImage<Element> slices(bytes);
+                slices.read_parameters(*inner_);
+                slices.read_state(*inner_);
+                if (finished_ < most_finished_) slices_.emplace_back(bytes.begin(), bytes.end());
+            });
+            const Epoch epoch = state_.progress.epoch;
+            const RatePoint point = state_.point;
+            detail::take_numbers(numbers, state_);
+            if (is_set_) { // by the user, since that snapshot
+                state_.progress.epoch = epoch;
+                state_.point = point;
+            }
+            restore(*inner_);
+        }
+        copy_slices(true);
+        snapshots_.confirm(group);
+        world_->settle();
+    }
+    [[nodiscard]] std::int64_t every() const { return std::get<Copies>(given_).every; }
+    void take_snapshot() { copy_slices(false); }
+    void confirm_snapshot() {
+        copy_slices(false);
+        snapshots_.confirm(world_->group());
+        is_set_ = false;
+    }
+    void copy_slices(bool first) {
+        remember();
+        detail::ByteImage numbers;
+        detail::put_numbers(numbers, state_);
+        snapshots_.take(*inner_, std::move(numbers.bytes()), first);
+    }
+    /// Makes a call of the user's own that the others have finished.
+    template <class Call>
+    auto alone(Call& call) {
+        Group<Transport> group;
+        Inner trainer = make(group);
+        if constexpr (has_owners) {
+            for (const auto& bytes : slices_) {
+                const detail::SliceImage<Element> slices(bytes);
+                slices.read_parameters(trainer);
+                slices.read_state(trainer);
+            }
+        } else trainer.optimizer_state() = std::move(inner_->optimizer_state());
+        restore(trainer);
+        auto result = call(trainer);
+        if constexpr (!has_owners) inner_->optimizer_state() = std::move(trainer.optimizer_state());
+        else if constexpr (!unit_model<Model>) // whatever the call has done to the model
+            for (const auto& bytes : slices_) detail::SliceImage<Element>(bytes).read_parameters(*inner_);
+        return result;
+    }
     /// Restores the state after the last committed update.
     void restore(Inner& trainer) {
         trainer.restore(state_.progress);
@@ -267,6 +380,7 @@ private:
     void commit() {
         fruitless_ = 0;
         on_probation_ = added_here_ = false;
+        if constexpr (has_owners) snapshots_.note_update();
         remember();
     }
     /// Saves the position of the training, between two updates.
@@ -319,8 +433,8 @@ private:
         restores_ = true;
         if (inner_) {
             if constexpr (traces) tracer_.take(inner_->trace());
-            if (!state_.has_optimizer) state_.optimizer = std::move(inner_->optimizer_state());
-            state_.has_optimizer = true;
+            if (!has_owners && !std::exchange(state_.has_optimizer, true))
+                state_.optimizer = std::move(inner_->optimizer_state());
             inner_.reset();
         }
         world_->form_next(state_.progress.updates);
@@ -336,11 +450,14 @@ private:
     std::tuple<Given...> given_;
     std::unique_ptr<Inner> inner_;
     detail::ElasticState<Element> state_;
-    std::uint64_t finished_ = 0;      ///< calls of the user's own
-    std::uint64_t most_finished_ = 0; ///< by any rank, when the world last changed
+    detail::SnapshotRun<Element> snapshots_;
+    std::vector<std::vector<std::uint8_t>> slices_; ///< all of them, for calls that this rank makes alone
+    std::uint64_t finished_ = 0;                    ///< calls of the user's own
+    std::uint64_t most_finished_ = 0;               ///< by any rank, when the world last changed
     std::uint64_t begun_fits_ = 0;
     int fruitless_ = 0;
     bool restores_ = false;
+    bool is_set_ = false; ///< epoch or schedule, by the user since the last snapshot
     bool missed_ = false; ///< others have committed an update of this `fit`, and this rank has not told of it
     [[no_unique_address]] detail::ChangeTracer<traces> tracer_;
     bool on_probation_; ///< there are ranks that were added, and have made no update yet

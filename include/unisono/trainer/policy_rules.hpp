@@ -49,6 +49,8 @@ UNISONO_RULE(one_compression, "two compression policies", "two compression polic
              "gradients travel in one form", P::template given<Family::compression> <= 1);
 UNISONO_RULE(one_trace, "two traces", "two traces", "at most one", "it has all that there is",
              P::template given<Family::trace> <= 1);
+UNISONO_RULE(one_snapshots, "two policies of snapshots", "two policies of snapshots", "at most one",
+             "one rule says how often state is copied", P::template given<Family::snapshots> <= 1);
 
 UNISONO_RULE(one_names_owners, "sharding and reducer both give owners",
              "a sharding and a reducer that both declare `gives_owners`", "at most one of them",
@@ -125,15 +127,14 @@ UNISONO_RULE(scaling_agrees, "the loss is scaled and the update does not agree",
 
 } // namespace rule
 
-using PolicyRules =
-    RuleTable<rule::one_sampler, rule::one_accumulation, rule::one_reducer, rule::one_guard, rule::one_update,
-              rule::one_sharding, rule::one_optimizer, rule::one_learning_rate, rule::one_weighing, rule::one_observer,
-              rule::one_replicas, rule::one_summation, rule::one_clipping, rule::one_loss_scaling,
-              rule::one_compression, rule::one_trace, rule::one_names_owners, rule::sums_reach_owners,
-              rule::whole_where_local, rule::servers_own, rule::parameters_stay_whole, rule::grids_agree,
-              rule::clipping_agrees, rule::compression_without_owners, rule::compression_without_grids,
-              rule::compression_of_buckets, rule::compression_has_its_way, rule::asynchronous_without_reducer,
-              rule::asynchronous_counts_alone, rule::scaling_is_told, rule::scaling_agrees>;
+using PolicyRules = RuleTable<
+    rule::one_sampler, rule::one_accumulation, rule::one_reducer, rule::one_guard, rule::one_update, rule::one_sharding,
+    rule::one_optimizer, rule::one_learning_rate, rule::one_weighing, rule::one_observer, rule::one_replicas,
+    rule::one_summation, rule::one_clipping, rule::one_loss_scaling, rule::one_compression, rule::one_trace,
+    rule::one_snapshots, rule::one_names_owners, rule::sums_reach_owners, rule::whole_where_local, rule::servers_own,
+    rule::parameters_stay_whole, rule::grids_agree, rule::clipping_agrees, rule::compression_without_owners,
+    rule::compression_without_grids, rule::compression_of_buckets, rule::compression_has_its_way,
+    rule::asynchronous_without_reducer, rule::asynchronous_counts_alone, rule::scaling_is_told, rule::scaling_agrees>;
 
 } // namespace detail
 UNISONO_NAMESPACE_END

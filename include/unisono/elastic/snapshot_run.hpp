@@ -1,0 +1,205 @@
+#pragma once
+
+/// \file
+/// The snapshots that a rank keeps: they are taken, agreed on after a loss, and spread.
+
+#include "unisono/collective/exchange.hpp"
+#include "unisono/collective/point_to_point.hpp"
+#include "unisono/collective/rooted.hpp"
+#include "unisono/elastic/slices.hpp"
+#include "unisono/elastic/snapshots.hpp"
+#include "unisono/trainer/agreement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// A rank's part of a snapshot.
+struct KeptSnapshot {
+    SnapshotKey key = {};
+    std::vector<int> members = {};                   ///< numbers of the ranks of its world,
+    int rank = 0;                                    ///< and this rank's place among them
+    std::vector<std::uint8_t> own = {}, before = {}; ///< slices of this rank, and of the one before it
+    bool arrived = false;                            ///< the latter
+    std::vector<std::uint8_t> numbers = {};
+
+    [[nodiscard]] KeptWords words() const {
+        return {key,        static_cast<std::uint64_t>(rank), members.size(),
+                own.size(), arrived ? before.size() : 0,      numbers.size()};
+    }
+};
+
+/// The snapshots of one trainer, from world to world.
+template <class T>
+class SnapshotRun {
+public:
+    /// A world begins, in which the trainer's ranks own other slices. Collective.
+    template <class Trainer>
+    void enter(Trainer& trainer, std::uint64_t epoch, const std::vector<int>& members) {
+        auto& world = trainer.world();
+        const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
+        epoch_ = epoch + 1;
+        number_ = 0;
+        members_ = members;
+        mine_ = {};
+        for (const Slice& one : trainer.owned()) mine_.push_back(one);
+        const std::size_t arrays = trainer.optimizer_state().size(), all = trainer.layout().count();
+        const std::array<std::uint64_t, 2> own = {SliceImage<T>::bytes(mine_, arrays), starts_of(mine_)[mine_.size()]};
+        List<std::uint64_t> of_ranks(own.size() * ranks);
+        gather_words(world, own, of_ranks);
+        const std::size_t before = (rank + ranks - 1) % ranks;
+        before_bytes_ = of_ranks[own.size() * before];
+        bool all_own_all = ranks > 1;
+        for (std::size_t r = 0; r < ranks; ++r) all_own_all = all_own_all && of_ranks[own.size() * r + 1] == all;
+        if (!all_own_all) return;
+        const auto part = [&](std::size_t r) {
+            return Slice{all * r / ranks, all * (r + 1) / ranks - all * r / ranks};
+        };
+        mine_ = {};
+        mine_.push_back(part(rank));
+        const Slice of_other = part(before);
+        before_bytes_ = SliceImage<T>::bytes({&of_other, 1}, arrays);
+    }
+
+    /// Takes a snapshot. Collective; a rank may return before others have theirs. `first`: of this
+    /// world, so that those of earlier ones are kept until all ranks have this one.
+    template <class Trainer>
+    void take(Trainer& trainer, std::vector<std::uint8_t> numbers, bool first) {
+        auto& world = trainer.world();
+        KeptSnapshot next;
+        if (!first) {
+            if (!std::exchange(all_have_it_, false)) barrier(world);
+            if (kept_.size() > 1) next = std::move(kept_.front()); // for its memory
+            kept_.erase(kept_.begin(), kept_.end() - 1);
+        }
+        next.key = {epoch_, number_++};
+        next.members = members_;
+        next.rank = world.rank();
+        next.arrived = false;
+        next.numbers = std::move(numbers);
+        SliceImage<T>::write(trainer, mine_, next.own);
+        kept_.push_back(std::move(next));
+        if (world.size() == 1) return;
+        KeptSnapshot& now = kept_.back();
+        now.before.resize(before_bytes_);
+        const int ranks = world.size();
+        Operation from = start_receive(world, std::span<std::uint8_t>(now.before), (now.rank + ranks - 1) % ranks);
+        Operation to = start_send(world, std::span<const std::uint8_t>(now.own), (now.rank + 1) % ranks);
+        from.wait();
+        to.wait();
+        now.arrived = true;
+    }
+    /// All ranks have made an update since the last snapshot, so that all of them have it.
+    void note_update() { all_have_it_ = true; }
+    /// When it returns, the last snapshot is whole: no rank goes back behind it. Collective.
+    template <class World>
+    void confirm(World& world) {
+        barrier(world);
+        all_have_it_ = true;
+        confirmed_ = kept_.back().key;
+    }
+
+    /// The newest snapshot that is whole; nothing where there is none yet, because no rank has got
+    /// past the start of its trainer. `finished`: as for `bring_forward`; it becomes the most of
+    /// all ranks. Collective. Errors: see Snapshots.
+    template <class World>
+    std::optional<FoundSnapshot> agree(World& world, std::uint64_t& finished) {
+        const auto ranks = static_cast<std::size_t>(world.size());
+        const std::array<std::uint64_t, 4> mine = {finished, confirmed_.epoch, confirmed_.number, kept_.size()};
+        List<std::uint64_t> all(mine.size() * ranks);
+        gather_words(world, mine, all);
+        SnapshotKey passed;
+        std::uint64_t most = 0;
+        for (std::size_t at = 0; at < all.size(); at += mine.size()) {
+            finished = std::max(finished, all[at]);
+            passed = std::max(passed, SnapshotKey{all[at + 1], all[at + 2]});
+            most = std::max(most, all[at + 3]);
+        }
+        const FoundSnapshot found = newest_whole(tell(world, most));
+        if (passed.epoch == 0 && !found.whole()) {
+            kept_.clear();
+            return std::nullopt;
+        }
+        if (found.whole() && found.key >= passed) return found;
+        std::vector<int> members(found.holders.size());
+        if (found.source >= 0) {
+            if (found.source == world.rank()) members = of(found.key).members;
+            broadcast(world, std::span<int>(members), found.source);
+        }
+        throw_state_lost(found, members);
+    }
+    /// Calls visit(bytes) for the slices of each rank of that snapshot, and returns the numbers.
+    /// Collective. Each slice is broadcast by a rank that has it.
+    template <class World, class Visit>
+    std::vector<std::uint8_t> spread(World& world, const FoundSnapshot& found, Visit visit) {
+        std::vector<std::uint8_t> room;
+        const auto from = [&](int holder, std::size_t bytes, auto held) {
+            if (holder == world.rank()) {
+                std::vector<std::uint8_t>& here = held(of(found.key));
+                broadcast(world, std::span<std::uint8_t>(here), holder);
+                return std::span<const std::uint8_t>(here);
+            }
+            room.resize(bytes);
+            broadcast(world, std::span<std::uint8_t>(room), holder);
+            return std::span<const std::uint8_t>(room);
+        };
+        for (std::size_t i = 0; i < found.holders.size(); ++i)
+            visit(from(found.holders[i], found.bytes[i], [&](KeptSnapshot& one) -> std::vector<std::uint8_t>& {
+                return one.rank == static_cast<int>(i) ? one.own : one.before;
+            }));
+        const auto numbers = from(found.source, found.number_bytes,
+                                  [](KeptSnapshot& one) -> std::vector<std::uint8_t>& { return one.numbers; });
+        return {numbers.begin(), numbers.end()};
+    }
+
+    /// The bytes that this rank sends with each snapshot, and those that two snapshots take here.
+    [[nodiscard]] std::size_t sent_bytes() const { return kept_.empty() ? 0 : kept_.back().own.size(); }
+    [[nodiscard]] std::size_t kept_bytes() const {
+        return kept_.empty() ? 0 : 2 * (kept_.back().own.size() + kept_.back().before.size());
+    }
+
+private:
+    /// The words of each rank about what it keeps.
+    template <class World>
+    std::vector<std::vector<KeptWords>> tell(World& world, std::size_t most) const {
+        std::vector<std::vector<KeptWords>> kept(static_cast<std::size_t>(world.size()));
+        if (most == 0) return kept;
+        using Words = std::array<std::uint64_t, sizeof(KeptWords) / sizeof(std::uint64_t)>;
+        constexpr std::size_t words = Words().size();
+        List<std::uint64_t> mine(words * most), all(mine.size() * kept.size());
+        for (std::size_t i = 0; i < kept_.size(); ++i) {
+            const auto one = std::bit_cast<Words>(kept_[i].words());
+            std::copy(one.begin(), one.end(), mine.begin() + static_cast<std::ptrdiff_t>(words * i));
+        }
+        gather_words(world, mine, all);
+        for (std::size_t at = 0; at < all.size(); at += words) {
+            Words one;
+            std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(at), words, one.begin());
+            if (one[0] != 0) kept[at / mine.size()].push_back(std::bit_cast<KeptWords>(one));
+        }
+        return kept;
+    }
+    [[nodiscard]] KeptSnapshot& of(const SnapshotKey& key) {
+        return *std::find_if(kept_.begin(), kept_.end(), [&](const KeptSnapshot& one) { return one.key == key; });
+    }
+
+    std::vector<KeptSnapshot> kept_; ///< the newest last
+    List<Slice> mine_;               ///< what this rank copies
+    std::vector<int> members_;
+    std::size_t before_bytes_ = 0;
+    std::uint64_t epoch_ = 0, number_ = 0; ///< of the next one
+    SnapshotKey confirmed_ = {};
+    bool all_have_it_ = false; ///< the last one
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END

@@ -1,0 +1,154 @@
+#pragma once
+
+/// \file
+/// State that only its owner has, in an elastic world: each rank copies it from time to time, and
+/// gives a copy to the next rank. When ranks are lost, all others go back to the last copy.
+///
+/// The copies of all ranks after one update are a snapshot. A world numbers its snapshots; all its
+/// ranks make the same ones. A rank keeps the last two, since ranks may be lost while the newest
+/// is copied, and those of an earlier world until the next world has copied its state anew.
+
+#include "unisono/core/error.hpp"
+#include "unisono/core/policy.hpp"
+#include "unisono/core/text.hpp"
+#include "unisono/launch/root_cause.hpp"
+#include "unisono/trainer/failure.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+UNISONO_NAMESPACE_BEGIN
+
+/// In an elastic world: state that only its owner has (sharded state, a parameter server's) is
+/// copied to a second rank every `every` updates of `fit`. When ranks are lost or added, all ranks
+/// go back to the last copy and make the updates since then again; with Reproducible, with the same
+/// bits. Without Snapshots such policies are refused in elastic worlds. In other worlds, and where
+/// every rank has all state, it does nothing.
+///
+/// With n parameters, p ranks and an optimizer of a arrays, in elements per rank:
+/// - every copy moves n/p * (1 + a) in memory, and as many to the next rank, in one message;
+/// - memory is 4 * n/p * (1 + a): two snapshots, of this rank and of the one before it.
+/// With StateSharding and Adam or AdamW that is less than the state that Replicated holds from 8
+/// ranks on.
+///
+/// Errors: peer_lost, the same on all ranks, if a rank and the next one are lost together, before
+/// the others have copied their state anew. bad_input: `every` is less than 1. mismatch: it differs
+/// between ranks.
+/// Source: Wang et al., "GEMINI" (SOSP'23), of checkpoints in the memory of other machines.
+struct Snapshots {
+    static constexpr std::string_view name = "snapshots at the next rank";
+    static constexpr Family family = Family::snapshots;
+    static constexpr bool copies = true;
+    std::int64_t every = 16; ///< updates of `fit`; at least 1. `step` and `collectively` always end with a snapshot
+    friend bool operator==(const Snapshots&, const Snapshots&) = default;
+
+    void check() const {
+        if (every < 1) refuse_input({"Snapshots.every is ", every, "; expected at least 1"});
+    }
+};
+static_assert(policy_of<Snapshots, Family::snapshots>);
+
+namespace detail {
+
+struct NoSnapshots {
+    static constexpr std::string_view name = "no snapshots";
+    static constexpr Family family = Family::snapshots;
+    static constexpr bool copies = false;
+    friend bool operator==(const NoSnapshots&, const NoSnapshots&) = default;
+};
+
+/// The order of snapshots.
+struct SnapshotKey {
+    std::uint64_t epoch = 0;  ///< of the world, plus 1; 0: none
+    std::uint64_t number = 0; ///< in that world
+    friend auto operator<=>(const SnapshotKey&, const SnapshotKey&) = default;
+};
+
+/// A rank's part of a snapshot, in the words by which ranks tell each other what they keep.
+struct KeptWords {
+    SnapshotKey key = {};
+    std::uint64_t rank = 0;         ///< of this rank in the world of the snapshot,
+    std::uint64_t ranks = 0;        ///< which had so many
+    std::uint64_t own_bytes = 0;    ///< this rank's slices
+    std::uint64_t before_bytes = 0; ///< those of the rank before it; 0: they have not arrived
+    std::uint64_t number_bytes = 0; ///< the numbers that all ranks have
+};
+
+/// A snapshot to which all ranks may go back: which of them has what of it.
+struct FoundSnapshot {
+    SnapshotKey key = {};
+    std::vector<int> holders = {};         ///< of each slice, a rank of the current world; -1: nobody
+    std::vector<std::uint64_t> bytes = {}; ///< of each slice
+    int source = -1;                       ///< a rank that has the numbers
+    std::uint64_t number_bytes = 0;
+    [[nodiscard]] std::vector<int> gone() const {
+        std::vector<int> all;
+        for (std::size_t i = 0; i < holders.size(); ++i)
+            if (holders[i] < 0) all.push_back(static_cast<int>(i));
+        return all;
+    }
+    [[nodiscard]] bool whole() const { return !holders.empty() && gone().empty(); }
+};
+
+/// The snapshot `key`, from what the ranks have told: `kept[r]` is rank r's.
+inline FoundSnapshot find_snapshot(const SnapshotKey& key, const std::vector<std::vector<KeptWords>>& kept) {
+    FoundSnapshot found{.key = key};
+    for (std::size_t r = 0; r < kept.size(); ++r)
+        for (const KeptWords& one : kept[r]) {
+            if (one.key != key) continue;
+            found.holders.resize(one.ranks, -1);
+            found.bytes.resize(one.ranks);
+            const auto holds = [&](std::uint64_t slice, std::uint64_t bytes) {
+                if (bytes == 0 || found.holders[slice] >= 0) return;
+                found.holders[slice] = static_cast<int>(r);
+                found.bytes[slice] = bytes;
+            };
+            holds(one.rank, one.own_bytes);
+            holds((one.rank + one.ranks - 1) % one.ranks, one.before_bytes);
+            if (found.source < 0) found.source = static_cast<int>(r);
+            found.number_bytes = one.number_bytes;
+        }
+    return found;
+}
+
+/// The newest snapshot of which every slice is there. If none is, the one that lacks the fewest
+/// slices.
+inline FoundSnapshot newest_whole(const std::vector<std::vector<KeptWords>>& kept) {
+    std::vector<SnapshotKey> keys;
+    for (const auto& of_rank : kept)
+        for (const KeptWords& one : of_rank) keys.push_back(one.key);
+    std::sort(keys.rbegin(), keys.rend());
+    FoundSnapshot best;
+    for (const SnapshotKey& key : keys) {
+        FoundSnapshot found = find_snapshot(key, kept);
+        if (found.whole()) return found;
+        if (best.holders.empty() || found.gone().size() < best.gone().size()) best = std::move(found);
+    }
+    return best;
+}
+
+/// The error, the same on all ranks, of state that nobody has any more. `members`: the numbers of
+/// the ranks of the snapshot's world.
+[[noreturn]] inline void throw_state_lost(const FoundSnapshot& found, std::span<const int> members) {
+    std::vector<int> gone;
+    for (const int slice : found.gone()) gone.push_back(members[static_cast<std::size_t>(slice)]);
+    const std::string what = gone.empty() ? std::string("the newest update")
+                                          : concat({"the slices of ", list_of(gone), " (members' numbers)"});
+    throw agreed_error(
+        Fault{.code = ErrorCode::peer_lost,
+              .rank = -1,
+              .peer = -1,
+              .operation = "elastic",
+              .sequence = 0,
+              .message = concat({"nobody has the state of ", what,
+                                 " any more: the ranks that had it were lost before others had copied it (Snapshots); "
+                                 "start again from a checkpoint"})});
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
