@@ -137,10 +137,13 @@ public:
         }
         throw_state_lost(found, members);
     }
-    /// Calls visit(bytes) for the slices of each rank of that snapshot, and returns the numbers.
+    /// The trainer gets the parameters, and the state of what it owns, from that snapshot, whose
+    /// numbers are returned. `keeps_all`: also a copy of all slices, until `forget_all`.
     /// Collective. Each slice is broadcast by a rank that has it.
-    template <class World, class Visit>
-    std::vector<std::uint8_t> spread(World& world, const FoundSnapshot& found, Visit visit) {
+    template <class Trainer>
+    std::vector<std::uint8_t> go_back(Trainer& trainer, const FoundSnapshot& found, bool keeps_all) {
+        auto& world = trainer.world();
+        all_.clear();
         std::vector<std::uint8_t> room;
         const auto from = [&](int holder, std::size_t bytes, auto held) {
             if (holder == world.rank()) {
@@ -152,14 +155,25 @@ public:
             broadcast(world, std::span<std::uint8_t>(room), holder);
             return std::span<const std::uint8_t>(room);
         };
-        for (std::size_t i = 0; i < found.holders.size(); ++i)
-            visit(from(found.holders[i], found.bytes[i], [&](KeptSnapshot& one) -> std::vector<std::uint8_t>& {
-                return one.rank == static_cast<int>(i) ? one.own : one.before;
-            }));
+        for (std::size_t i = 0; i < found.holders.size(); ++i) {
+            const auto bytes =
+                from(found.holders[i], found.bytes[i], [&](KeptSnapshot& one) -> std::vector<std::uint8_t>& {
+                    return one.rank == static_cast<int>(i) ? one.own : one.before;
+                });
+            read(trainer, bytes);
+            if (keeps_all) all_.emplace_back(bytes.begin(), bytes.end());
+        }
         const auto numbers = from(found.source, found.number_bytes,
                                   [](KeptSnapshot& one) -> std::vector<std::uint8_t>& { return one.numbers; });
         return {numbers.begin(), numbers.end()};
     }
+
+    /// A trainer in which this rank is alone gets all slices.
+    template <class Trainer>
+    void read_all(Trainer& trainer) const {
+        for (const auto& bytes : all_) read(trainer, bytes);
+    }
+    void forget_all() { all_.clear(); }
 
     /// The bytes that this rank sends with each snapshot, and those that two snapshots take here.
     [[nodiscard]] std::size_t sent_bytes() const { return kept_.empty() ? 0 : kept_.back().own.size(); }
@@ -168,6 +182,12 @@ public:
     }
 
 private:
+    template <class Trainer>
+    static void read(Trainer& trainer, std::span<const std::uint8_t> bytes) {
+        const SliceImage<T> slices(bytes);
+        slices.read_parameters(trainer);
+        slices.read_state(trainer);
+    }
     /// The words of each rank about what it keeps.
     template <class World>
     std::vector<std::vector<KeptWords>> tell(World& world, std::size_t most) const {
@@ -192,8 +212,9 @@ private:
         return *std::find_if(kept_.begin(), kept_.end(), [&](const KeptSnapshot& one) { return one.key == key; });
     }
 
-    std::vector<KeptSnapshot> kept_; ///< the newest last
-    List<Slice> mine_;               ///< what this rank copies
+    std::vector<KeptSnapshot> kept_;             ///< the newest last
+    std::vector<std::vector<std::uint8_t>> all_; ///< slices, of the snapshot to which this rank went back
+    List<Slice> mine_;                           ///< what this rank copies
     std::vector<int> members_;
     std::size_t before_bytes_ = 0;
     std::uint64_t epoch_ = 0, number_ = 0; ///< of the next one

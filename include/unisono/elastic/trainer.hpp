@@ -118,7 +118,7 @@ public:
                         if (state_.sums.stopped) return false;
                         if constexpr (has_owners)
                             if (update.committed && update.number % static_cast<std::uint64_t>(every()) == 0)
-                                take_snapshot();
+                                copy_slices(false);
                         world_->take_in_applicants();
                         return true;
                     });
@@ -189,7 +189,7 @@ public:
                 if constexpr (has_owners) confirm_snapshot();
             }
         });
-        if (++finished_ >= most_finished_) slices_.clear();
+        if (++finished_ >= most_finished_) snapshots_.forget_all();
         return std::move(*result);
     }
 
@@ -302,8 +302,7 @@ private:
     void begin_with_slices() {
         make_inner();
         auto& group = world_->group();
-        detail::agree_on(group, "Trainer", std::array<std::string_view, 1>{"Snapshots.every"},
-                         std::array<std::int64_t, 1>{every()});
+        detail::agree_on(group, "Trainer", std::array{std::string_view("Snapshots.every")}, std::array{every()});
         std::optional<detail::FoundSnapshot> found;
         if (world_->is_fresh()) {
             most_finished_ = finished_;
@@ -316,14 +315,8 @@ private:
         }
         snapshots_.enter(*inner_, world_->epoch(), world_->members());
         if (found) {
-            slices_.clear();
             detail::ByteImage numbers;
-            numbers.bytes() = snapshots_.spread(group, *found, [&](std::span<const std::uint8_t> bytes) {
-                const detail::SliceImage<Element> slices(bytes);
-                slices.read_parameters(*inner_);
-                slices.read_state(*inner_);
-                if (finished_ < most_finished_) slices_.emplace_back(bytes.begin(), bytes.end());
-            });
+            numbers.bytes() = snapshots_.go_back(*inner_, *found, finished_ < most_finished_);
             const Epoch epoch = state_.progress.epoch;
             const RatePoint point = state_.point;
             detail::take_numbers(numbers, state_);
@@ -338,7 +331,6 @@ private:
         world_->settle();
     }
     [[nodiscard]] std::int64_t every() const { return std::get<Copies>(given_).every; }
-    void take_snapshot() { copy_slices(false); }
     void confirm_snapshot() {
         copy_slices(false);
         snapshots_.confirm(world_->group());
@@ -355,18 +347,12 @@ private:
     auto alone(Call& call) {
         Group<Transport> group;
         Inner trainer = make(group);
-        if constexpr (has_owners) {
-            for (const auto& bytes : slices_) {
-                const detail::SliceImage<Element> slices(bytes);
-                slices.read_parameters(trainer);
-                slices.read_state(trainer);
-            }
-        } else trainer.optimizer_state() = std::move(inner_->optimizer_state());
+        if constexpr (has_owners) snapshots_.read_all(trainer);
+        else trainer.optimizer_state() = std::move(inner_->optimizer_state());
         restore(trainer);
         auto result = call(trainer);
         if constexpr (!has_owners) inner_->optimizer_state() = std::move(trainer.optimizer_state());
-        else if constexpr (!unit_model<Model>) // whatever the call has done to the model
-            for (const auto& bytes : slices_) detail::SliceImage<Element>(bytes).read_parameters(*inner_);
+        else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_); // whatever it has done
         return result;
     }
     /// Restores the state after the last committed update.
@@ -451,9 +437,8 @@ private:
     std::unique_ptr<Inner> inner_;
     detail::ElasticState<Element> state_;
     detail::SnapshotRun<Element> snapshots_;
-    std::vector<std::vector<std::uint8_t>> slices_; ///< all of them, for calls that this rank makes alone
-    std::uint64_t finished_ = 0;                    ///< calls of the user's own
-    std::uint64_t most_finished_ = 0;               ///< by any rank, when the world last changed
+    std::uint64_t finished_ = 0;      ///< calls of the user's own
+    std::uint64_t most_finished_ = 0; ///< by any rank, when the world last changed
     std::uint64_t begun_fits_ = 0;
     int fruitless_ = 0;
     bool restores_ = false;
