@@ -92,6 +92,9 @@ public:
         const bool others_have_finished = begun_fits_ <= state_.fits;
         const bool others_have_begun = state_.fit_end >= 0; // this rank was added
         if (!others_have_finished) remember();
+        const bool starts = options.start.has_value();
+        Position start = {};
+        if (options.start) start = *options.start;
         std::optional<FitReport> undisturbed;
         missed_ = false;
         const std::size_t changes = world_->changes().size();
@@ -104,7 +107,7 @@ public:
                 FitOptions rest = options;
                 if (state_.fit_end < 0) { // it begins: for the first time, or after a snapshot from before it
                     state_.sums = {};
-                    if (options.start) state_.progress.position = *options.start;
+                    if (starts) state_.progress.position = start;
                     state_.fit_end = state_.progress.position.epoch.number() + options.epochs;
                 } else rest.start = {};
                 rest.epochs = state_.fit_end - state_.progress.position.epoch.number();
