@@ -6,7 +6,7 @@
 #SBATCH --time=01:00:00
 #SBATCH --no-kill
 # Slurm, an elastic world: eight ranks on two hosts, of which some may die, or a whole host; the others go on. The program joins by
-# un::join<un::Elastic<un::Hosts<un::Tcp>>>() or the like. Another step with UNISONO_JOINS=1 adds ranks.
+# un::join<un::Elastic<un::Hosts<un::Tcp>>>() or the like.
 #     sbatch slurm_elastic.sh ./train --epochs 20
 set -euo pipefail
 if [ -z "${UNISONO_TOKEN:-}" ]; then UNISONO_TOKEN=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n'); fi

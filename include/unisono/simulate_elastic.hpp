@@ -118,6 +118,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     const int all = ranks + static_cast<int>(options.joins.size());
     check_run(all, {});
     check_elastic(options.elastic);
+    options.network.check(all);
     const auto processes =
         std::make_shared<SimulatedProcesses>(ranks, static_cast<int>(options.joins.size()), options.network);
     ElasticSimulationReport report;
