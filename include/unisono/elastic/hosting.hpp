@@ -6,6 +6,7 @@
 #include "unisono/core/text.hpp"
 
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 UNISONO_NAMESPACE_BEGIN
@@ -23,6 +24,12 @@ inline std::string uneven_hosting_text(std::int64_t replicas, std::int64_t ranks
                    " replicas, and ", with_fewest, (with_fewest == 1 ? " rank hosts " : " ranks host "), fewest,
                    "; an update takes as long as the ranks with most need. With ", below, " or ", above,
                    " ranks all host equally many\n"});
+}
+/// On the standard error. Of hosting that has no number of replicas there is nothing to say.
+template <class Hosting>
+void warn_of_uneven_hosting(const Hosting& hosting, std::int64_t ranks, std::uint64_t epoch) {
+    if constexpr (requires { hosting.count; })
+        static_cast<void>(std::fputs(uneven_hosting_text(hosting.count, ranks, epoch).c_str(), stderr));
 }
 
 } // namespace detail

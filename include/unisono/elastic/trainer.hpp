@@ -22,7 +22,6 @@
 #include "unisono/trainer/trainer.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -274,10 +273,7 @@ private:
         remember();
         if (fresh) world_->started(std::chrono::nanoseconds(steady_now() - began));
         if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
-        if constexpr (requires { hosting.count; })
-            if (fresh && world_->rank() == 0)
-                static_cast<void>(std::fputs(
-                    detail::uneven_hosting_text(hosting.count, world_->size(), world_->epoch()).c_str(), stderr));
+        if (fresh && world_->rank() == 0) detail::warn_of_uneven_hosting(hosting, world_->size(), world_->epoch());
     }
     void make_inner() {
         inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
