@@ -1,7 +1,7 @@
 // Ranks of an elastic world that are processes, and tell their parent how they ended.
 #pragma once
 
-#include "support/heap.hpp"
+#include "../support/sanitizers.hpp"
 
 #include <unisono/elastic.hpp>
 #include <unisono/launch/processes.hpp>
@@ -20,14 +20,12 @@ namespace unisono_test {
 
 namespace un = unisono;
 
-/// Ranks that a sanitizer slows down end the training before a newcomer has got anywhere.
-inline bool too_slow_for_newcomers() {
-#if defined(UNISONO_TEST_SANITIZED)
-    BOOST_TEST_MESSAGE("skipped: under a sanitizer");
-    return true;
-#else
-    return false;
-#endif
+using namespace std::chrono_literals;
+
+/// Ranks that a sanitizer slows down end the training before a newcomer, or a stranger, has got anywhere.
+inline bool too_slow() {
+    if (test::sanitized) BOOST_TEST_MESSAGE("skipped: under a sanitizer");
+    return test::sanitized;
 }
 
 /// What a process tells. `Result` has no pointers.
@@ -38,25 +36,26 @@ struct Report {
     char text[400] = {}; ///< of an error
 };
 
-/// Memory of the parent and all processes.
-template <class Result>
-class Reports {
+/// Memory of the parent and all processes: a record of each, without pointers.
+template <class Record>
+class Records {
 public:
-    Reports() : at_(::mmap(nullptr, sizeof(All), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    Records() : at_(::mmap(nullptr, sizeof(All), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
         ::new (at_) All;
     }
-    Reports(const Reports&) = delete;
-    Reports& operator=(const Reports&) = delete;
-    ~Reports() { ::munmap(at_, sizeof(All)); }
-    Report<Result>& operator[](int who) const { return (*static_cast<All*>(at_))[static_cast<std::size_t>(who)]; }
+    Records(const Records&) = delete;
+    Records& operator=(const Records&) = delete;
+    ~Records() { ::munmap(at_, sizeof(All)); }
+    Record& operator[](int who) const { return (*static_cast<All*>(at_))[static_cast<std::size_t>(who)]; }
 
 private:
-    using All = std::array<Report<Result>, 8>;
+    using All = std::array<Record, 8>;
     void* at_;
 };
+template <class Result>
+using Reports = Records<Report<Result>>;
 
-inline un::ElasticOptions patient_options() {
-    using namespace std::chrono_literals;
+inline un::ElasticOptions patient() {
     un::ElasticOptions options;
     options.join.timeout = 20s;
     options.join.rendezvous.timeout = 20s;
@@ -68,7 +67,7 @@ inline un::ElasticOptions patient_options() {
 /// The process `who`: a rank of the first world of `ranks`, or one that is added to it. `body(world)` returns its result.
 template <class Transport, class Result, class Body>
 int be_fork(int who, int ranks, const std::string& folder, Report<Result>& report, Body body) {
-    un::ElasticOptions options = patient_options();
+    un::ElasticOptions options = patient();
     options.folder = folder;
     options.joins = who >= ranks;
     try {
@@ -86,8 +85,8 @@ int be_fork(int who, int ranks, const std::string& folder, Report<Result>& repor
 }
 
 /// Waits until all have ended.
-inline void await_forks(un::Processes& processes) {
-    while (const auto end = processes.wait_any(un::steady_now() + 60'000'000'000)) static_cast<void>(end);
+inline void await_end(un::Processes& processes, std::chrono::nanoseconds limit = 40s) {
+    while (const auto end = processes.wait_any(un::steady_now() + limit.count())) static_cast<void>(end);
     BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
 }
 

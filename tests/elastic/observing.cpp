@@ -114,7 +114,7 @@ void run(const Reports<Seen>& reports, const std::string& folder, const std::vec
                 return observe(world, who, kills, folder, pause_us, comes ? 3 : -1);
             });
         });
-    await_forks(processes);
+    await_end(processes, 60s);
 }
 
 std::string content(const std::string& path) {
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_SUITE(elastic_observing)
 
 /// Rank 1 dies, a process comes, rank 0 dies: the record of rank 2 goes on over all of it.
 BOOST_AUTO_TEST_CASE(a_trace_goes_on) {
-    if (too_slow_for_newcomers()) return;
+    if (too_slow()) return;
     const Folder folder;
     const Reports<Seen> reports;
     run(reports, folder.path(), {{.who = 1, .update = 4}, {.who = 0, .update = 20}}, true, 1000);

@@ -1,6 +1,5 @@
 // Processes that train are killed, stopped, added and attacked: those that are left end with the bits of an undisturbed training.
-#include "striking.hpp"
-#include "support/heap.hpp"
+#include "ranks.hpp"
 
 #include <unisono/hosts.hpp>
 #include <unisono/launch/processes.hpp>
@@ -27,32 +26,6 @@ using namespace unisono_test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// Ranks that a sanitizer slows down end the training before a newcomer, or a stranger, has got anywhere.
-bool too_slow() {
-#if defined(UNISONO_TEST_SANITIZED)
-    BOOST_TEST_MESSAGE("skipped: under a sanitizer");
-    return true;
-#else
-    return false;
-#endif
-}
-
-/// Runs ranks to their end; `watch()` is called every few milliseconds.
-template <class Transport, class MakeBody, class Watch>
-void run_ranks(int ranks, const un::ElasticOptions& options, const Shared& told, MakeBody make_body, Watch watch) {
-    const Folder folder;
-    un::Processes processes;
-    for (int rank = 0; rank < ranks; ++rank)
-        processes.start(
-            [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], make_body(rank)); });
-    const un::nanoseconds until = un::steady_now() + 40'000'000'000;
-    while (processes.running() > 0 && un::steady_now() < until) {
-        static_cast<void>(processes.wait_any(un::steady_now() + 5'000'000));
-        watch(processes);
-    }
-    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
-}
 
 /// Ports of the loopback at which these processes listen.
 std::vector<std::uint16_t> ports_of(const un::Processes& processes, int count) {
@@ -138,48 +111,11 @@ BOOST_AUTO_TEST_CASE(ranks_keep_the_names_of_their_hosts) {
     }
 }
 
-void await_end(un::Processes& processes) {
-    while (const auto end = processes.wait_any(un::steady_now() + 40'000'000'000)) static_cast<void>(end);
-    BOOST_REQUIRE_MESSAGE(processes.running() == 0, "a rank hangs");
-}
-
 /// What the example shows: one dies, another comes, rank 0 dies.
-template <class Transport>
-void lose_and_add() {
-    if (too_slow()) return;
-    const Shared told;
-    const Folder folder;
-    un::Processes processes;
-    const auto body = [](int who) {
-        return [who](auto& world) {
-            return train(world, [&, who](const un::UpdateReport& report) {
-                if (who == 1 && report.number == 4) ::kill(::getpid(), SIGKILL);
-                bool added = who == 3;
-                for (const un::WorldChange& change : world.changes()) added = added || !change.joined.empty();
-                if (who == 0 && added && report.number >= 6) ::kill(::getpid(), SIGKILL);
-                ::usleep(added ? 300 : 150'000);
-            });
-        };
-    };
-    for (int rank = 0; rank < 3; ++rank)
-        processes.start(
-            [&, rank] { return be_rank<Transport>(rank, 3, folder.path(), patient(), told[rank], body(rank)); });
-    processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[3], body(3)); });
-    await_end(processes);
-    for (const int who : {2, 3}) {
-        BOOST_TEST_CONTEXT(Transport::name << ", process " << who << ": " << told[who].text) {
-            BOOST_TEST(told[who].done);
-            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
-        }
-    }
-    BOOST_TEST(told[2].added == 1u);
-    BOOST_TEST(told[2].changes >= 2u);
-    BOOST_TEST(!told[0].done);
-    BOOST_TEST(!told[1].done);
-}
-BOOST_AUTO_TEST_CASE(added_in_shared_memory) { lose_and_add<un::SharedMemory>(); }
-BOOST_AUTO_TEST_CASE(added_over_sockets) { lose_and_add<un::Tcp>(); }
-BOOST_AUTO_TEST_CASE(added_on_hosts) { lose_and_add<un::Hosts<un::Tcp>>(); }
+constexpr auto train_replicated = [](auto& world, auto on_update) { return train(world, on_update); };
+BOOST_AUTO_TEST_CASE(added_in_shared_memory) { expect_lost_and_added<un::SharedMemory>(6, train_replicated); }
+BOOST_AUTO_TEST_CASE(added_over_sockets) { expect_lost_and_added<un::Tcp>(6, train_replicated); }
+BOOST_AUTO_TEST_CASE(added_on_hosts) { expect_lost_and_added<un::Hosts<un::Tcp>>(6, train_replicated); }
 
 /// A rank that is alone, from the start or because the others died, takes in those that wait.
 BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {

@@ -180,44 +180,11 @@ BOOST_AUTO_TEST_CASE(killed_in_shared_memory) { kill_sharded<un::SharedMemory>(6
 BOOST_AUTO_TEST_CASE(killed_over_sockets) { kill_sharded<un::Tcp>(6); }
 
 /// One dies, another comes, rank 0 dies.
-template <class Transport>
-void lose_and_add() {
-    if (too_slow()) return;
-    const Shared told;
-    const Folder folder;
-    un::Processes processes;
-    const auto body = [](int who) {
-        return [who](auto& world) {
-            return train(
-                world,
-                [&, who](const un::UpdateReport& report) {
-                    if (who == 1 && report.number == 4) ::kill(::getpid(), SIGKILL);
-                    bool added = who == 3;
-                    for (const un::WorldChange& change : world.changes()) added = added || !change.joined.empty();
-                    if (who == 0 && added && report.number >= 8) ::kill(::getpid(), SIGKILL);
-                    ::usleep(added ? 300 : 150'000);
-                },
-                true, 0.01, un::StateSharding{}, un::Snapshots{.every = 2});
-        };
-    };
-    for (int rank = 0; rank < 3; ++rank)
-        processes.start(
-            [&, rank] { return be_rank<Transport>(rank, 3, folder.path(), patient(), told[rank], body(rank)); });
-    processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[3], body(3)); });
-    await_end(processes);
-    for (const int who : {2, 3}) {
-        BOOST_TEST_CONTEXT(Transport::name << ", process " << who << ": " << told[who].text) {
-            BOOST_TEST(told[who].done);
-            BOOST_TEST((told[who].result == undisturbed()), "another result than undisturbed");
-        }
-    }
-    BOOST_TEST(told[2].added == 1u);
-    BOOST_TEST(told[2].changes >= 2u);
-    BOOST_TEST(!told[0].done);
-    BOOST_TEST(!told[1].done);
-}
-BOOST_AUTO_TEST_CASE(added_in_shared_memory) { lose_and_add<un::SharedMemory>(); }
-BOOST_AUTO_TEST_CASE(added_over_sockets) { lose_and_add<un::Tcp>(); }
+constexpr auto train_sharded = [](auto& world, auto on_update) {
+    return train(world, on_update, true, 0.01, un::StateSharding{}, un::Snapshots{.every = 2});
+};
+BOOST_AUTO_TEST_CASE(added_in_shared_memory) { expect_lost_and_added<un::SharedMemory>(8, train_sharded); }
+BOOST_AUTO_TEST_CASE(added_over_sockets) { expect_lost_and_added<un::Tcp>(8, train_sharded); }
 
 /// Calls of the user's own, two trainings one after another, and updates in a loop of the user's own.
 BOOST_AUTO_TEST_CASE(a_program_of_many_calls) {

@@ -45,7 +45,7 @@ Result train_units(World& world, OnUpdate on_update) {
 }
 
 template <class Stage, class Transport, class Network = Layers>
-void lose_and_add() {
+void lose_and_add_in_stages() {
     static const Result expected = [] {
         Result found;
         un::run<un::InProcess>(
@@ -54,25 +54,8 @@ void lose_and_add() {
     }();
     BOOST_TEST(expected.updates == 18u);
     const Shared told;
-    const Folder folder;
-    un::Processes processes;
-    const auto body = [](int who) {
-        return [who](auto& world) {
-            return train_units<Stage, Network>(world, [&, who](const un::UpdateReport& report) {
-                if (who == 1 && report.number == 4) ::kill(::getpid(), SIGKILL);
-                bool added = who == 4 || too_slow();
-                for (const un::WorldChange& change : world.changes()) added = added || !change.joined.empty();
-                if (who == 0 && added && report.number >= 11) ::kill(::getpid(), SIGKILL);
-                ::usleep(added ? 300 : 150'000);
-            });
-        };
-    };
-    for (int rank = 0; rank < 4; ++rank)
-        processes.start(
-            [&, rank] { return be_rank<Transport>(rank, 4, folder.path(), patient(), told[rank], body(rank)); });
-    if (!too_slow())
-        processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[4], body(4)); });
-    await_end(processes);
+    lose_and_add<Transport>(4, 11, told,
+                            [](auto& world, auto on_update) { return train_units<Stage, Network>(world, on_update); });
     for (const int who : {2, 3, 4}) {
         if (who == 4 && too_slow()) continue;
         BOOST_TEST_CONTEXT(Transport::name << ", " << Stage::name << ", process " << who << ": " << told[who].text) {
@@ -88,17 +71,17 @@ void lose_and_add() {
 BOOST_AUTO_TEST_SUITE(elastic_stages)
 
 BOOST_AUTO_TEST_CASE(gradients_are_sharded) {
-    lose_and_add<un::GradientSharding, un::SharedMemory>();
-    lose_and_add<un::GradientSharding, un::Tcp>();
+    lose_and_add_in_stages<un::GradientSharding, un::SharedMemory>();
+    lose_and_add_in_stages<un::GradientSharding, un::Tcp>();
 }
 BOOST_AUTO_TEST_CASE(parameters_are_sharded) {
-    lose_and_add<un::ParameterSharding, un::SharedMemory>();
-    lose_and_add<un::ParameterSharding, un::Tcp>();
+    lose_and_add_in_stages<un::ParameterSharding, un::SharedMemory>();
+    lose_and_add_in_stages<un::ParameterSharding, un::Tcp>();
 }
 /// Ranks also hold a copy of 16 bits, which is made anew.
 BOOST_AUTO_TEST_CASE(master_weights) {
-    lose_and_add<un::GradientSharding, un::SharedMemory, LayersOf<un::float16>>();
-    lose_and_add<un::ParameterSharding, un::SharedMemory, LayersOf<un::float16>>();
+    lose_and_add_in_stages<un::GradientSharding, un::SharedMemory, LayersOf<un::float16>>();
+    lose_and_add_in_stages<un::ParameterSharding, un::SharedMemory, LayersOf<un::float16>>();
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "../support/folder.hpp"
+#include "forks.hpp"
 #include "training.hpp"
 
 #include <unisono/launch/processes.hpp>
@@ -23,13 +24,10 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <sys/mman.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 namespace unisono_test {
-
-using namespace std::chrono_literals;
 
 struct Told {
     bool done = false;
@@ -41,24 +39,8 @@ struct Told {
     double slowest_ms = 0;
     char text[400] = {};
 };
-struct Board {
-    std::array<Told, 8> told = {};
-};
-
 /// What the ranks write and the parent reads.
-class Shared {
-public:
-    Shared() : at_(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-        ::new (at_) Board;
-    }
-    Shared(const Shared&) = delete;
-    Shared& operator=(const Shared&) = delete;
-    ~Shared() { ::munmap(at_, sizeof(Board)); }
-    Told& operator[](int rank) const { return static_cast<Board*>(at_)->told[static_cast<std::size_t>(rank)]; }
-
-private:
-    void* at_;
-};
+using Shared = Records<Told>;
 
 /// A rank is struck some microseconds after it has made an update (0: while its trainer begins).
 struct Strike {
@@ -135,14 +117,6 @@ auto struck(int rank, const std::vector<Strike>& strikes, unsigned pause_us = 30
     };
 }
 
-inline un::ElasticOptions patient() {
-    un::ElasticOptions options;
-    options.join.timeout = 20s;
-    options.join.rendezvous.timeout = 20s;
-    options.patience = 10s;
-    options.give_up = 20s;
-    return options;
-}
 /// Where ranks are silent that are not dead; the others must not seem so on a busy machine.
 inline un::ElasticOptions impatient() {
     un::ElasticOptions options = patient();

@@ -104,7 +104,7 @@ inline void run_disturbed(const std::string& which, const std::function<std::vec
         return unisono_test::be_fork<Transport>(0, 1, calm.path(), reports[3],
                                                 [&](ElasticWorld& world) { return body(world, 0, -1); });
     });
-    unisono_test::await_forks(processes);
+    unisono_test::await_end(processes, std::chrono::seconds(60));
     const std::vector<double> weights = expected(reports[3].result.updates);
     BOOST_TEST_CONTEXT(which << ", rank " << victim << " dies") {
         BOOST_TEST(!reports[victim].done);

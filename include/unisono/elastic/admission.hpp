@@ -33,7 +33,6 @@ namespace detail {
 struct ElasticTerms {
     std::int64_t least = 1, most = 0;       ///< ranks
     std::int64_t patience = 0, give_up = 0; ///< nanoseconds
-    friend bool operator==(const ElasticTerms&, const ElasticTerms&) = default;
 
     /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty for none.
     [[nodiscard]] std::string difference(const ElasticTerms& others, std::string_view here,

@@ -3,7 +3,7 @@
 /// \file
 /// How worlds follow one another: a formation makes the first one, and after each loss, and when
 /// ranks are added, the next. What moves between members is the medium's: sockets
-/// (network_medium.hpp), or virtual time (simulated_medium.hpp).
+/// (network_medium.hpp), or virtual time (unisono/simulate_elastic.hpp).
 
 #include "unisono/elastic/membership.hpp"
 #include "unisono/join.hpp"

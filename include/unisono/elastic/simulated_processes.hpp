@@ -71,7 +71,6 @@ public:
 
     [[nodiscard]] SimulatedWorld& world() { return world_; }
     [[nodiscard]] int first() const { return first_; }
-    [[nodiscard]] int count() const { return static_cast<int>(all_.size()); }
     [[nodiscard]] int number(int process) const { return at(process).number; }
     /// Two groups of ranks have been whole at the same time.
     [[nodiscard]] bool has_seen_two_worlds() const { return two_worlds_; }

@@ -121,11 +121,10 @@ inline std::int64_t size_of_file(const std::string& path) {
     return ::stat(path.c_str(), &found) == 0 ? static_cast<std::int64_t>(found.st_size) : 0;
 }
 
-/// The end of a file, at most a MiB of it, from `from` on.
-inline std::string end_of_file(const std::string& path, std::int64_t from) {
+/// The end of a file, at most `most` bytes of it, from `from` on.
+inline std::string end_of_file(const std::string& path, std::int64_t from, std::int64_t most) {
     std::FILE* const file = std::fopen(path.c_str(), "rb");
     if (file == nullptr) return {};
-    constexpr std::int64_t most = std::int64_t{1} << 20;
     const std::int64_t size = size_of_file(path), first = size - from > most ? size - most : from;
     std::string text(static_cast<std::size_t>(size > first ? size - first : 0), '\0');
     if (std::fseek(file, static_cast<long>(first), SEEK_SET) != 0) text.clear();
@@ -134,9 +133,10 @@ inline std::string end_of_file(const std::string& path, std::int64_t from) {
     return text;
 }
 
-/// The end of a file of lines. What a rank that was killed has written of a line is cut off.
+/// The end of a file of lines, at most a MiB of it. What a rank that was killed has written of a
+/// line is cut off.
 inline std::string end_of_lines(const std::string& path, std::int64_t from) {
-    std::string text = end_of_file(path, from);
+    std::string text = end_of_file(path, from, std::int64_t{1} << 20);
     const std::size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
     if (whole != text.size() &&
         ::truncate(path.c_str(),

@@ -17,6 +17,7 @@
 #include <bit>
 #include <chrono>
 #include <dirent.h>
+#include <limits>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -88,14 +89,6 @@ inline std::uint64_t step_of(std::string_view event) {
     return step;
 }
 
-inline std::string whole_file(const std::string& path) {
-    std::string text(static_cast<std::size_t>(size_of_file(path)), '\0');
-    std::FILE* const file = std::fopen(path.c_str(), "rb");
-    text.resize(file == nullptr ? 0 : std::fread(text.data(), 1, text.size(), file));
-    if (file != nullptr) std::fclose(file);
-    return text;
-}
-
 } // namespace detail
 
 /// An event file of its own in the folder, which is made with its parents where they are missing.
@@ -131,7 +124,9 @@ private:
                 if (const std::string name = one->d_name; name.starts_with(prefix)) newest = std::max(newest, name);
             ::closedir(all);
         }
-        const std::string bytes = newest.empty() ? std::string() : detail::whole_file(concat({folder_, "/", newest}));
+        const std::string bytes = newest.empty() ? std::string()
+                                                 : detail::end_of_file(concat({folder_, "/", newest}), 0,
+                                                                       std::numeric_limits<std::int64_t>::max());
         std::optional<detail::LastInFile> last;
         constexpr std::size_t around = 16; // a record's length, and checksums
         for (std::size_t at = 0; at + around <= bytes.size();) {

@@ -149,9 +149,7 @@ public:
     }
     /// The way of something small that is no message of a group.
     [[nodiscard]] nanoseconds small_arrival(int from, int to, nanoseconds now) {
-        const nanoseconds way =
-            cluster_ ? rounded(options_.cluster->of(from, to).one_way(0)) : link_of(from, to).latency_ns;
-        return when_joined(from, to, now + way + draw_jitter());
+        return when_joined(from, to, now + small_way(from, to));
     }
 
     /// When a message that has reached its receiver at `now` is all in: later if the way in was busy.
@@ -169,10 +167,7 @@ public:
     }
 
     /// How long a rank takes to reach memory that ranks share: as an empty message to its owner, which is rank 0.
-    nanoseconds reach(int rank) {
-        return (cluster_ ? rounded(options_.cluster->of(rank, 0).one_way(0)) : link_of(rank, 0).latency_ns) +
-               draw_jitter();
-    }
+    nanoseconds reach(int rank) { return small_way(rank, 0); }
 
 private:
     struct Pair {
@@ -180,6 +175,10 @@ private:
         nanoseconds last_arrival = 0;
     };
 
+    nanoseconds small_way(int from, int to) {
+        return (cluster_ ? rounded(options_.cluster->of(from, to).one_way(0)) : link_of(from, to).latency_ns) +
+               draw_jitter();
+    }
     static nanoseconds rounded(double time) {
         return static_cast<nanoseconds>(std::min(time + 0.5, static_cast<double>(SimulationOptions::longest)));
     }
