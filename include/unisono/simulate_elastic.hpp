@@ -35,6 +35,8 @@ struct SimulatedProcess {
     std::exception_ptr threw = {}; ///< none: its body returned
     int number = -1;               ///< as a member; -1: it was never added
 };
+
+/// The end of a simulated elastic training.
 struct ElasticSimulationReport {
     std::vector<SimulatedProcess> processes = {};
     nanoseconds time = 0;     ///< when the last process ended

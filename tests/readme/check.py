@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles every C++ block of README.md and docs/**/*.md.
 
-    python3 check.py REPOSITORY --compiler CXX
+    python3 check.py REPOSITORY --compiler CXX              of all pages
+    python3 check.py REPOSITORY --page docs/elastic.md      of one page
 
 A block that has its own includes or its own main() is compiled as it stands. Any other is wrapped: the umbrella and
 `namespace un = unisono;` come first, and the block goes into a function unless its first line is `// file scope`. A whole
@@ -101,9 +102,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("repository", type=Path)
     parser.add_argument("--compiler", default="c++")
+    parser.add_argument("--page", action="append", type=Path, help="this page alone, relative to REPOSITORY; may be repeated")
     options = parser.parse_args()
     root = options.repository
-    documents = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    documents = [root / page for page in options.page or []] or [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
+    if absent := [page for page in options.page or [] if not (root / page).is_file()]:
+        parser.error(f"there is no page {absent[0]} in {root}")
     found = [(path, *block) for path in documents if path.is_file() for block in blocks(path)]
 
     # Compiled once: most blocks begin with the umbrella, and spend most of their time there.
