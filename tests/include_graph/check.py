@@ -46,7 +46,7 @@ MAY_INCLUDE = {
     "": ANY_BUT_TESTING,  # unisono.hpp and its like beside the rooms
 }
 
-# Rooms that nobody includes but these: what is built on a trainer is no part of it.
+# Rooms that only these include: what is built on a trainer is no part of it.
 ONLY_FROM = {"checkpoint": ["", "testing"], "elastic": ["", "testing"], "parallel": ["", "testing"]}
 
 # Headers that belong to their room's concept though they do not open the room -> why.
@@ -82,8 +82,6 @@ SYSTEM_CLOCK = {
 
 MAXIMUM_LINES = 400  # without comments: a long explanation does not split a header
 COMMENT_COLUMNS = 100
-# Rooms whose comments are still to be brought to that width.
-WIDE_ROOMS = {"transport"}
 COMMENT = re.compile(r"^\s*//")
 WIDE_COMMENT = re.compile(r"^\s*// (NOLINT|clang-format)")
 
@@ -163,7 +161,7 @@ class Checker:
         if code > MAXIMUM_LINES and header not in LONG_ON_PURPOSE:
             self.report(header, len(lines),
                         f"{code} lines without comments; past {MAXIMUM_LINES} ask which two ideas live here")
-        for number, text in enumerate(lines if own_room not in WIDE_ROOMS else [], 1):
+        for number, text in enumerate(lines, 1):
             if COMMENT.match(text) and len(text) > COMMENT_COLUMNS and not WIDE_COMMENT.match(text):
                 self.report(header, number, f"a comment of {len(text)} columns; at most {COMMENT_COLUMNS}")
         targets = self.graph.setdefault(header, [])

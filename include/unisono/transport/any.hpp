@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// A transport for programs that choose theirs at run time: one type, whatever is behind it. Not part of the umbrella.
+/// A transport for programs that choose theirs at run time: one type for several transports. It is
+/// not part of the umbrella.
 ///
-/// Behind it are transports that map their peers' memory, so that the direct schedules stay what they are: data are combined
-/// straight from the peers' buffers, and flags are read, without a virtual call between. Measured with two threads: all_reduce of
-/// 8 bytes takes 20 ns (6 %) longer, of 1 MiB 1 %. Messages cost two virtual calls each.
+/// It holds one of the transports that map their peers' memory. The direct schedules therefore stay
+/// what they are: they combine data straight from the peers' buffers and read flags without a
+/// virtual call. Measured with two threads, all_reduce of 8 bytes takes 20 ns (6 %) longer, and of
+/// 1 MiB 1 %. A message costs two virtual calls.
 ///
-/// Absent on purpose: `Simulated`. Its time passes differently, which programs notice (a group must know when it is compiled),
-/// and it has no memory in common; programs that simulate say so.
+/// Absent on purpose: `Simulated`. Its time passes differently, so a group must know of it when it
+/// is compiled, and its ranks have no memory in common. A program that simulates names it.
 
 #include "unisono/core/memory.hpp"
 #include "unisono/transport/in_process.hpp"
@@ -238,8 +240,8 @@ inline AnyWorld::AnyWorld(int size, std::string_view transport) {
             {"no transport is called '", transport, "'; expected ", InProcess::name, " or ", SharedMemory::name});
 }
 
-/// The transport of one rank, whichever it is: made of another one, or by `run<AnyTransport>(name, ranks, body)` and
-/// `join<AnyTransport>()` (any.hpp).
+/// The transport of one rank, of any kind. It is made from another transport, or by
+/// `run<AnyTransport>(name, ranks, body)` or `join<AnyTransport>()` (any.hpp).
 class AnyTransport {
 public:
     static constexpr std::string_view name = "any";
@@ -257,7 +259,8 @@ public:
     AnyTransport(const std::shared_ptr<AnyWorld>& world, int rank)
         : rank_(rank), size_(world->size()), endpoint_(world->endpoint(rank)) {}
 
-    /// Of processes that have a control plane in common: SharedMemory's, see there; alone InProcess.
+    /// The world of processes that share a control plane, over SharedMemory (see there); of one
+    /// process, InProcess.
     template <control_plane Control>
     [[nodiscard]] static AnyTransport join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0) {
         if (control.size() == 1) return {};

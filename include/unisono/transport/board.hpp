@@ -1,11 +1,13 @@
 #pragma once
 
 /// \file
-/// The board of one group where memory is common (in_process, simulated, shared_memory): announcements, by which
-/// waiting ranks find out that a peer does something else; and mapped lines, the flags of the direct schedules.
+/// The board of one group whose ranks have memory in common (in_process, simulated, shared_memory).
+/// It holds announcements, by which a waiting rank finds out that a peer does something else, and
+/// mapped lines, which are the flags of the direct schedules.
 ///
-/// Boards are values: views of one record a rank, in memory that the world gives: its own, or a segment that processes map. Memory
-/// of zeros is a board on which nothing has happened; there are no pointers to boards or records in it.
+/// A board is a value: a view of one record per rank, in memory that the world gives (its own, or a
+/// segment that processes map). Memory of zeros is a board on which nothing has happened. It holds
+/// no pointers to boards or records.
 
 #include "unisono/core/error.hpp"
 #include "unisono/transport/transport.hpp"
@@ -18,8 +20,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The time in which a rank reads or writes peers' memory; an abort waits for its end. It ends with the scope, also where a user's
-/// code throws in between. It is false after a fault: then nothing may be touched.
+/// The time in which a rank reads or writes its peers' memory; an abort waits for its end. It ends
+/// with the scope, also if a user's code throws. It is false after a fault: then that memory must
+/// not be touched.
 template <class Endpoint>
 class Touching {
 public:
@@ -36,8 +39,9 @@ private:
     bool begun_;
 };
 
-/// Fetches a line that this rank is about to write and then to read: a load that overtakes the store would fetch it for reading, and
-/// the store would have to ask again. (A plain prefetch would fetch it for reading, too, and compilers emit that one.)
+/// Fetches a line that this rank is about to write and then to read. Otherwise a load that
+/// overtakes the store fetches the line for reading, and the store has to ask again. A plain
+/// prefetch fetches it for reading, too, and is what compilers emit.
 inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 #if defined(__x86_64__)
     asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
@@ -46,8 +50,8 @@ inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
 #endif
 }
 
-/// Copies a payload that mostly has one of a few sizes, without a call: a line that is written while another core polls it
-/// should be written in one burst, else that core takes it away in between.
+/// Copies a payload of one of a few usual sizes without a call. A line that another core polls
+/// should be written in one burst, or that core takes it away in between.
 [[gnu::always_inline]] inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
     if (bytes == 8) __builtin_memcpy(to, from, 8);
     else if (bytes == 4) __builtin_memcpy(to, from, 4);
@@ -55,8 +59,8 @@ inline void prefetch_to_write([[maybe_unused]] const void* address) noexcept {
     else if (bytes != 0) __builtin_memcpy(to, from, bytes);
 }
 
-/// The last operations that each rank of a group started. Written by that rank at each start (lines of its own),
-/// read by others only when they have waited for a while.
+/// The last operations that each rank of a group started. The rank writes them at each start, in
+/// lines of its own; others read them only after they have waited for a while.
 class Announcements {
 public:
     static constexpr std::size_t depth = 8;
@@ -130,8 +134,9 @@ static_assert(sizeof(MappedLine) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
               "flags are shared by processes, which have no lock in common");
 
-/// A piece of a rank's message, and behind it the word that says of which operation it is: both come in one cache line, so a reader
-/// that sees the word has the bytes, too, and needs no second trip between the cores. (NCCL's protocols LL and LL128)
+/// A piece of a rank's message, followed by the word that names its operation. Both are in one
+/// cache line, so a reader that sees the word has the bytes, and needs no second trip between the
+/// cores (NCCL's protocols LL and LL128).
 template <std::size_t Bytes>
 struct alignas(Bytes + 8) FlaggedPiece {
     static constexpr std::size_t bytes = Bytes;
@@ -164,14 +169,17 @@ struct FlaggedMessages {
     }
 };
 
-/// Small messages of a rank beside their flags, in one of two ways: 8 bytes of each of up to four ranks side by side in one line (two
-/// for more than two ranks), or 56 bytes of one rank in each line. Each way has two places per rank, which alternate: a rank writes the
-/// next message when it has completed all older operations, so every rank has read what was in the place before.
+/// Small messages of a rank beside their flags, in one of two ways: 8 bytes from each of up to four
+/// ranks side by side in one line (two lines for more than two ranks), or 56 bytes of one rank in
+/// each line. Each way has two places per rank, which alternate. A rank writes its next message
+/// after it has completed all older operations, so every rank has read the message that was in that
+/// place.
 ///
-/// A line of one's own must come twice over: its writer takes it from the reader that polls it, and the reader fetches it
-/// again. Where the ranks' words lie side by side, who comes last finds those of the others in the line that it takes to
-/// write its own, goes on at once, and often writes its next one before the line is taken away: one trip between the cores an operation.
-/// With more bytes the two places do not fit one line, and nothing is gained.
+/// A line of one rank alone moves twice: its writer takes it from the reader that polls it, and the
+/// reader fetches it again. With the ranks' words side by side, the last rank to come finds the
+/// other words in the line that it takes to write its own. It goes on at once, and often writes its
+/// next word before the line is taken away: one trip between the cores per operation. With more
+/// bytes the two places do not fit one line, and nothing is gained.
 struct SmallMessages {
     static constexpr int most_together = 4;
     static constexpr std::size_t own_pieces = 19;
@@ -184,8 +192,8 @@ struct SmallMessages {
     static constexpr std::size_t best_bytes(int ranks) { return ranks <= most_together ? most_bytes : 592; }
 };
 
-/// The mapped lines of a group. A line is used again after `depth` operations, when every rank has completed the older
-/// one; `completed` says how far a rank is.
+/// The mapped lines of a group. A line is used again after `depth` operations, when every rank has
+/// completed the older one; `completed` says how far a rank is.
 class MappedBoard {
 public:
     static constexpr std::size_t depth = 4;

@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// Ranks that have a GPU each, over any transport that moves bytes of the host: `Cuda<Tcp>`, `Cuda<SharedMemory>`, `Cuda<Hosts<Tcp>>`,
-/// `Cuda<Libfabric>`, `Cuda<Mpi>`. For machines without NCCL, networks that NCCL does not know, several ranks on one device, and for what NCCL
-/// does not have: operations of the program's own, the host's bits.
+/// Ranks with a GPU each, over any transport that moves bytes of the host: `Cuda<Tcp>`,
+/// `Cuda<SharedMemory>`, `Cuda<Hosts<Tcp>>`, `Cuda<Libfabric>`, `Cuda<Mpi>`. It is for machines
+/// without NCCL, for networks that NCCL does not know, for several ranks on one device, and for
+/// what NCCL lacks: a program's own operations, and the host's bits.
 ///
-/// It is a wrapper, and not an option of each transport, since none of them needs to know of devices: what lies on a device goes through
-/// pinned memory of the host in pieces that follow one another, as lanes of the host's schedules (group/staged_lanes.hpp). All else is
-/// the network's own. But MPI's own collectives are given memory of the device as it is, where all ranks' MPIs take it
-/// (group/whole_runs.hpp, mpi/device.hpp).
+/// It is a wrapper and no option of each transport, since none of them needs to know of devices.
+/// Data of a device go through pinned memory of the host in pieces, which follow one another as
+/// lanes of the host's schedules (group/staged_lanes.hpp). All else is the network's own. One
+/// exception: MPI's own collectives get memory of the device as it is, if the MPI of every rank
+/// takes it (group/whole_runs.hpp, mpi/device.hpp).
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/transport/cuda/copies.hpp"
@@ -30,11 +32,12 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank with a device over `Network`: made by `run<Cuda<Network>>` (group/run.hpp) for threads of this process, by
-/// `join<Cuda<Network>>` (join.hpp) where a launcher has started processes, or of a network's transport that is there already.
+/// The transport of one rank with a device over `Network`. It is made by `run<Cuda<Network>>`
+/// (group/run.hpp) for threads of this process, by `join<Cuda<Network>>` (join.hpp) for processes
+/// that a launcher has started, or from a transport of the network.
 ///
-/// Errors: refused where there is no device, or not the one that is asked for; afterwards those of the network, and what CUDA says of
-/// copies, which ends the world (aborted).
+/// Errors: refused if there is no device, or not the one that was asked for; afterwards those of
+/// the network, and aborted for an error of CUDA in a copy, which ends the world.
 template <transport Network>
 class Cuda : public Network {
 public:
@@ -43,13 +46,15 @@ public:
     static constexpr bool through_host = true; ///< see group/staged_lanes.hpp
     using Options = CudaOptions<Network>;
 
-    /// A rank of a world of threads: on the device of its number, modulo how many there are. Errors: refused, bad_input.
+    /// A rank of a world of threads, on the device of its number modulo their count. Errors:
+    /// refused, bad_input.
     template <class World>
         requires std::constructible_from<Network, const std::shared_ptr<World>&, int>
     Cuda(const std::shared_ptr<World>& shared, int rank, const Options& options = {})
         : Cuda(shared, rank, options.with(Environment::of_process()), place_of_thread(rank, options)) {}
-    /// A rank of `network`, on that device of this process. Errors: refused, bad_input.
-    /// Over a network whose own collectives may take memory of devices (MPI) it is collective, and refused on all ranks alike.
+    /// A rank of `network`, on that device of this process. Errors: refused, bad_input. It is
+    /// collective over a network whose own collectives may take memory of devices (MPI), and then
+    /// refused on all ranks alike.
     Cuda(Network network, int device, const Options& options = {})
         : Cuda(begin_with(network, device, options), std::move(network), options) {}
     Cuda(Cuda&&) noexcept = default;
@@ -60,7 +65,8 @@ public:
     [[nodiscard]] int device() const { return copies_->ordinal(); }
     /// Work that a program enqueues on this stream before a collective runs before it.
     [[nodiscard]] cudaStream_t stream() const { return copies_->stream(); }
-    /// Into pieces of how many bytes data of the device are cut where the schedule's family does not say so.
+    /// The size of the pieces into which data of the device are cut, if the schedule's family does
+    /// not say it.
     [[nodiscard]] std::size_t piece_bytes() const { return piece_bytes_; }
 
     template <class Sink>
@@ -86,13 +92,14 @@ public:
 
     // --- memory ----------------------------------------------------------------------------------
 
-    /// The network's memory, if it has some of its own; else pinned memory of the host. Errors: refused.
+    /// The network's memory, if it has some of its own, or else pinned memory of the host. Errors:
+    /// refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         if constexpr (allocates<Network>) return Network::allocate(bytes);
         else return detail::allocate_pinned(device(), copies_->pinned(), bytes);
     }
-    /// Memory of the device; where transfers go straight it is registered with the network once. To free it waits for all that the
-    /// device does. Errors: refused.
+    /// Memory of the device. If transfers go straight, it is registered with the network once.
+    /// Freeing it waits for everything that the device does. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
         auto memory = copies_->kept().allocate(device(), bytes);
         if (!goes_directly() || bytes < direct_from) return memory;
@@ -110,7 +117,8 @@ public:
 
     // --- streams of the program's own: what a trainer on the device asks -------------------------
 
-    /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
+    /// Waits, without a limit, for all that `theirs` was given so far and for all that this depends
+    /// on.
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
     /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
     void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
@@ -144,8 +152,8 @@ public:
         if constexpr (reaches_devices) return this->moves_device_memory();
         else return false;
     }
-    /// Collectives of which a rank has fewer bytes go through the host. Chosen, not measured: below it a copy each way costs about
-    /// what it costs to register memory with a network.
+    /// Collectives with fewer bytes per rank go through the host. Chosen, not measured: below this
+    /// size a copy each way costs about as much as to register memory with a network.
     static constexpr std::size_t direct_from = 65536;
     /// Nothing where it cannot be had.
     [[nodiscard]] std::shared_ptr<void> reach(const std::byte* data, std::size_t bytes) {
@@ -167,8 +175,9 @@ public:
     }
     [[nodiscard]] detail::CudaDeviceGuard on_its_device() const { return detail::CudaDeviceGuard(device()); }
 
-    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
-    /// all ranks: refused, as said above; those of the network's `join`. Defined in cuda/join.hpp.
+    /// The world of processes that share this control plane, which then belongs to the world.
+    /// Collective. Errors, the same on all ranks: refused, as above; those of the network's `join`.
+    /// Defined in cuda/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Cuda join(Control control, nanoseconds deadline, const Options& options);
 
@@ -213,7 +222,8 @@ private:
                             " cannot: ", why.empty() ? "its network was made without" : why}));
     }
 
-    /// Where ranks agree on whose memory the network takes, they hear of a device that is not there, too.
+    /// The ranks agree on whose memory the network takes, so they also hear of a device that is
+    /// missing.
     static std::unique_ptr<detail::CudaCopies> begin_with(Network& network, int device, const Options& options) {
         if constexpr (requires { network.agree_on_devices(DeviceTransfers::automatic, ""); }) {
             std::unique_ptr<detail::CudaCopies> made;

@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// Ranks on several hosts, several of them on each: shared memory between the ranks of a host, a network between hosts, chosen for each
-/// pair of ranks. `Hosts<Tcp>`, `Hosts<Libfabric>`. Include unisono/hosts.hpp: native schedules come with it.
+/// Several hosts with several ranks on each: shared memory between ranks of a host, and a network
+/// between hosts, chosen per pair of ranks. `Hosts<Tcp>`, `Hosts<Libfabric>`. Include
+/// unisono/hosts.hpp, which adds native schedules.
 ///
-/// Groups know their hosts (`group.hosts()`), and the native schedules and reducers are hierarchical by themselves: between hosts goes
-/// what one rank a host would send.
+/// Groups know their hosts (`group.hosts()`), so the native schedules and reducers are
+/// hierarchical: hosts exchange what a single rank per host would send.
 ///
-/// Which ranks share a host is found out when they meet: those that have really mapped one another's memory do, whatever names,
-/// containers and network name spaces say. UNISONO_HOSTS=a,a,b,b (a name a rank) or the program may part them further.
+/// Ranks find out when they meet which of them share a host: those that did map one another's
+/// memory, regardless of names, containers and network name spaces. UNISONO_HOSTS=a,a,b,b (a name
+/// per rank) or the program may divide them further.
 
 #include "unisono/transport/hosts/world.hpp"
 #include "unisono/transport/shared_memory.hpp"
@@ -32,14 +34,16 @@ concept network_between_hosts =
         { constant.shared_world() } -> std::same_as<const std::shared_ptr<detail::NetworkWorld>&>;
     };
 
-/// The transport of one rank on one of several hosts: made by `join<Hosts<Tcp>>` (join.hpp) where a launcher has started processes, or
-/// by `run<Hosts<Tcp>>` (group/run.hpp) for threads of this process, which are of one host unless UNISONO_HOSTS says otherwise.
+/// The transport of one rank on one of several hosts. It is made by `join<Hosts<Tcp>>` (join.hpp)
+/// for processes that a launcher has started, or by `run<Hosts<Tcp>>` (group/run.hpp) for threads
+/// of this process, which are on one host unless UNISONO_HOSTS says otherwise.
 ///
-/// Memory from `group.allocate<T>(n)` is what the ranks of the host see: their large messages are read in place. From elsewhere they are
-/// copied once; over the network they are sent from where they are.
+/// Memory from `group.allocate<T>(n)` is seen by the ranks of the host, and large messages in it
+/// are read in place. Large messages in other memory are copied once. The network sends both from
+/// where they are.
 ///
-/// Errors: those of SharedMemory and of the network, each with where the peer is: `shared memory of this host`, or its address,
-/// interface and connection.
+/// Errors: those of SharedMemory and of the network, each with the peer's place: `shared memory of
+/// this host`, or its address, interface and connection.
 template <network_between_hosts Network>
 class Hosts {
 public:
@@ -97,7 +101,8 @@ public:
         if (first_fault() == nullptr) memory_.progress(sink);
     }
 
-    /// A message in memory wakes no rank that sleeps for the network: it looks there again, later the longer it has waited.
+    /// A message in memory wakes no rank that sleeps for the network. The rank looks there again,
+    /// at intervals that grow with its wait.
     void idle(std::uint32_t attempt, nanoseconds until) {
         const bool alone = places_.ranks_of(host_of(rank())).size() == 1;
         if (attempt < few_attempts) waits_since_ = 0;
@@ -109,7 +114,7 @@ public:
         network_.idle(attempt, until);
     }
 
-    /// Both halves: nobody touches memory that this rank posted.
+    /// Both halves: after it, no rank touches memory that this rank posted.
     void abort(const Fault& fault) {
         network_.abort(fault);
         const Fault* const first = first_fault();
@@ -124,8 +129,8 @@ public:
 
     /// Whether the ranks of this host see these bytes.
     [[nodiscard]] bool reaches(const void* data, std::size_t bytes) const { return memory_.reaches(data, bytes); }
-    /// Memory that the ranks of this host see, as long as the owner lives; not cleared; registered once with a network that wants
-    /// that. Errors: refused.
+    /// Memory that the ranks of this host see, as long as its owner lives. It is not cleared. It is
+    /// registered once with a network that needs it. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         std::shared_ptr<std::byte> made = memory_.allocate(bytes);
         if constexpr (requires { network_.register_once(made, bytes); })
@@ -160,8 +165,9 @@ public:
     [[nodiscard]] const SharedMemory& memory() const { return memory_; }
     [[nodiscard]] const Network& network() const { return network_; }
 
-    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on all
-    /// ranks: those of the network's `join`, and of `join_shared_memory`. Defined in hosts/join.hpp.
+    /// The world of processes that share this control plane, which then belongs to the world.
+    /// Collective. Errors, the same on all ranks: those of the network's `join`, and of
+    /// `join_shared_memory`. Defined in hosts/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Hosts join(Control control, nanoseconds deadline, const Options& options);
 

@@ -12,7 +12,8 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank of an in-process world: made by `run<InProcess>` (group/run.hpp); alone, a world of one.
+/// The transport of one rank of an in-process world, made by `run<InProcess>` (group/run.hpp). On
+/// its own it is a world of one.
 class InProcess : public detail::MemoryEndpoint<detail::InProcessWorld> {
 public:
     static constexpr std::string_view name = "in_process";

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Ranks of an MPI communicator. Needs an MPI library (CMake target unisono::mpi), any version of the standard from 3.0 on.
+/// Ranks of an MPI communicator. It needs an MPI library (CMake target unisono::mpi) of version 3.0
+/// of the standard or newer.
 
 #include "unisono/launch/cores.hpp"
 #include "unisono/launch/host.hpp"
@@ -21,13 +22,14 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank over MPI: our schedules over its point-to-point messages, and MPI's own collectives as native ones for
-/// large data (unisono/mpi_collectives.hpp). Made by `adopt(communicator)` or
-/// `join<Mpi>()` (unisono/mpi.hpp).
+/// The transport of one rank over MPI: our schedules over its point-to-point messages, and MPI's
+/// own collectives as native ones for large data (unisono/mpi_collectives.hpp). It is made by
+/// `adopt(communicator)` or `join<Mpi>()` (unisono/mpi.hpp).
 ///
-/// Faults: what a rank throws or finds wrong reaches all others by messages. A rank that dies is its launcher's business: mpirun ends
-/// the job. One that stops is a timeout at the deadline, also within MPI's own collectives: the ranks ask each other what they wait
-/// for, and who does not answer is named.
+/// Faults: an error that a rank throws or finds reaches all others by messages. The death of a rank
+/// is its launcher's business: mpirun ends the job. A rank that stops is a timeout at the deadline,
+/// also within MPI's own collectives: the ranks ask each other what they wait for, and the rank
+/// that does not answer is named.
 class Mpi : public detail::FramedEndpoint<detail::MpiWire> {
 public:
     static constexpr std::string_view name = "mpi";
@@ -41,8 +43,9 @@ public:
                                             "expected that or more, since two threads call it by turns");
     }
 
-    /// The ranks of a communicator become a world. Collective over it; it is duplicated, and stays its owner's. MPI has been initialised
-    /// with MPI_THREAD_FUNNELED at least, and is finalised after the world has ended. Errors: refused.
+    /// Makes the ranks of a communicator a world. Collective over the communicator, which is
+    /// duplicated, and stays its owner's. MPI has been initialised with MPI_THREAD_FUNNELED at
+    /// least, and is finalised after the world has ended. Errors: refused.
     static Mpi adopt(MPI_Comm communicator) {
         using namespace detail;
         int initialized = 0;
@@ -83,9 +86,10 @@ public:
 
     // --- for memory of devices: see transport/cuda.hpp -------------------------------------------
 
-    /// Before the world does anything. `moves_device_memory` says whether messages may then leave from memory of a device and come to it:
-    /// that is asked of MPI, by each rank for itself. After a fault, what MPI has begun to receive and does not cancel within a second may
-    /// still be written.
+    /// Asks MPI, by each rank for itself, whether messages may leave from and arrive in memory of a
+    /// device; `moves_device_memory` then has the answer. To be called before the world does
+    /// anything. After a fault, MPI may still write receives that it began and does not cancel
+    /// within a second.
     void move_device_memory(const detail::DeviceMemoryWish& wish) { wire().device_memory().want(wish); }
     [[nodiscard]] bool moves_device_memory() const { return wire().device_memory().is_on(); }
     [[nodiscard]] const std::string& device_memory_problem() const { return wire().device_memory().problem(); }
@@ -103,8 +107,9 @@ public:
 
     // --- for ranks with devices (transport/cuda.hpp) ---------------------------------------------
 
-    /// All ranks agree on whether MPI's own collectives are given memory of devices; `problem`: why this one has none. Collective, before
-    /// the world does anything. Errors, the same on all ranks: refused; timeout, where one does not come.
+    /// Lets all ranks agree on whether MPI's own collectives get memory of devices; `problem`: why
+    /// this rank has none. Collective, before the world does anything. Errors, the same on all
+    /// ranks: refused; timeout if a rank does not come.
     void agree_on_devices(DeviceTransfers wish, const std::string& problem) {
         using namespace detail;
         struct Cards {

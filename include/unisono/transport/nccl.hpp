@@ -1,17 +1,19 @@
 #pragma once
 
 /// \file
-/// Ranks that have a GPU each, over NCCL. Link the target unisono::nccl (NCCL 2.19 or newer and the CUDA runtime; a host's compiler
-/// will do).
+/// Ranks with a GPU each, over NCCL. Link the target unisono::nccl (NCCL 2.19 or newer and the CUDA
+/// runtime; a host's compiler will do).
 ///
-/// Two ways between ranks. What lies on devices goes over NCCL: native collectives, and our own schedules by its sends and
-/// receives, in the order of one stream. What lies on hosts goes message by message as over Hosts<Tcp>: by shared memory within a
-/// host and by sockets between hosts; but native collectives from `NcclOptions::staged_bytes` on go through pinned memory and the
-/// device. With each collective that NCCL runs (or with some: `NcclOptions::check_every`) go ceil(log2 p) empty messages, by which
-/// ranks find out that they do different things, or who is missing.
+/// There are two ways between ranks. Data on devices go over NCCL: by native collectives, or by our
+/// own schedules over its sends and receives, in the order of one stream. Data on hosts go message
+/// by message as over Hosts<Tcp>: by shared memory within a host and by sockets between hosts.
+/// Native collectives from `NcclOptions::staged_bytes` on are an exception: they go through pinned
+/// memory and the device. With each collective that NCCL runs (or with some:
+/// `NcclOptions::check_every`) go ceil(log2 p) empty messages, by which ranks find out that they do
+/// different things, or that one is missing.
 ///
-/// NCCL's communicators do not block here, and are looked after: what it says asynchronously, and what others say, ends a wait
-/// by an abort.
+/// NCCL's communicators do not block here. They are watched: an asynchronous error of NCCL, or
+/// another rank's fault, ends a wait by an abort.
 
 #include "unisono/launch/host.hpp"
 #include "unisono/transport/hosts.hpp"
@@ -34,7 +36,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Threads of one process as ranks: they see the same devices, and the first one makes NCCL's number for them.
+/// Threads of one process as ranks: they see the same devices, and the first one makes NCCL's
+/// unique id for them.
 class NcclWorld : public HostsWorld {
 public:
     explicit NcclWorld(int size) : HostsWorld(size) {}
@@ -57,12 +60,13 @@ inline bool devices_are_shared(const Environment& environment) {
 
 } // namespace detail
 
-/// The transport of one rank over NCCL: made by `run<Nccl>` (group/run.hpp) for threads of this process, by `join<Nccl>` (join.hpp)
-/// where a launcher has started processes, or by `adopt(communicator, stream)` where the program has NCCL already (unisono/nccl.hpp).
+/// The transport of one rank over NCCL. It is made by `run<Nccl>` (group/run.hpp) for threads of
+/// this process, by `join<Nccl>` (join.hpp) for processes that a launcher has started, or by
+/// `adopt(communicator, stream)` for a program that has NCCL already (unisono/nccl.hpp).
 ///
-/// Errors: refused, within a second, where there is no device or not enough of them, NCCL is older than its headers, or ranks
-/// differ in it; afterwards those of Hosts<Tcp>, and what NCCL reports: peer_lost where it says that another rank is the cause, else
-/// aborted.
+/// Errors: refused, within a second, if there is no device or there are too few, NCCL is older than
+/// its headers, or ranks differ in it. Afterwards those of Hosts<Tcp>, and NCCL's: peer_lost if it
+/// says that another rank is the cause, else aborted.
 class Nccl : public Hosts<Tcp> {
     using Base = Hosts<Tcp>;
 
@@ -91,8 +95,9 @@ public:
 
     /// The device, as this process numbers them.
     [[nodiscard]] int device() const { return device_->ordinal(); }
-    /// Where everything is enqueued: what a program enqueues there before a collective is done before it, and what it enqueues after
-    /// waiting for it, after it.
+    /// The stream in which everything is enqueued. What a program enqueues there before a
+    /// collective is done before it, and what it enqueues after waiting for the collective is done
+    /// after it.
     [[nodiscard]] cudaStream_t stream() const { return device_->stream(); }
     /// From how many bytes on native collectives on memory of the host go through the device.
     [[nodiscard]] std::size_t staged_bytes() const { return staged_bytes_; }
@@ -132,8 +137,8 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
         return detail::allocate_pinned(device_->ordinal(), device_->shared_pinned(), bytes);
     }
-    /// Memory of the device, from ncclMemAlloc, registered with the communicator. Not cleared. To free it waits for all that the
-    /// device does. Errors: refused.
+    /// Memory of the device, from ncclMemAlloc, registered with the communicator. It is not
+    /// cleared. Freeing it waits for everything that the device does. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> allocate_on_device(std::size_t bytes) {
         const detail::CudaDeviceGuard here(device_->ordinal());
         void* made = nullptr;
@@ -162,7 +167,8 @@ public:
 
     // --- streams of the program's own: what a trainer on the device asks -------------------------
 
-    /// Until all that `theirs` was given so far is done: whatever else it depends on, waits without a limit.
+    /// Waits, without a limit, for all that `theirs` was given so far and for all that this depends
+    /// on.
     void settle(cudaStream_t theirs) noexcept { static_cast<void>(cudaStreamSynchronize(theirs)); }
     /// Copies in the turn of `theirs`, and waits for it as `settle`. Errors: refused.
     void copy_to_host(void* to, const void* from, std::size_t bytes, cudaStream_t theirs) {
@@ -191,7 +197,8 @@ public:
     void drop_capture() { device_->drop_capture(); }
     [[nodiscard]] bool is_capturing() const { return device_->is_capturing(); }
 
-    /// Buffers of this transport's own: on the device, and pinned ones of the host where `with_pinned`. Errors: refused.
+    /// Buffers of this transport's own: on the device, and pinned ones of the host if
+    /// `with_pinned`. Errors: refused.
     [[nodiscard]] detail::DeviceBlock take_block(std::size_t bytes, bool with_pinned) {
         const detail::CudaDeviceGuard here(device_->ordinal());
         return device_->pool().take(bytes, with_pinned);
@@ -208,8 +215,9 @@ public:
     [[nodiscard]] bool group_is_open() { return device_->group_is_open(); }
     void close_group(std::uint64_t id) { device_->close_group(id); }
 
-    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Errors, the same on
-    /// all ranks: refused, as said above; what NCCL refuses. Defined in nccl/join.hpp.
+    /// The world of processes that share this control plane, which then belongs to the world.
+    /// Collective. Errors, the same on all ranks: refused, as above, or by NCCL. Defined in
+    /// nccl/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Nccl join(Control control, nanoseconds deadline, const NcclOptions& options);
     /// The ranks of a communicator of the program's. Defined in nccl/join.hpp; see `adopt`.
@@ -231,7 +239,8 @@ private:
             wait_for_world(*shared->network(), rank, *device_, steady_now() + begins_within);
         } catch (const error& failed) {
             if (failed.why().rank == rank) throw;
-            // Another rank's fault, which comes to light in the first call, as if it had come a moment later.
+            // Another rank's fault comes to light in the first call, as if it had come a moment
+            // later.
         }
     }
     Nccl(const std::shared_ptr<World>& shared, int rank, const NcclOptions& options, Threads)
@@ -254,7 +263,8 @@ private:
         return made;
     }
 
-    /// Until the world's communicator is there. Errors: the world's first fault; refused, as NCCL says; timeout.
+    /// Waits for the world's communicator. Errors: the world's first fault; refused, as NCCL says;
+    /// timeout.
     static void wait_for_world(detail::NetworkWorld& world, int rank, detail::NcclDevice& device, nanoseconds until) {
         Fault mine{
             .code = ErrorCode::none, .rank = rank, .peer = -1, .operation = "join", .sequence = 0, .message = {}};
@@ -277,7 +287,8 @@ private:
         }
     }
 
-    /// NCCL or CUDA found something. Where that is another rank's end, the control plane soon says whose.
+    /// NCCL or CUDA found an error. If another rank's end is its cause, the control plane soon
+    /// names that rank.
     void report_failure() {
         const nanoseconds until = steady_now() + (device_->failed_remotely() ? told_within : 0);
         int lost = -1;

@@ -1,9 +1,9 @@
 #pragma once
 
 /// \file
-/// The overseer of a world of unrelated processes: a job's control plane (launch/), behind a few virtual
-/// functions, so that transports need not include sockets and threads. They are called rarely: when a rank has waited for a
-/// while, at the first fault, and at the end.
+/// The overseer of a world of unrelated processes: a job's control plane (launch/), behind a few
+/// virtual functions, so that transports need not include sockets and threads. They are called
+/// rarely: after a rank has waited for a while, at the first fault, and at the end.
 
 #include "unisono/launch/launch.hpp"
 
@@ -22,7 +22,8 @@ public:
 
     /// Of the job; nullptr while all is well.
     [[nodiscard]] virtual const Fault* first_fault() const noexcept = 0;
-    /// Makes this the job's first fault unless there is one, and returns that. Of a timeout the root is looked for first.
+    /// Makes this the job's first fault unless there is one, and returns the first. It looks for a
+    /// timeout's root first.
     [[nodiscard]] virtual Fault settle(const Fault& mine) = 0;
     virtual void waits(const Wait& wait) = 0;
     virtual void waits_no_more() = 0;

@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// How a rank waits on a host: it stays awake for a while, since to fall asleep and be woken costs microseconds, and tens of
-/// them on a virtual machine; then it sleeps, since the core may be wanted by the program's own threads.
+/// How a rank waits on a host. It stays awake for a while, since to fall asleep and be woken costs
+/// microseconds, and tens of them on a virtual machine. Then it sleeps, since the program's own
+/// threads may want the core.
 
 #include "unisono/core/time.hpp"
 
@@ -15,12 +16,12 @@ namespace detail {
 
 /// Decides when a rank that waits goes to sleep.
 ///
-/// - A wait begins with a few attempts that cost no look at the clock. Then every few attempts yield: a yield that comes back
-///   late proves that another thread wants this core. That wait ends awake at once, and so do the next ones, for longer
-///   each time that it happens again.
-/// - A wait stays awake for `awake()` at the most. That grows by what it costs to be woken with each sleep that was short, and is
-///   halved by each that was long: ranks that wait for one another often and briefly stay awake, ranks that wait for others to
-///   compute do not.
+/// - A wait begins with a few attempts that cost no look at the clock. Then every few attempts
+///   yield. A yield that comes back late proves that another thread wants this core: that wait ends
+///   awake at once, and so do the next ones, for longer each time that it happens again.
+/// - A wait stays awake for at most `awake()`. That time grows by the cost of a wake-up with each
+///   sleep that was short, and is halved by each that was long. So ranks that wait for one another
+///   often and briefly stay awake, and ranks that wait for others to compute do not.
 /// - Ranks that outnumber the cores yield from the first attempt on.
 class Patience {
 public:
@@ -33,7 +34,8 @@ public:
     explicit Patience(bool more_ranks_than_cores, std::uint32_t few = 64)
         : at_once_(more_ranks_than_cores ? 0 : few), every_(more_ranks_than_cores ? 1 : few) {}
 
-    /// Waits a moment and returns true, or returns false: it is time to sleep. `attempt` counts from 0 in each wait.
+    /// Waits a moment and returns true, or returns false: it is time to sleep. `attempt` counts
+    /// from 0 in each wait.
     [[gnu::always_inline]] inline bool stays_awake(std::uint32_t attempt) {
         if (attempt < at_once_) [[likely]] {
             pause();
@@ -49,7 +51,7 @@ public:
 
     /// How long this wait has lasted, as far as it was watched.
     [[nodiscard]] nanoseconds waited() const { return (slept_ ? woke_ : steady_now()) - began_; }
-    /// How long a wait stays awake at the most, while nobody else wants the core.
+    /// The longest time that a wait stays awake while no other thread wants the core.
     [[nodiscard]] nanoseconds awake() const { return awake_; }
 
 private:
@@ -106,15 +108,16 @@ private:
     nanoseconds wanted_for_ = least_wanted;
 };
 
-/// How long to sleep before the next look at what wakes nobody, after a wait of `waited`: an eighth of it up to 1 ms, and then 1/128 of it up
-/// to 4 ms. A schedule of many rounds is late once per round, so a long wait must not be late by an eighth; and a look costs a network's
-/// library up to 100 us, which each millisecond would be a tenth of a core.
+/// The time to sleep before the next look at a condition that wakes no rank, after a wait of
+/// `waited`: an eighth of it up to 1 ms, and then 1/128 of it up to 4 ms. A schedule of many rounds
+/// is late once per round, so a long wait must not be late by an eighth. And a look costs a
+/// network's library up to 100 us, a tenth of a core if it came each millisecond.
 [[nodiscard]] inline nanoseconds sleep_after(nanoseconds waited) {
     const nanoseconds briefly = std::clamp<nanoseconds>(waited / 8, 50'000, 1'000'000);
     return std::max(briefly, std::min<nanoseconds>(waited / 128, 4'000'000));
 }
 
-/// Waits a moment for what wakes nobody.
+/// Waits a moment for a condition that wakes no rank.
 inline void idle_on_host(Patience& patience, std::uint32_t attempt, nanoseconds until) {
     if (patience.stays_awake(attempt)) return;
     const nanoseconds wished = sleep_after(patience.waited());

@@ -1,15 +1,17 @@
 #pragma once
 
 /// \file
-/// Ranks are processes of one host, or threads that pretend to be; peers' memory is read directly where it lies in the segment
-/// that all map.
+/// Ranks are processes of one host, or threads that pretend to be. Peers' memory is read directly
+/// if it lies in the segment that all map.
 ///
-/// Memory from `group.allocate<T>(n)` is in the segment: data there are combined straight from and to the peers'
-/// buffers, and large messages are read in place. Memory from elsewhere is accepted with one copy into the segment and, for
-/// results that peers write, one out of it. So at most as much memory is used beside it as operations in flight need.
+/// Memory from `group.allocate<T>(n)` is in the segment: its data are combined straight from and to
+/// the peers' buffers, and large messages are read in place. Memory from elsewhere is accepted with
+/// one copy into the segment and, for results that peers write, one out of it. The copies take at
+/// most as much memory as the operations in flight need.
 ///
-/// A rank whose process ends without leaving is noticed by all that wait for it (peer_lost), within milliseconds; a rank that
-/// is stopped or slow never is, until the deadline that the program set has passed (timeout).
+/// All ranks that wait for a rank whose process ends without leaving notice it within milliseconds
+/// (peer_lost). A rank that is stopped or slow is noticed at the deadline that the program set
+/// (timeout).
 
 #include "unisono/transport/memory/endpoint.hpp"
 #include "unisono/transport/shared_memory/boards.hpp"
@@ -24,12 +26,13 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// The transport of one rank of a world in shared memory: made by `run<SharedMemory>` (group/run_processes.hpp), by
-/// `join<SharedMemory>` (join.hpp) where a launcher has started the processes, or of a world that `join_shared_memory`
-/// (transport/shared_memory/join.hpp) has made; alone, a world of one.
+/// The transport of one rank of a world in shared memory. It is made by `run<SharedMemory>`
+/// (group/run_processes.hpp), by `join<SharedMemory>` (join.hpp) for processes that a launcher has
+/// started, or of a world that `join_shared_memory` (transport/shared_memory/join.hpp) has made. On
+/// its own it is a world of one.
 ///
-/// At most 1,024 ranks, and 16,384 groups at a time. Errors: refused where memory, addresses or open files
-/// run out.
+/// At most 1,024 ranks, and 16,384 groups at a time. Errors: refused if memory, addresses or open
+/// files run out.
 class SharedMemory : public detail::MemoryEndpoint<detail::SharedMemoryWorld> {
 public:
     static constexpr std::string_view name = "shared_memory";
@@ -77,12 +80,14 @@ public:
     void waits(const Wait& wait) { world().waits(rank(), wait); }
     void waits_no_more() { world().waits_no_more(rank()); }
 
-    /// The world of processes that have this control plane in common, which then belongs to it: the job's first fault becomes
-    /// the world's and the world's the job's, and a timeout is looked into. Collective. Defined in shared_memory/join.hpp.
+    /// The world of processes that share this control plane, which then belongs to the world: the
+    /// job's first fault becomes the world's and vice versa, and a timeout's root is looked for.
+    /// Collective. Defined in shared_memory/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
 
-    /// The number of a board that this rank can give to a new group, -1: none, and that it has given it to one of so many ranks.
+    /// The number of a board that this rank can give to a new group; -1: none. `give_board` notes
+    /// that it went to a group of so many ranks.
     [[nodiscard]] int offer_board() { return boards_.offer(world()); }
     void give_board(int ranks) { boards_.give(ranks); }
     /// A group's number with that of its board in it.

@@ -1,16 +1,20 @@
 #pragma once
 
 /// \file
-/// Ranks in virtual time: links with latency and bandwidth, or the hosts of a ClusterModel; seeded delay, reordering, loss and crashes. The same executor
-/// runs on it as on real transports, and everything is decided by the seed: equal seeds give equal traces, to the bit.
+/// Ranks in virtual time: links with latency and bandwidth, or the hosts of a ClusterModel; seeded
+/// delay, reordering, loss and crashes. The same executor runs on it as on real transports. The
+/// seed decides everything: equal seeds give equal traces, to the bit.
 ///
 /// Two ways to use it (unisono/simulate.hpp):
-/// - `Simulation`: one thread moves thousands of ranks through collectives that were started on all of them.
-/// - `simulate(ranks, options, body)` and `run<Simulated>(ranks, body)`: whole programs, each rank a thread of its own, of
-///   which exactly one runs at a time. A rank that waits hands over to the rank with the earliest event; computing takes no
-///   virtual time unless a rank says so with `compute`. Deadlines are virtual too, so waiting for one costs nothing.
+/// - `Simulation`: one thread moves thousands of ranks through collectives that were started on all
+///   of them.
+/// - `simulate(ranks, options, body)` and `run<Simulated>(ranks, body)`: whole programs, each rank
+///   a thread of its own, of which exactly one runs at a time. A rank that waits hands over to the
+///   rank with the earliest event. Computing takes no virtual time unless a rank says so with
+///   `compute`. Deadlines are virtual, too, so waiting for one costs nothing.
 ///
-/// Nobody hangs: where nothing can wake any rank, all get a fault that says who waits for whom.
+/// No rank hangs: if nothing can wake any rank, all get a fault that says which rank waits for
+/// which.
 
 #include "unisono/transport/simulated/world.hpp"
 
@@ -62,7 +66,8 @@ public:
 
     /// This rank computes for so long, in virtual time: messages to it wait meanwhile.
     void compute(nanoseconds duration) { world_->compute(rank_, duration); }
-    /// This rank reaches for memory that it shares with others: takes the latency and jitter of a message.
+    /// This rank reaches for memory that it shares with others, which takes the latency and jitter
+    /// of a message.
     void reach_shared_memory() { world_->reach(rank_); }
     /// The messages and bytes of this rank so far.
     [[nodiscard]] const SimulatedRank& statistics() const { return world_->statistics(rank_); }

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory for messages until the group has them; used again, so that a training step does not allocate.
+/// Memory for messages until the group has them. It is used again, so that a training step does not
+/// allocate.
 
 #include "unisono/core/list.hpp"
 
@@ -14,7 +15,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Blocks in powers of two, each at the beginning of a cache line. Keeps at most `most_kept` bytes that nobody uses.
+/// Blocks in powers of two, each at the beginning of a cache line. It keeps at most `most_kept`
+/// unused bytes.
 class StagingPool {
 public:
     static constexpr std::size_t least = 2048;

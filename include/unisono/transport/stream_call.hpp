@@ -1,22 +1,29 @@
 #pragma once
 
 /// \file
-/// The calls of a transport with a stream: an operation is a program, a list of calls that the transport enqueues in
-/// order on its device's stream. Who makes programs (group/stream_steps.hpp) knows schedules, and who runs them (nccl/device.hpp)
-/// knows a library.
+/// The calls of a transport with a stream. An operation is a program: a list of calls that the
+/// transport enqueues in order on its device's stream. Code that makes programs
+/// (group/stream_steps.hpp) knows schedules; code that runs them (nccl/device.hpp) knows a library.
 ///
 /// Laws of a transport that `streams`
-/// - `begin_program(group)` gives a number and `program(number)` the empty list to fill; `submit(number)` hands it over. Programs
-///   run in the order in which they were submitted, whatever group they are of, one after the other.
-/// - `program_done(number)`: its last call has been carried out. `release_program(number)` gives the number back, done or aborted.
-/// - Calls with `open` set belong to one communication with the next one: their sends and receives meet at the same time.
-/// - `follow_program(number, stream)`: what comes on another stream of the device's from then on waits for the program; false
-///   while that is not enqueued. `wait_for(stream)` is the other way round, for programs that begin after it.
-/// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they are enqueued: nothing asks the
-///   device. `drop_capture` forgets what was captured, if anything was. The owner of the graph may launch it in programs.
-/// - `check_every()`: of so many of its programs in a group ranks compare one, and by it those before.
+/// - `begin_program(group)` gives a number and `program(number)` the empty list to fill;
+///   `submit(number)` hands it over. Programs of all groups run one after the other, in the order
+///   in which they were submitted.
+/// - `program_done(number)`: its last call has been carried out. `release_program(number)` gives
+///   the number back, done or aborted.
+/// - A call with `open` set belongs to one communication with the next one: their sends and
+///   receives meet at the same time.
+/// - `follow_program(number, stream)`: work that is enqueued afterwards on another stream of the
+///   device waits for the program; false while that is not enqueued. `wait_for(stream)` is the
+///   opposite, for programs that begin after it.
+/// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they
+///   are enqueued: the device is not asked. `drop_capture` forgets what was captured, if anything
+///   was. The owner of the graph may launch it in programs.
+/// - `check_every()`: ranks compare one of so many of its programs in a group, and thereby those
+///   before it.
 /// - After `abort` none of its calls touches memory any more.
-/// - Before a group of other ranks than the world's does anything, its ranks `open_group`, which all ranks of its parent call.
+/// - Before a group of other ranks than the world's does anything, its ranks call `open_group`, as
+///   do all ranks of its parent.
 
 #include "unisono/core/element.hpp"
 #include "unisono/core/list.hpp"
@@ -45,8 +52,8 @@ enum class StreamVerb : std::uint8_t {
 /// The library's own reductions.
 enum class StreamReduction : std::uint8_t { sum, product, min, max, weighted_sum };
 
-/// Enqueues, on `stream`: for each element i of `count`, targets[t][i] = sources[0][i] op sources[1][i] op ... (left fold), as a
-/// CombineKernel does on the host.
+/// Enqueues on `stream`, for each element i of `count`: targets[t][i] = sources[0][i] op
+/// sources[1][i] op ... (left fold), as a CombineKernel does on the host.
 using StreamKernelCall = void (*)(const void* state, const std::byte* const* sources, std::size_t source_count,
                                   std::byte* const* targets, std::size_t target_count, std::size_t count, void* stream);
 

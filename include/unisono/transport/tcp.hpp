@@ -1,14 +1,16 @@
 #pragma once
 
 /// \file
-/// Ranks anywhere, over POSIX sockets: no dependency, and the plain header crosses machines.
+/// Ranks on any hosts, over POSIX sockets. It has no dependency, so the plain header crosses
+/// machines.
 ///
-/// A rank listens at one port of one interface and makes a connection to each peer that it exchanges anything with, on first use: memory
-/// (64 KiB a peer, and what messages need until they are asked for) and sockets grow with the peers used. Small messages cost one
-/// system call on either side. Large ones are sent from where they lie, and received into memory that is used again.
+/// A rank listens at one port of one interface, and connects to a peer when the two first exchange
+/// anything. Memory (64 KiB per peer, and what messages need until they are asked for) and sockets
+/// grow with the number of peers used. A small message costs one system call on either side. A
+/// large one is sent from its place, and received into memory that is used again.
 ///
-/// Environment, where the program says nothing: UNISONO_INTERFACE (a name as eth0, or an address), UNISONO_PORT_RANGE (40000-40100),
-/// UNISONO_TCP_CONGESTION (reno).
+/// Environment, for options that the program does not set: UNISONO_INTERFACE (a name such as eth0,
+/// or an address), UNISONO_PORT_RANGE (40000-40100), UNISONO_TCP_CONGESTION (reno).
 
 #include "unisono/transport/network/framed_endpoint.hpp"
 #include "unisono/transport/tcp/wire.hpp"
@@ -22,13 +24,15 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Which interface and ports a rank uses.
 struct TcpOptions {
-    /// Name (eth0) or address (10.0.0.1). Empty: as UNISONO_INTERFACE says; else the loopback where all ranks are of one host, and
-    /// where not, the first one that is up and is no loopback.
+    /// Name (eth0) or address (10.0.0.1). Empty: UNISONO_INTERFACE; else the loopback if all ranks
+    /// are on one host, or the first one that is up and is no loopback.
     std::string interface = {};
     PortRange port_range = {}; ///< of the port that this rank listens at; none: as UNISONO_PORT_RANGE says, else any
-    /// A congestion control that the system has and allows (net.ipv4.tcp_allowed_congestion_control). Empty: as UNISONO_TCP_CONGESTION says,
-    /// else the system's own. Where that is bbr, reno took 0.6 to 0.9 x the time of all_reduce from 512 KiB on between two name spaces of one
-    /// machine, at 64 to 256 KiB up to 1.4 x and once 4 x, and as long over the loopback: measure.
+    /// A congestion control that the system has and allows
+    /// (net.ipv4.tcp_allowed_congestion_control). Empty: UNISONO_TCP_CONGESTION, else the system's
+    /// own. Measure before you choose. With bbr as the system's own, reno took between two name
+    /// spaces of one machine 0.6 to 0.9 x the time of all_reduce from 512 KiB on, and up to 1.4 x,
+    /// once 4 x, at 64 to 256 KiB. Over the loopback both took the same time.
     std::string congestion = {};
 
     friend bool operator==(const TcpOptions&, const TcpOptions&) = default;
@@ -63,18 +67,21 @@ inline TcpEntrance open_entrance(const TcpOptions& options, bool other_hosts) {
 
 } // namespace detail
 
-/// The transport of one rank over sockets: made by `run<Tcp>` (group/run.hpp) for threads of this process, or by `join<Tcp>`
-/// (join.hpp) where a launcher has started processes, on one host or several; alone, a world of one.
+/// The transport of one rank over sockets. It is made by `run<Tcp>` (group/run.hpp) for threads of
+/// this process, or by `join<Tcp>` (join.hpp) for processes that a launcher has started, on one or
+/// several hosts. On its own it is a world of one.
 ///
-/// Errors: refused where sockets, ports or interfaces are not to be had; peer_lost for a rank whose connection ends without a
-/// goodbye or cannot be made, timeout for a silent one: with its address and interface.
+/// Errors, with address and interface: refused if sockets, ports or interfaces are not to be had;
+/// peer_lost for a rank whose connection cannot be made or ends without a goodbye; timeout for a
+/// silent one.
 class Tcp : public detail::FramedEndpoint<detail::TcpWire> {
 public:
     static constexpr std::string_view name = "tcp";
     using Options = TcpOptions;
-    // See NativeSchedule. Two ranks, on the loopback and between name spaces: up to 32 KiB one round takes 0.5 to 0.75 x the time of two, at
-    // 48 KiB 0.75 to 0.9 x, at 64 KiB 0.85 to 0.95 x; parts of 1 MiB, of which one half is combined while the next comes, 0.75 to 0.8 x from
-    // 16 MiB.
+    // See NativeSchedule. Two ranks, on the loopback and between name spaces: one round takes 0.5
+    // to 0.75 x the time of two up to 32 KiB, 0.75 to 0.9 x at 48 KiB, 0.85 to 0.95 x at 64 KiB.
+    // Parts of 1 MiB, of which one half is combined while the next comes, take 0.75 to 0.8 x from
+    // 16 MiB on.
     static constexpr std::size_t exchange_bytes = 65536;
     static constexpr std::size_t chunk_bytes = 1048576;
 
@@ -93,7 +100,8 @@ public:
     /// Peers to which a connection was made, or is being made, by either side.
     [[nodiscard]] std::size_t connections() const { return wire().connections(); }
 
-    /// The world of processes that have this control plane in common, which then belongs to it. Collective. Defined in tcp/join.hpp.
+    /// The world of processes that share this control plane, which then belongs to the world.
+    /// Collective. Defined in tcp/join.hpp.
     template <control_plane Control>
     [[nodiscard]] static Tcp join(Control control, nanoseconds deadline, const TcpOptions& options);
 

@@ -1,23 +1,29 @@
 #pragma once
 
 /// \file
-/// A transport moves bytes between ranks. It knows no algorithm and no arithmetic: it matches messages by tag, hands the
-/// received bytes to a sink, tells the time, and spreads the first fault of its world.
+/// A transport moves bytes between ranks. It knows no algorithm and no arithmetic: it matches
+/// messages by tag, hands the received bytes to a sink, tells the time, and spreads the first fault
+/// of its world.
 ///
 /// Laws
-/// - Nothing blocks but `idle`. `post_send` and `post_receive` only record; `progress` moves. Each token is reported
-///   exactly once, unless the world has a fault: then tokens may never be reported.
-/// - `post_send` may return a bool: true says that the message has been sent already, and its token is not reported.
-/// - The memory of a send stays untouched by its owner until `sent`; that of a receive until `received`.
-/// - A receive matches the send of the same peer with an equal tag; tags in flight between two ranks are unique. Messages
-///   may arrive before their receive is posted, and in any order.
-/// - `received(token, envelope, data)` gives the sender's envelope, so that the group can compare signatures and sizes
-///   BEFORE it touches the bytes, and a pointer that is good during that call: straight into the sender's memory where the
-///   transport maps peers, into its own staging memory elsewhere. The receiver copies or combines from there itself.
-/// - `idle(attempt, until)` gives the processor away as long as seems wise after `attempt` fruitless calls of
-///   `progress`, at most until `until` on the clock of `now()`. Simulated transports switch to the next rank there.
-/// - `abort(fault)`: the first fault of a world wins and is soon seen by all its ranks as `first_fault()`. After it
-///   returns nobody touches memory that this rank posted.
+/// - Nothing blocks but `idle`. `post_send` and `post_receive` only record; `progress` moves. Each
+///   token is reported exactly once, unless the world has a fault: then tokens may never be
+///   reported.
+/// - `post_send` may return a bool: true says that the message has been sent already, and its token
+///   is not reported.
+/// - The memory of a send stays untouched by its owner until `sent`; that of a receive until
+///   `received`.
+/// - A receive matches the send of the same peer with an equal tag; tags in flight between two
+///   ranks are unique. Messages may arrive before their receive is posted, and in any order.
+/// - `received(token, envelope, data)` gives the sender's envelope, so that the group can compare
+///   signatures and sizes BEFORE it touches the bytes. Its pointer is good during that call: it
+///   points into the sender's memory if the transport maps peers, else into the transport's own
+///   staging memory. The receiver copies or combines from there itself.
+/// - `idle(attempt, until)` gives the processor away as long as seems wise after `attempt`
+///   fruitless calls of `progress`, at most until `until` on the clock of `now()`. Simulated
+///   transports switch to the next rank there.
+/// - `abort(fault)`: the first fault of a world wins and is soon seen by all its ranks as
+///   `first_fault()`. After it returns, no rank touches memory that this rank posted.
 /// - One thread drives a rank's transport at a time.
 ///
 /// What a transport may offer beyond that is a capability: a concept below, with its laws. Other
@@ -43,13 +49,14 @@
 ///
 /// Menu
 /// - in_process: ranks are threads of one process and read each other's memory.
-/// - shared_memory: ranks are processes of one host (or threads), and read each other's memory where it is the group's.
-/// - tcp: ranks are processes anywhere (or threads), and exchange messages over sockets. Networks are one endpoint
-///   (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
-/// - libfabric: the same over whatever network libfabric has a provider for; needs that library.
+/// - shared_memory: ranks are processes of one host (or threads), and read each other's memory in
+///   the group's segment.
+/// - tcp: ranks are processes anywhere (or threads), and exchange messages over sockets. Networks
+///   are one endpoint (framed_endpoint.hpp) over a wire each (frame_wire.hpp has their laws).
+/// - libfabric: the same over any network that libfabric has a provider for; needs that library.
 /// - mpi: ranks of an MPI communicator, over its point-to-point messages.
 /// - hosts: shared memory between the ranks of a host, and one of these networks between hosts.
-/// - nccl: ranks that have a GPU each, over NCCL; what lies on hosts as over hosts, with sockets.
+/// - nccl: ranks that have a GPU each, over NCCL; data on hosts as over hosts, with sockets.
 /// - cuda: ranks that have a GPU each, over any of the others, through memory of the host.
 /// - simulated: virtual time, one rank at a time.
 /// - any: one of those that map peers, chosen at run time.

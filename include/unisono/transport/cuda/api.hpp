@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The CUDA runtime as this library uses it: its words for errors, and the few things that are owned. No other header but NCCL's
-/// (nccl/api.hpp) includes a header of NVIDIA's.
+/// The CUDA runtime as this library uses it: the text of its errors, and owners of its few
+/// resources. Besides NCCL's (nccl/api.hpp), no other header includes a header of NVIDIA's.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A rank's resources on its device where another transport moves its bytes: two streams of copies, one each way, marks in them, and pinned
-/// memory. Nothing here waits but `settle`.
+/// A rank's resources on its device while another transport moves its bytes: two streams of copies,
+/// one each way, marks in them, and pinned memory. Only `settle` waits.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
@@ -43,7 +43,8 @@ public:
     }
 
     [[nodiscard]] int ordinal() const { return ordinal_; }
-    /// Of copies from the device: what others enqueue here comes before the copies of what is started later.
+    /// The stream of copies from the device. Work that is enqueued here precedes the copies of
+    /// later operations.
     [[nodiscard]] cudaStream_t stream() const { return out_.get(); }
     [[nodiscard]] const std::shared_ptr<PinnedRanges>& pinned() const { return pinned_; }
 

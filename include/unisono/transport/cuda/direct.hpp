@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// How a network is asked to move memory of the device straight: with some of that memory, to try it.
+/// How a network is asked to move memory of the device straight: it is given some of that memory to
+/// try.
 
 #include "unisono/transport/cuda/memory.hpp"
 #include "unisono/transport/cuda/options.hpp"
@@ -19,8 +20,8 @@ inline DeviceMemoryWish wish_without_probe(int device) {
         .device = device, .of_host = SightOfDevice<cudaStream_t>::of_host, .seen = SightOfDevice<cudaStream_t>::seen};
 }
 
-/// Options of `Cuda<Network>` with the wish that they mean, for networks that know it, while the network is made. Without memory to try
-/// with there is no wish.
+/// The options of `Cuda<Network>` as a wish, for networks that know it, while the network is made.
+/// Without memory to try there is no wish.
 template <class Network>
 struct WithDeviceMemory {
     WithDeviceMemory(const CudaOptions<Network>& all, int device) : options(all) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory between the host and a device: pinned buffers, and buffers of the device, which are kept and used again.
+/// Memory between the host and a device: pinned buffers and buffers of the device, which are kept
+/// and used again.
 
 #include "unisono/core/lent_memory.hpp"
 #include "unisono/transport/cuda/api.hpp"
@@ -24,8 +25,8 @@ struct DeviceBlock {
     std::size_t bytes = 0;
 };
 
-/// Pinned memory that was given to users and is still theirs: copies go straight from and to it. They may give it back on any
-/// thread, also when the transport is gone.
+/// Pinned memory that was given to users and is still theirs: copies go straight from and to it.
+/// Users may give it back on any thread, also after the transport's end.
 class PinnedRanges {
 public:
     void add(const std::byte* begin, std::size_t bytes) {
@@ -49,7 +50,8 @@ private:
     std::vector<std::pair<const std::byte*, std::size_t>> ranges_;
 };
 
-/// Buffers of one device. Nothing is freed before `free_all`: to free memory waits for everything that the device is doing.
+/// Buffers of one device. Nothing is freed before `free_all`, since freeing waits for all that the
+/// device does.
 class DevicePool {
 public:
     DevicePool() = default;
@@ -130,7 +132,7 @@ inline std::shared_ptr<std::byte> allocate_device(int device, std::size_t bytes)
     return {static_cast<std::byte*>(made), [](std::byte* one) { static_cast<void>(cudaFree(one)); }};
 }
 
-/// Memory of a device that a library works in which cannot be made to let go of it: it holds shares.
+/// Memory of a device for a library that cannot be made to let go of it: the library holds shares.
 class KeptOnDevice {
 public:
     /// Memory for a rank's collectives. Errors: refused.
@@ -141,7 +143,8 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
         return allocated_.share_of(data, bytes);
     }
-    /// At least so many bytes that nobody else has; used again when nobody holds a share of them. Errors: refused.
+    /// Memory of at least this size that has no other user; it is used again when no share is held.
+    /// Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> room(int device, std::size_t bytes) {
         const std::size_t size = std::bit_ceil(bytes < 4096 ? 4096 : bytes);
         for (const Room& one : rooms_)

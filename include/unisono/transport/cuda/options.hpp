@@ -47,13 +47,16 @@ struct CudaOptions {
     typename detail::OptionsOf<Network>::type network = {};
     int device =
         -1; ///< as this process numbers them; -1: the one of the rank's number on its host, modulo how many there are
-    /// Data of the device go through the host in pieces of so many bytes, up to three of them of one operation at a time: one comes from
-    /// the device, one is on the network, one goes back. Equal on all ranks. 0: as UNISONO_PIECE_BYTES says, else as the network's native
-    /// schedule cuts data of the host (whose bits it then has), else 1 MiB. Chosen, not measured: at 16 to 25 GB/s a copy of 1 MiB takes
-    /// 40 to 65 us, many times what it costs to start one (some us), and three pieces stay in a core's caches of a few MiB.
+    /// The size of the pieces in which data of the device go through the host. Up to three pieces
+    /// of an operation are under way: one comes from the device, one is on the network, one goes
+    /// back. Equal on all ranks. 0: UNISONO_PIECE_BYTES; else as the network's native schedule cuts
+    /// data of the host, whose bits it then has; else 1 MiB. Chosen, not measured: at 16 to 25 GB/s
+    /// a copy of 1 MiB takes 40 to 65 us, many times the few us that starting it costs, and three
+    /// pieces stay in a core's caches of a few MiB.
     std::size_t piece_bytes = 0;
-    /// Whether messages of large collectives that do not combine leave from the device's memory, and come to it; over MPI also, whether MPI's
-    /// own collectives are given that memory. Where all ranks ask for the latter MPI's word is not asked.
+    /// Whether messages of large collectives that do not combine leave from and arrive in the
+    /// device's memory. Over MPI also whether MPI's own collectives get that memory; if all ranks
+    /// ask for that, MPI's word is not asked.
     DeviceTransfers transfers = DeviceTransfers::automatic;
 
     friend bool operator==(const CudaOptions&, const CudaOptions&) = default;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Which device each rank has: pure functions of what the ranks say of their machines, so that all of them come to the same answer, or
-/// to the same error.
+/// The device of each rank: pure functions of what the ranks say of their machines. All ranks
+/// therefore come to the same answer, or to the same error.
 
 #include "unisono/launch/wire.hpp"
 #include "unisono/transport/cuda/api.hpp"
@@ -76,7 +76,8 @@ inline bool read(const Blob& blob, CudaCard& card) {
                       .message = why});
 }
 
-/// Where the ranks of a host see one device each, and each another one: as launchers do that give every process its own.
+/// Whether each rank of a host sees one device, and each a different one: some launchers arrange it
+/// so.
 template <class Card>
 bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
     std::vector<std::string> seen;
@@ -90,9 +91,9 @@ bool each_sees_its_own(const std::vector<Card>& cards, std::uint64_t host) {
     return true;
 }
 
-/// The device of a rank, as its own process numbers them: the one that it wants, or the one of its number among the ranks of its host;
-/// more ranks than devices share them in turns. Errors, the same on all ranks: refused, where a rank has a problem, or wants what it
-/// does not see.
+/// The device of a rank, as its own process numbers them: the one that it wants, or the one of its
+/// number among the ranks of its host. More ranks than devices share them in turns. Errors, the
+/// same on all ranks: refused, if a rank has a problem, or wants a device that it does not see.
 inline int place_of(const std::vector<CudaCard>& cards, std::size_t rank) {
     for (std::size_t one = 0; one < cards.size(); ++one) {
         const CudaCard& card = cards[one];

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// CUDA's part in batches that are copied ahead (data/device_rows.hpp): pinned memory, memory of the device, a stream and events.
+/// CUDA's part in batches that are copied ahead (data/device_rows.hpp): pinned memory, memory of
+/// the device, a stream and events.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/cuda/memory.hpp"
@@ -13,8 +14,9 @@
 
 UNISONO_NAMESPACE_BEGIN
 
-/// Copies to one device, on a stream of its own. Move-only; may be used on any thread, whatever device that has. Errors: refused, with CUDA's
-/// words; timeout where a copy, or what it waits for, does not end.
+/// Copies to one device, on a stream of its own. Move-only. It may be used on any thread, whatever
+/// that thread's device is. Errors: refused, with CUDA's words; timeout if a copy, or what the copy
+/// waits for, does not end.
 class CudaPrefetch {
 public:
     using Stream = cudaStream_t;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Which of the networks that libfabric offers is taken where nobody has named one, and its words for errors.
+/// The choice among the networks that libfabric offers, if the program names none, and the text of
+/// its errors.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/libfabric/handles.hpp"
@@ -22,7 +23,7 @@ inline std::string fabric_error_text(ssize_t failed) {
     return concat({fi_strerror(code), " (", code, ")"});
 }
 
-/// How much a provider is wanted that nobody named; -1: not at all (slow, or for one host alone).
+/// The preference for a provider that was not named; -1: never (slow, or for one host alone).
 inline int fabric_place(const fi_info& info) {
     constexpr std::string_view wanted[] = {"tcp;ofi_rxm", "tcp",           "net", "opx", "psm2",
                                            "psm3",        "verbs;ofi_rxm", "cxi", "efa"};
@@ -31,7 +32,8 @@ inline int fabric_place(const fi_info& info) {
     }
     return -1;
 }
-/// Of interfaces that nobody named: not the loopback, nor an address that is good on one link alone.
+/// The reach of an interface that was not named: not the loopback, nor an address that holds on one
+/// link alone.
 inline int fabric_reach(const fi_info& info) {
     if (info.src_addr == nullptr) return 1;
     if (info.addr_format == FI_SOCKADDR_IN)

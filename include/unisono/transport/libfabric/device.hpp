@@ -1,16 +1,18 @@
 #pragma once
 
 /// \file
-/// One rank's endpoint of libfabric: found by negotiation, opened, named in errors, closed. What libfabric calls fabric, domain,
-/// address vector and completion queue is made anew for each rank: several threads on endpoints of one domain
-/// misroute messages.
+/// One rank's endpoint of libfabric: found by negotiation, opened, named in errors, closed. Fabric,
+/// domain, address vector and completion queue are made anew for each rank, since threads on
+/// endpoints of one domain misroute messages.
 ///
-/// Asked for: reliable datagrams, tagged messages, order of sends, progress by polling (no thread of the library's). All
-/// modes of memory registration are offered, and what comes back is honoured: FI_MR_LOCAL makes `register_memory` do something.
-/// Tried with net, tcp;ofi_rxm and shm; verbs and efa by this negotiation alone, as they need their hardware.
+/// It asks for reliable datagrams, tagged messages, order of sends, and progress by polling (no
+/// thread of the library's). It offers all modes of memory registration and honours the answer:
+/// with FI_MR_LOCAL `register_memory` registers. Tried with net, tcp;ofi_rxm and shm. Of verbs and
+/// efa only this negotiation was tried, for lack of their hardware.
 ///
-/// Memory of a device is asked for in a second step, of the provider and domain that were found without it, so that the wish changes
-/// nothing else: FI_HMEM, and then whether some of that memory can be registered. Where not, all goes on without it.
+/// A second step asks the provider and domain that were found for memory of a device, so that the
+/// wish changes nothing else: FI_HMEM, and then whether some of that memory can be registered. If
+/// not, the endpoint works without it.
 
 #include "unisono/transport/libfabric/choice.hpp"
 #include "unisono/transport/libfabric/options.hpp"
@@ -31,8 +33,8 @@ namespace detail {
 class FabricDevice {
 public:
     FabricDevice() = default; ///< none: not open
-    /// `options` as they are meant, the environment's share included. `start`: where in the range of ports to look first.
-    /// Errors: refused, with provider, interface and ports.
+    /// `options` and what the environment adds to them. `start`: where in the range of ports to
+    /// look first. Errors: refused, with provider, interface and ports.
     FabricDevice(const LibfabricOptions& options, bool other_hosts, int start = 0) : options_(options) {
         choose(other_hosts);
         find_device_memory();
@@ -87,7 +89,8 @@ public:
         return fi_av_insert(av_.get(), address.data(), 1, &found, 0, nullptr) == 1 ? found : FI_ADDR_NOTAVAIL;
     }
 
-    /// Sends that return at once and leave no trace, of at most `inject_bytes()`: libfabric does not check that.
+    /// Sends at most `inject_bytes()`, which libfabric does not check. It returns at once, and
+    /// reports no completion.
     [[nodiscard]] std::size_t inject_bytes() const { return info().tx_attr->inject_size; }
     ssize_t inject(fi_addr_t to, std::uint64_t tag, const std::byte* data, std::size_t bytes) {
         return fi_tinject(endpoint_.get(), data, bytes, to, tag);
@@ -118,8 +121,8 @@ public:
         return fi_trecv(endpoint_.get(), data, bytes, descriptor(region), from, tag, 0, &operation.context);
     }
 
-    /// Moves everything, and calls done(operation, failed, bytes) for what is complete; `failed` is 0, or positive. The result
-    /// is not 0 where libfabric cannot go on at all.
+    /// Moves everything, and calls done(operation, failed, bytes) for each completion; `failed` is
+    /// 0 or positive. The result is not 0 if libfabric cannot go on at all.
     template <class Done>
     ssize_t poll(Done&& done) {
         fi_cq_tagged_entry entries[16];
@@ -150,7 +153,8 @@ public:
         const int failed = fi_mr_reg(domain(), data, bytes, FI_SEND | FI_RECV, 0, next_key_++, 0, &made, nullptr);
         return bound({domain_, FabricHandle<fid_mr>(made)}, failed, "fi_mr_reg", bytes);
     }
-    /// Device memory, which lives as long as the returned object; for messages only where they may use it. Errors: refused.
+    /// Registers device memory, as long as the returned object lives, if messages may use it.
+    /// Errors: refused.
     [[nodiscard]] FabricRegion register_device_memory(const std::byte* data, std::size_t bytes) {
         const iovec range{seen(data), bytes};
         fi_mr_attr asked{};
@@ -175,7 +179,8 @@ public:
     void give_up_device_memory(const std::string& why) { problem_ = why; }
     /// How often that was done.
     [[nodiscard]] std::uint64_t registrations() const { return next_key_ - 1; }
-    /// Whether a peer reads this rank's memory by itself, at a moment of its own (shm does, by the kernel).
+    /// Whether a peer reads this rank's memory at any moment, without its help (shm does, by the
+    /// kernel).
     [[nodiscard]] bool peers_read() const { return provider_.find("shm") != std::string::npos; }
 
     /// Whether there is an endpoint: after `close` nothing touches any memory.
@@ -218,7 +223,8 @@ private:
         return region;
     }
 
-    /// Tries the chosen provider and domain once more with FI_HMEM, for memory that is not the host's.
+    /// Tries the chosen provider and domain once more with FI_HMEM, for memory that is not the
+    /// host's.
     void find_device_memory() {
         if (wish().probe == nullptr) return;
         if (peers_read()) {

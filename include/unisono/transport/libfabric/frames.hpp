@@ -53,7 +53,8 @@ inline std::uint64_t fabric_key(const JobToken& token) {
     return halves[0] ^ halves[1];
 }
 
-/// Up to how many bytes a message is eager: measured where there was a machine to measure on (docs/libfabric.md); 16 KiB elsewhere.
+/// The largest eager message: as measured on the machines that were there (docs/libfabric.md), or
+/// 16 KiB.
 inline std::size_t eager_bytes_of(std::string_view provider) {
     if (provider == "net" || provider == "tcp") return std::size_t{512} << 10;
     if (provider == "tcp;ofi_rxm") return (std::size_t{16} << 10) - 256; // its own buffers have 16 KiB
@@ -151,7 +152,8 @@ struct FabricRoom : FabricOperation {
     Token token = 0;       ///< of that
 };
 
-/// Records that stay where they are while libfabric or a peer knows them by their `number`, which is not used again soon.
+/// Records that do not move while libfabric or a peer knows their `number`, which is not used again
+/// soon.
 template <class T>
 class FabricRecords {
 public:

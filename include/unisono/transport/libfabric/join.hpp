@@ -14,7 +14,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace detail {
 
-/// Some rank wants memory of devices to go straight, and some rank, the first of which is named, does not.
+/// One rank wants memory of devices to go straight, and another, the first of which is named, does
+/// not.
 [[noreturn, gnu::cold]] inline void refuse_device_memory(const NetworkWorld& world) {
     int other = 0;
     while (FabricCard::read(world.address(other)).reaches_device_memory()) ++other;

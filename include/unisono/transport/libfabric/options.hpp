@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Which provider, interface and ports a world over libfabric uses: said by the program, else by the environment.
+/// The provider, interface and ports of a world over libfabric, as the program says, or else the
+/// environment.
 
 #include "unisono/transport/network/device_memory.hpp"
 #include "unisono/transport/network/options.hpp"
@@ -13,17 +14,20 @@ UNISONO_NAMESPACE_BEGIN
 
 /// Which provider and interface a rank uses.
 struct LibfabricOptions {
-    /// As `fi_info` names it: "net", "tcp;ofi_rxm", "verbs;ofi_rxm", "efa", "shm". Empty: as UNISONO_PROVIDER says; else the
-    /// fastest network that the machine has. The same on all ranks.
+    /// The provider's name as in `fi_info`: "net", "tcp;ofi_rxm", "verbs;ofi_rxm", "efa", "shm".
+    /// Empty: UNISONO_PROVIDER, or else the fastest network that the machine has. The same on all
+    /// ranks.
     std::string provider = {};
-    /// Name (eth0) or address (10.0.0.1) of a network interface, or name of a provider's domain (mlx5_0). Empty: as
-    /// UNISONO_INTERFACE says; else the loopback where all ranks are of one host, and where not, the provider's first that other
-    /// hosts reach. shm has none.
+    /// Name (eth0) or address (10.0.0.1) of a network interface, or name of a provider's domain
+    /// (mlx5_0). Empty: UNISONO_INTERFACE; else the loopback if all ranks are on one host, or the
+    /// provider's first that other hosts reach. shm has none.
     std::string interface = {};
-    /// Of the port that this rank listens at, where the provider's addresses have ports; none: as UNISONO_PORT_RANGE says, else any.
+    /// The port that this rank listens at, if the provider's addresses have ports. None:
+    /// UNISONO_PORT_RANGE, else any.
     PortRange port_range = {};
-    /// Messages up to this size are sent at once, into memory that their receiver keeps ready (16 times so much; above 64 KiB 4 times). 0: what was measured to
-    /// be best for the provider. Where ranks differ, the smaller one holds.
+    /// Messages up to this size are sent at once, into memory that their receiver keeps ready: 16
+    /// times this size, or 4 times above 64 KiB. 0: the size that was measured to be best for the
+    /// provider. If ranks differ, the smaller one holds.
     std::size_t eager_bytes = 0;
     /// Of a device, to send from and receive into: set by Cuda<Libfabric> (CudaOptions::transfers).
     detail::DeviceMemoryWish device_memory = {};

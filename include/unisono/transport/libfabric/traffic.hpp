@@ -1,8 +1,9 @@
 #pragma once
 
 /// \file
-/// A rank's traffic over libfabric: messages and frames that wait to be sent, large messages of both
-/// directions, and operations that libfabric has postponed. The wire (libfabric/wire.hpp) says what they mean.
+/// A rank's traffic over libfabric: messages and frames that wait to be sent, large messages of
+/// both directions, and operations that libfabric has postponed. The wire (libfabric/wire.hpp)
+/// gives them their meaning.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/libfabric/frames.hpp"
@@ -55,7 +56,8 @@ public:
     /// Whether messages may leave from memory of the device, and come to it, where it is reached.
     [[nodiscard]] bool moves_device_memory() const { return device_.moves_device_memory(); }
     [[nodiscard]] const std::string& device_memory_problem() const { return device_.device_memory_problem(); }
-    /// As long as what is returned, messages may use it: registered now, unless it lies in what is reached already. Errors: refused.
+    /// Lets messages use this memory as long as the returned object lives; registers it now, unless
+    /// it is in a registered range. Errors: refused.
     [[nodiscard]] std::shared_ptr<void> reach_device_memory(const std::byte* data, std::size_t bytes) {
         if (auto known = device_memory_of(data, bytes); known != nullptr) return known;
         std::erase_if(reached_, [](const auto& one) { return one.expired(); });
@@ -76,8 +78,8 @@ public:
 
 protected:
     static constexpr std::size_t rooms_posted = 16; ///< eager messages that may come between two polls at full speed
-    /// Where they may be large: what is used again soon is in cache. Measured over net: 0.9 x the time of 16 from 64 KiB on, and bursts
-    /// of 32 small ones as fast.
+    /// For large messages: memory that is used again soon is in cache. Measured over net: 0.9 x the
+    /// time of 16 from 64 KiB on, and bursts of 32 small ones are as fast.
     static constexpr std::size_t large_rooms_posted = 4;
     static constexpr std::size_t least_straight =
         8192; ///< eager messages from this size on are not copied by their sender
@@ -145,7 +147,8 @@ protected:
         return frame;
     }
 
-    /// Whether a peer's address is known to libfabric, which makes connections when something is sent first.
+    /// Whether libfabric knows a peer's address. libfabric makes connections when something is sent
+    /// first.
     bool reach(int peer) {
         Peer& other = at(peer);
         if (other.to != FI_ADDR_NOTAVAIL) [[likely]]
@@ -195,7 +198,8 @@ protected:
         queued_.push_back({peer, frame, nullptr, 0});
     }
 
-    /// False: not now. With a token the payload goes from where it is, and the token is reported when it is out; else it is copied.
+    /// False: not now. With a token the payload leaves from its place, and the token is reported
+    /// after; else it is copied.
     bool transmit(int peer, const FabricFrame& frame, const std::byte* data, std::size_t bytes,
                   const Token* token = nullptr) {
         Peer& to = at(peer);

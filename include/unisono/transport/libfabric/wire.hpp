@@ -3,15 +3,18 @@
 /// \file
 /// Messages over an endpoint of libfabric, as a wire (frame_wire.hpp).
 ///
-/// Small ones are eager: frame and payload in one tagged message, into buffers that every rank has posted. Of large ones the
-/// frame goes first; the receiver chooses memory, posts a receive of exactly that length under a tag of its own, and
-/// answers; then the bytes go from the sender's memory to the receiver's. So no message exceeds the receive posted for it. Which
-/// ones are large depends on the provider (`eager_bytes_of`).
+/// A small message is eager: frame and payload in one tagged message, into buffers that every rank
+/// has posted. For a large message the frame goes first. The receiver chooses memory, posts a
+/// receive of exactly that length under a tag of its own, and answers. Then the bytes go from the
+/// sender's memory to the receiver's, so no message exceeds the receive posted for it. The limit
+/// between small and large depends on the provider (`eager_bytes_of`).
 ///
-/// Memory of a device goes that way at any size, straight; what would come too early for its receive waits at its sender.
+/// Memory of a device goes straight, as a large message does, at any size. What would come too
+/// early for its receive waits at its sender.
 ///
-/// libfabric tells nothing about peers that are gone, and says "later" for ever: then the deadline of the caller and the control
-/// plane decide. What it refuses for now is tried again at the next poll; a peer that takes nothing holds up no other.
+/// libfabric tells nothing about peers that are gone, and says "later" for ever: then the caller's
+/// deadline and the control plane decide. An operation that it refuses for now is tried again at
+/// the next poll. A peer that takes nothing holds up no other.
 
 #include "unisono/core/list.hpp"
 #include "unisono/transport/libfabric/traffic.hpp"
@@ -68,8 +71,8 @@ public:
         }
     }
 
-    /// Sleeping pays where ranks outnumber cores; else a hop would cost 50 us more. Of a large message nothing is seen before it is whole:
-    /// then a rank is patient.
+    /// Sleeping pays if ranks outnumber cores; else a hop would cost 50 us more. A large message is
+    /// not seen before it is whole, so a rank is patient with it.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (!world_->more_ranks_than_cores()) {
             const std::uint32_t longer = large_under_way() ? 16 : 1;
@@ -83,8 +86,9 @@ public:
 
     // --- the end ---------------------------------------------------------------------------------
 
-    /// Without an endpoint libfabric touches nothing. Where a peer reads for itself it reads a copy, which stays. Other threads' shm
-    /// endpoints write into this one's memory, at any time, so there it stays until all are gone.
+    /// Without an endpoint libfabric touches nothing. If a peer reads this rank's memory by itself,
+    /// it reads a copy, which stays. Other threads' shm endpoints write into this one's memory at
+    /// any time, so there it stays until all are gone.
     void forget() {
         if (device_.is_open() && device_.peers_read()) world_->keep(std::make_shared<FabricDevice>(std::move(device_)));
         else device_.close();
@@ -93,8 +97,8 @@ public:
         waiting_.clear();
     }
 
-    /// Waits for what is on its way, and for an answer of each peer that was used, since what libfabric calls sent may still be
-    /// here, and closing a socket drops it.
+    /// Waits for what is on its way, and for an answer of each peer that was used: what libfabric
+    /// calls sent may still be here, and closing a socket drops it.
     void goodbye(nanoseconds until) {
         leaving_ = true;
         AnyFrameHandler deaf;
@@ -115,7 +119,8 @@ public:
     }
 
     [[nodiscard]] bool said_goodbye(int peer) const { return at(peer).goodbye && at(peer).landings == 0; }
-    /// A peer that left without a word, since it has waited long enough for an answer: what it sent would be here by now.
+    /// Whether a peer left without a word: it has waited long enough for an answer, so its messages
+    /// would be here.
     [[nodiscard]] bool quiet(int peer) {
         Peer& other = at(peer);
         if (other.landings != 0) return false;
@@ -137,7 +142,8 @@ public:
                        broken_.empty() ? "" : "; libfabric cannot go on: ", broken_});
     }
 
-    /// The signature of a large message of a peer's operation that waits for its receive; nullptr if there is none.
+    /// The signature of a large message of a peer's operation that waits for its receive; nullptr
+    /// if there is none.
     [[nodiscard]] const Signature* waiting_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
         for (const FabricFrame& frame : waiting_) {
             const Tag& tag = frame.envelope.tag;
@@ -228,7 +234,8 @@ private:
             return;
         case FabricFrame::request: {
             if (leaving_) return; // nobody here wants it, and the goodbye says so
-            // Data in host memory would not stay there; and data that are sent from there can rely on being received.
+            // Data in host memory would not stay there, and data sent from there can rely on being
+            // received.
             if (frame.landing != 0 && device_.moves_device_memory() && !handler.expects(peer, frame.envelope.tag))
                 return waiting_.push_back(frame);
             return land(frame, handler);

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Whether MPI's own collectives take memory of devices: what each rank's MPI says of itself, and what all ranks make of it.
+/// Whether MPI's own collectives take memory of devices: what each rank's MPI says of itself, and
+/// what all ranks conclude.
 
 #include "unisono/core/error.hpp"
 #include "unisono/core/text.hpp"
@@ -38,9 +39,10 @@ struct MpiDeviceCard {
     }
 };
 
-/// Nonblocking collectives are what is asked for: with others a rank that does not come could not be told of. MPICH from 4.0 on has them
-/// for devices, and says so. Open MPI has not, also where it is CUDA-aware: reductions read a device's memory on the host (open-mpi/ompi,
-/// issues 9845 and 12045; as of 5.0). Of others it is not known how to ask.
+/// Asks for nonblocking collectives: others could not be told of a rank that does not come. MPICH
+/// from 4.0 on has them for devices, and says so. Open MPI has none, even if it is CUDA-aware: its
+/// reductions read a device's memory on the host (open-mpi/ompi, issues 9845 and 12045; as of 5.0).
+/// Other MPIs offer no known way to ask.
 inline MpiDeviceCard mpi_device_card(DeviceTransfers wish) {
     MpiDeviceCard card{.wish = wish};
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
@@ -61,10 +63,12 @@ inline MpiDeviceCard mpi_device_card(DeviceTransfers wish) {
     return card;
 }
 
-/// Whether MPI is given memory of devices. Pure: all ranks come to the same answer, or to the same error.
+/// Whether MPI gets memory of devices. Pure: all ranks come to the same answer, or to the same
+/// error.
 ///
-/// Only if all ranks' MPIs say that they can, and none wants it staged; or if all ranks ask for it, who then know better than their
-/// MPIs. Errors: refused, where a rank cannot take part, or one asks for it and another one wants it staged, or cannot.
+/// It does if the MPI of every rank says that it can and no rank wants staging, or if all ranks ask
+/// for it, since they then know better than their MPIs. Errors: refused, if a rank cannot take
+/// part, or if one rank asks for it and another wants staging or cannot.
 inline bool takes_device_memory(std::span<const MpiDeviceCard> cards) {
     const auto refuse = [](std::size_t rank, const std::string& why) {
         throw error(Fault{.code = ErrorCode::refused,

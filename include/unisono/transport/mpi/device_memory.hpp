@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Memory of a device that MPI's messages leave from and come to straight: where MPI says that it is CUDA-aware.
+/// Memory of a device that MPI's messages leave from and arrive in straight, if MPI says that it is
+/// CUDA-aware.
 
 #include "unisono/transport/network/device_memory.hpp"
 
@@ -18,8 +19,8 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Whether this MPI takes addresses of CUDA's in its messages. Open MPI and MPICH are asked as they run, since either is built with or without;
-/// others are believed to be without.
+/// Whether this MPI takes addresses of CUDA's in its messages. Open MPI and MPICH are asked at run
+/// time, since both are built with or without; others are taken to be without.
 inline bool mpi_is_cuda_aware() {
 #if defined(MPIX_GPU_SUPPORT_CUDA) // MPICH 4 and what is made of it
     int supported = 0;

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// MPI's own collectives under way, and the memory that they may touch, which MPI cannot be made to let go of.
+/// MPI's own collectives under way, and the memory that they may touch, which MPI cannot be made to
+/// let go of.
 
 #include "unisono/core/lent_memory.hpp"
 #include "unisono/core/list.hpp"
@@ -24,8 +25,9 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// Begun in the same order on all ranks, which is what MPI asks for: of their tickets. A nonblocking collective cannot be cancelled,
-/// so it works on memory that stays until it is done: what the group allocated, which it holds on to, or copies.
+/// Collectives by the ranks' tickets, which begin in the same order on all ranks, as MPI demands. A
+/// nonblocking collective cannot be cancelled, so it works on memory that stays until it is done:
+/// memory that the group allocated and holds on to, or copies.
 class MpiOwn {
 public:
     /// One that was begun. It stays where it is, since MPI reads the counts.
@@ -69,14 +71,14 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> share_of(const std::byte* data, std::size_t bytes) const {
         return allocated_.share_of(data, bytes);
     }
-    /// Memory that nobody else knows, for one call.
+    /// Memory for one call, which has no other user.
     [[nodiscard]] static std::shared_ptr<std::byte> room(std::size_t bytes) {
         constexpr std::align_val_t line{64};
         return {static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), line)),
                 [](std::byte* memory) { ::operator delete(memory, line); }};
     }
 
-    /// Whether one that was begun is done; then its result is where it belongs. It is asked no more after that.
+    /// Whether a collective is done, and its result in place. It is not asked again after that.
     [[nodiscard]] bool done(std::uint32_t ticket) {
         for (std::size_t i = 0; i < calls_.size(); ++i) {
             Call& call = *calls_[i];
@@ -89,7 +91,8 @@ public:
         return false; // forgotten
     }
 
-    /// Waits a while for what is under way. What even then is not done works in memory that stays for ever.
+    /// Waits a while for what is under way. A collective that is not done by then works in memory
+    /// that is never freed.
     void forget(nanoseconds until) {
         while (!calls_.empty() && steady_now() < until) {
             for (std::size_t i = 0; i < calls_.size();) {

@@ -3,10 +3,12 @@
 /// \file
 /// Frames over MPI's point-to-point messages, on a communicator of their own.
 ///
-/// A frame up to `eager_bytes` is one message; of a larger one the header goes first and names a tag, with which the payload
-/// follows straight from and to memory that it stays in. Headers come into buffers posted beforehand, from any rank.
+/// A frame up to `eager_bytes` is one message. Of a larger one the header goes first and names a
+/// tag. The payload follows under that tag, straight from and to memory that stays in place.
+/// Headers come into buffers posted beforehand, from any rank.
 ///
-/// Memory of a device goes the latter way at any size; what would come before its receive waits at its sender.
+/// Memory of a device goes as a larger frame does at any size. What would come before its receive
+/// waits at its sender.
 
 #include "unisono/core/list.hpp"
 #include "unisono/launch/root_cause.hpp"
@@ -38,7 +40,8 @@ class MpiWire {
 public:
     static constexpr std::size_t eager_bytes = 8192;
 
-    /// Ranks of `communicator` are those of the world, and those of `collectives`. Both must be used by nobody else.
+    /// Ranks of `communicator` and of `collectives` are those of the world. Both must have no other
+    /// user.
     MpiWire(MPI_Comm communicator, MPI_Comm collectives, MpiOverseer& overseer, bool more_ranks_than_cores)
         : communicator_(communicator), overseer_(&overseer), patience_(more_ranks_than_cores), own_(collectives) {
         int size = 0;
@@ -112,9 +115,10 @@ public:
     /// MPI cannot be waited for with a deadline: it is asked again, more rarely as time goes on.
     void idle(std::uint32_t attempt, nanoseconds until) { idle_on_host(patience_, attempt, until); }
 
-    /// A timeout of this rank, with the rank that caused it: all ranks are asked what they wait for, and a rank that does not look at its
-    /// messages does not answer. Takes as long as answers are missing, `answers_within` at the most. What else comes meanwhile is dropped: the
-    /// world is about to end. Another rank's fault ends it, too, and then that one counts.
+    /// A timeout of this rank, with the rank that caused it. It asks all ranks what they wait for;
+    /// a rank that does not look at its messages does not answer. It takes as long as answers are
+    /// missing, at most `answers_within`. Other messages are dropped meanwhile, since the world is
+    /// about to end. Another rank's fault ends it, too, and then that one counts.
     Fault looked_into(const Fault& fault) {
         std::vector<Answer> answers(peers_.size());
         Answer& own = answers[static_cast<std::size_t>(rank_)];
@@ -153,8 +157,8 @@ public:
         return found;
     }
 
-    /// Cancels receives. MPI cannot cancel sends: they are waited for, a second at most; MPI may read
-    /// unfinished ones until the memory's owner frees it.
+    /// Cancels receives. MPI cannot cancel sends: it waits for them, a second at most, and MPI may
+    /// read unfinished ones until the memory's owner frees it.
     void forget() {
         if (peers_.size() == 1 || std::exchange(forgotten_, true)) return;
         if (overseer_->take_untold() && overseer_->first_fault() != nullptr) tell(*overseer_->first_fault());
@@ -185,7 +189,8 @@ public:
     [[nodiscard]] MpiDeviceMemory& device_memory() { return device_; }
     [[nodiscard]] const MpiDeviceMemory& device_memory() const { return device_; }
 
-    /// The signature of a message of a peer's operation that waits for its receive; nullptr if there is none.
+    /// The signature of a message of a peer's operation that waits for its receive; nullptr if
+    /// there is none.
     [[nodiscard]] const Signature* waiting_signature(int peer, std::uint64_t context, std::uint32_t sequence) const {
         for (std::size_t i = 0; i < waiting_.size(); ++i) {
             const Tag& tag = waiting_[i].envelope.tag;
@@ -303,7 +308,8 @@ private:
         incoming_.push_back(std::move(transfer));
     }
 
-    /// Processes a frame that is not a message. Answers for which no rank waits any more are dropped.
+    /// Processes a frame that is not a message. Answers for which no rank waits any more are
+    /// dropped.
     void take_notice(const Frame& frame) {
         if (frame.kind == Kind::goodbye) {
             peers_[static_cast<std::size_t>(frame.from)].left = true;

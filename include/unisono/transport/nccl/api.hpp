@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// NCCL as this library uses it: versions, and its words for errors. No other header includes its own.
+/// NCCL as this library uses it: versions, and the text of its errors. No other header includes
+/// NCCL's.
 
 #include "unisono/transport/cuda/api.hpp"
 

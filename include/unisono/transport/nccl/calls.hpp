@@ -27,7 +27,8 @@ constexpr ncclDataType_t nccl_type(ElementType type) {
     }
 }
 
-/// NCCL's own operation that multiplies by a rank's weight before it adds. It is needed until its call has been taken.
+/// NCCL's own operation that multiplies by a rank's weight before it adds. It is needed until its
+/// call has been taken.
 class WeightedSumOperation {
 public:
     /// NCCL's answer.
@@ -108,7 +109,8 @@ inline cudaError_t call_cuda(const StreamCall& call, const StreamProgram& progra
     return cudaSuccess;
 }
 
-/// Enqueues calls [first, end) of a program: one that the stream takes, or one communication. False, and why, where that failed.
+/// Enqueues calls [first, end) of a program: one that the stream takes, or one communication.
+/// False, with the reason, if that failed.
 inline bool enqueue_calls(NcclCommunicator& communicator, const StreamProgram& program, std::size_t first,
                           std::size_t end, cudaStream_t stream, WeightedSumOperation& weighted, std::string& why) {
     const StreamCall& only = program.calls[first];

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// One communicator of NCCL's: it never blocks, is looked at until it is ready, and ends in order: what is registered with it first,
-/// then finalised, then destroyed; or aborted.
+/// One communicator of NCCL's. It never blocks, and is polled until it is ready. It ends in order
+/// (what is registered with it, then finalised, then destroyed), or it is aborted.
 
 #include "unisono/core/time.hpp"
 #include "unisono/transport/nccl/api.hpp"
@@ -32,8 +32,9 @@ public:
         made.note(ncclCommInitRankConfig(&made.handle_, ranks, id, rank, &config), "ncclCommInitRankConfig");
         return made;
     }
-    /// Begins one for those ranks of another that have the same colour (NCCL_SPLIT_NOCOLOR: none), in the order of their keys.
-    /// `share`: it lives on the other's resources, which must outlive it. Collective. Errors: refused.
+    /// Begins a communicator of those ranks of another that have the same colour
+    /// (NCCL_SPLIT_NOCOLOR: none), in the order of their keys. `share`: it uses the other's
+    /// resources, which must outlive it. Collective. Errors: refused.
     static NcclCommunicator split(ncclComm_t from, int colour, int key, bool share) {
         NcclCommunicator made;
         ncclConfig_t config = configuration(share);
@@ -87,7 +88,8 @@ public:
         return now;
     }
 
-    /// Memory that NCCL may use without copying. Nothing where NCCL would not have it: that is slower, and no error.
+    /// Registers memory that NCCL may then use without copying. Null if NCCL refuses: that is
+    /// slower, and no error.
     void* register_memory(void* data, std::size_t bytes) {
         void* made = nullptr;
         if (state() != State::ready || ncclCommRegister(handle_, data, bytes, &made) != ncclSuccess) return nullptr;
@@ -101,8 +103,9 @@ public:
         static_cast<void>(ncclCommDeregister(handle_, registration));
     }
 
-    /// Begins to register memory together with all ranks of the communicator, by windows where the version has them; `has_windows` tells
-    /// once it is ready again. The memory stays until the communicator has ended, even if all users release it.
+    /// Begins to register memory together with all ranks of the communicator, as windows if the
+    /// version has them; `has_window` tells once the communicator is ready again. The memory stays
+    /// until the communicator has ended, even if all users release it.
     bool begin_window(const std::shared_ptr<std::byte>& memory, std::size_t bytes) {
 #if UNISONO_NCCL_WINDOWS
         windows_.push_back(std::make_unique<Window>(Window{memory}));
@@ -115,7 +118,8 @@ public:
         return true;
 #endif
     }
-    /// Whether the last one became a window: NCCL may have none between these devices, and then works as without.
+    /// Whether the last one became a window. NCCL may have none between these devices, and then
+    /// works without it.
     [[nodiscard]] bool has_window() const { return !windows_.empty() && windows_.back()->handle != nullptr; }
 
     /// Begins the end: its work is done. `ended` follows.
@@ -137,8 +141,8 @@ public:
         return true;
     }
 
-    /// Aborts these, in this order. NCCL's own abort has been seen to hang: then, after `within`, it is left to itself, on a
-    /// thread of its own, and this says false.
+    /// Aborts these, in this order. NCCL's own abort has been seen to hang: after `within` it is
+    /// left on a thread of its own, and the result is false.
     static bool abort(const std::vector<NcclCommunicator*>& these, std::chrono::nanoseconds within) {
         struct Done {
             std::mutex mutex;

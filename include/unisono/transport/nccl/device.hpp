@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// One rank's device: its stream, its communicators, and the programs on their way through them. Nothing here waits but `close` and
-/// `abort`, which do so for a limited time.
+/// One rank's device: its stream, its communicators, and the programs on their way through them.
+/// Only `close` and `abort` wait, for a limited time.
 
 #include "unisono/core/list.hpp"
 #include "unisono/core/time.hpp"
@@ -50,7 +50,8 @@ public:
     void begin_world(NcclCommunicator world) { communicators_.push_back({world_group, std::move(world)}); }
     [[nodiscard]] bool world_is_ready() { return ready(communicators_.front().communicator); }
 
-    /// Begins a group of those ranks of `parent` that give the same colour. `group_is_open` says when it is there.
+    /// Begins a group of those ranks of `parent` that give the same colour. `group_is_open` says
+    /// when it is there.
     void open_group(std::uint64_t parent, std::uint64_t id, int colour, int key) {
         opening_ = {.parent = parent, .id = id, .colour = colour, .key = key, .begun = false};
     }
@@ -188,8 +189,8 @@ public:
     [[nodiscard]] void* register_memory(void* data, std::size_t bytes) {
         return communicators_.front().communicator.register_memory(data, bytes);
     }
-    /// Begins to register memory together with all ranks of a group. `window_is_open` says when that is done; `has_window` whether
-    /// NCCL made a window of it.
+    /// Begins to register memory together with all ranks of a group. `window_is_open` says when
+    /// that is done, and `has_window` whether NCCL made a window of it.
     void open_window(std::uint64_t group, std::shared_ptr<std::byte> memory, std::size_t bytes) {
         window_ = {.group = group, .memory = std::move(memory), .bytes = bytes};
     }
@@ -214,8 +215,8 @@ public:
 
     // --- the end ---------------------------------------------------------------------------------
 
-    /// Everything that was enqueued ends now, and nothing of it touches memory afterwards: false where CUDA did not confirm that
-    /// within the time.
+    /// Ends everything that was enqueued; none of it touches memory afterwards. False if CUDA did
+    /// not confirm that within the time.
     bool abort(std::chrono::nanoseconds within) {
         if (aborted_) return calm_;
         aborted_ = true;

@@ -34,8 +34,9 @@ private:
     std::size_t programs_;
 };
 
-/// The graphs of one device. A communicator of NCCL's does not end before the graphs that hold calls on it (it waits for them even in
-/// an abort), so code that ends communicators calls `drop_all` first, whatever users still hold.
+/// The graphs of one device. A communicator of NCCL's waits, even in an abort, for the graphs that
+/// hold calls on it. Code that ends communicators therefore calls `drop_all` first, even if users
+/// still hold graphs.
 class CudaGraphs {
 public:
     [[nodiscard]] bool capturing() const { return stream_ != nullptr; }

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// Processes that have met, or that share a communicator of NCCL's, become the ranks of a world over NCCL.
+/// Processes that have met, or that share a communicator of NCCL's, become the ranks of a world
+/// over NCCL.
 
 #include "unisono/launch/rendezvous.hpp"
 #include "unisono/transport/hosts/join.hpp"
@@ -80,7 +81,8 @@ private:
     nanoseconds until_;
 };
 
-/// Where rank 0 waits for the others of an adopted communicator: said by rank 0 over that very communicator.
+/// Where rank 0 waits for the others of an adopted communicator: rank 0 says it over that same
+/// communicator.
 inline MeetingPoint meet_over(NcclExchange& exchange, int rank, int ranks, const TcpOptions& options) {
     struct Card {
         std::uint64_t network = 0;

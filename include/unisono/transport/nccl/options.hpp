@@ -16,13 +16,15 @@ struct NcclOptions {
     TcpOptions network =
         {}; ///< for messages of the host's; what NCCL uses is NCCL's business (NCCL_SOCKET_IFNAME, NCCL_IB_HCA)
     int device = -1; ///< as this process numbers them; -1: the one of the rank's number on its host
-    /// Collectives on memory of the host go through the device from so many bytes on, by native schedules; smaller ones by messages.
-    /// Equal on all ranks. 0: as UNISONO_NCCL_STAGED_BYTES says, else 65,536 (chosen, not measured).
+    /// Collectives on memory of the host go through the device from this size on, by native
+    /// schedules; smaller ones by messages. Equal on all ranks. 0: UNISONO_NCCL_STAGED_BYTES, else
+    /// 65,536 (chosen, not measured).
     std::size_t staged_bytes = 0;
 
-    /// Every so many collectives by NCCL, counted in their group, ranks tell one another by messages what they have started, and compare
-    /// all since the last time; 0: as UNISONO_NCCL_CHECK_EVERY says, else 1. Equal on all ranks. More than 1 saves messages, a few
-    /// microseconds a call; but what differs in between is found later, and where NCCL hangs over it, at the deadline.
+    /// The number of a group's collectives by NCCL between two checks, in which ranks tell one
+    /// another by messages what they have started since the last one. 0: UNISONO_NCCL_CHECK_EVERY,
+    /// else 1. Equal on all ranks. More than 1 saves messages, a few microseconds per call. But a
+    /// difference is then found later, and at the deadline if NCCL hangs over it.
     int check_every = 0;
 
     friend bool operator==(const NcclOptions&, const NcclOptions&) = default;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Which device each rank has: pure functions of what the ranks say of their machines, so that all of them come to the same answer, or
-/// to the same error.
+/// The device of each rank: pure functions of what the ranks say of their machines. All ranks
+/// therefore come to the same answer, or to the same error.
 
 #include "unisono/transport/cuda/places.hpp"
 #include "unisono/transport/nccl/api.hpp"
@@ -80,8 +80,9 @@ inline bool read(const Blob& blob, NcclCard& card) {
     return true;
 }
 
-/// The device of each rank, as its own process numbers them. Errors, the same on all ranks: refused, where a rank has a problem,
-/// versions or options differ, a host has more ranks than devices, or two ranks would have one device.
+/// The device of each rank, as its own process numbers them. Errors, the same on all ranks:
+/// refused, if a rank has a problem, versions or options differ, a host has more ranks than
+/// devices, or two ranks would have one device.
 inline std::vector<int> place_ranks(const std::vector<NcclCard>& cards) {
     constexpr int sharing_since = 23000; // several ranks on one device
     std::vector<int> places;

@@ -153,8 +153,8 @@ public:
         if (overseer_ == nullptr || first_fault() != nullptr) return;
         if (const Fault* const found = overseer_->first_fault()) record_fault(rank, *found);
     }
-    /// Notes the operation for which a rank has waited for a while, by which the cause of a timeout is
-    /// found.
+    /// Notes the operation for which a rank has waited for a while, by which the cause of a timeout
+    /// is found.
     void waits(int rank, const Wait& wait) {
         if (overseer_ != nullptr) overseer_->waits(wait);
         else record(rank).wait.write(wait);

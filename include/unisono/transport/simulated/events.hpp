@@ -27,8 +27,9 @@ struct SimulatedEvent {
     }
 };
 
-/// Events by (time, number). Where links are alike and there is no jitter, messages are sent in the order in which
-/// they arrive; such runs cost a ring buffer only. Everything else goes through a heap.
+/// Events by (time, number). If links are alike and there is no jitter, messages are sent in the
+/// order in which they arrive, and such runs cost a ring buffer only. Everything else goes through
+/// a heap.
 class SimulatedEvents {
 public:
     [[nodiscard]] bool empty() const { return count_ == 0 && heap_.empty(); }
@@ -76,8 +77,8 @@ private:
     std::uint64_t made_ = 0;
 };
 
-/// One rank's receives and early messages, by peer and tag: an open hash table, since a rank may have
-/// thousands of either. A key is there at most once, as a receive or as a message.
+/// One rank's receives and early messages, by peer and tag: an open hash table, since a rank may
+/// have thousands of either. A key is there at most once, as a receive or as a message.
 class SimulatedMatches {
 public:
     enum class Kind : std::uint32_t { none, receive, message };
@@ -89,7 +90,8 @@ public:
         Kind kind = Kind::none;
     };
 
-    /// Takes out the entry of this key if it is of kind `wanted`; else puts in one of the other kind.
+    /// Takes out the entry of this key if it is of kind `wanted`; else puts in one of the other
+    /// kind.
     bool take_or_put(Kind wanted, int peer, const Tag& tag, std::uint64_t& taken, std::uint64_t put) {
         if (slots_.empty() || count_ * 4 >= slots_.size() * 3) grow();
         const std::size_t mask = slots_.size() - 1;

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// The events of a simulated world as its clock advances: messages arrive, timers ring, ranks crash.
-/// It finds the rank that has work to do; simulated/world.hpp runs that rank.
+/// The events of a simulated world as its clock advances: messages arrive, timers ring, ranks
+/// crash. It finds the rank that has work to do; simulated/world.hpp runs that rank.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/network.hpp"
@@ -60,8 +60,8 @@ public:
     /// When something small that is no message of a group gets from one rank to another.
     [[nodiscard]] nanoseconds small_arrival(int from, int to) { return network_.small_arrival(from, to, now(from)); }
 
-    /// The rank belongs to another group of ranks from now on, whose messages carry this number: what is left of earlier
-    /// ones is dropped, and what later ones have sent already is kept.
+    /// Moves the rank to another group of ranks, whose messages carry this number. It drops what is
+    /// left of earlier groups, and keeps what later ones have sent already.
     void enter_view(int rank, std::uint64_t view) {
         Rank& me = at(rank);
         me.view = view;

@@ -95,8 +95,8 @@ private:
     std::vector<std::unique_ptr<std::byte[]>> blocks_;
 };
 
-/// Turns sends into times. All chance comes from streams of the seed, one for each kind of misfortune, so that switching
-/// one on does not change the others.
+/// Turns sends into times. All chance comes from streams of the seed, one for each kind of
+/// misfortune, so that switching one on does not change the others.
 class SimulatedNetwork {
 public:
     SimulatedNetwork(const SimulationOptions& options, int size)
@@ -140,7 +140,8 @@ public:
         return times;
     }
 
-    /// When something that would arrive at `arrival` does: later if the two are cut off from each other.
+    /// The time when a message that would arrive at `arrival` does so: later if the two are cut off
+    /// from each other.
     [[nodiscard]] nanoseconds when_joined(int from, int to, nanoseconds arrival) const {
         for (const NetworkPartition& one : options_.partitions)
             if (arrival >= one.at_ns && arrival < one.at_ns + one.for_ns && one.has(from) != one.has(to))
@@ -152,7 +153,8 @@ public:
         return when_joined(from, to, now + small_way(from, to));
     }
 
-    /// When a message that has reached its receiver at `now` is all in: later if the way in was busy.
+    /// The time when a message that reaches its receiver at `now` is complete: later if the way in
+    /// was busy.
     nanoseconds receive(const SimulatedMessage& message, nanoseconds now) {
         if (cluster_ || options_.contention != Contention::endpoints) return now;
         nanoseconds& free = in_free_[static_cast<std::size_t>(message.to)];
@@ -166,7 +168,8 @@ public:
         return rounded(times.overhead(static_cast<double>(message.envelope.bytes)));
     }
 
-    /// How long a rank takes to reach memory that ranks share: as an empty message to its owner, which is rank 0.
+    /// The time that a rank takes to reach memory that ranks share: that of an empty message to its
+    /// owner, rank 0.
     nanoseconds reach(int rank) { return small_way(rank, 0); }
 
 private:

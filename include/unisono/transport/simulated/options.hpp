@@ -84,7 +84,8 @@ struct SimulationOptions {
     std::function<Link(int from, int to)> link_between = {}; ///< replaces `link` where pairs differ; a pure function
     Contention contention = Contention::endpoints;
     std::size_t eager_bytes = 4096; ///< sends up to this are done at once, larger ones when they have left
-    /// Messages take as long as in this cluster, in place of all of the above. All but its `eager_bytes`: messages do not wait for their receivers.
+    /// Messages take as long as in this cluster, which replaces all of the above. Its `eager_bytes`
+    /// do not count: messages do not wait for their receivers.
     std::optional<ClusterModel> cluster = {};
 
     nanoseconds jitter_ns = 0; ///< each message is late by 0 to so much, uniformly

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The state of a simulated world's ranks, and its reports: counters, a trace, and the reason for a standstill.
+/// The state of a simulated world's ranks, and its reports: counters, a trace, and the reason for a
+/// standstill.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/simulated/events.hpp"
@@ -135,7 +136,8 @@ protected:
         return lowest;
     }
 
-    /// A simulator knows more than the rank that gave up: who crashed, what was lost, who waits for whom.
+    /// Adds what the simulator knows beyond the rank that gave up: which rank crashed, what was
+    /// lost, which rank waits for which.
     void explain(Fault& fault) const {
         if (fault.code != ErrorCode::timeout) return;
         for (const RankCrash& crash : options_.crashes) {

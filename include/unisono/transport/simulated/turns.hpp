@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// The turns of the threads of a simulated world. A mutex passes the shared state from one to the next.
+/// The turns of the threads of a simulated world. A mutex passes the shared state from one to the
+/// next.
 
 #include "unisono/core/config.hpp"
 
@@ -16,8 +17,8 @@ class SimulatedTurns {
 public:
     explicit SimulatedTurns(int ranks) : expected_(ranks), mine_(static_cast<std::size_t>(ranks)) {}
 
-    /// A rank's thread has come; returns when it is its turn. The last one to come calls `begin(ranks)`, which returns the
-    /// rank that runs first.
+    /// Adds a rank's thread, and returns when it is its turn. The last thread to come calls
+    /// `begin(ranks)`, which returns the rank that runs first.
     template <class Begin>
     void enter(int rank, Begin begin) {
         std::unique_lock lock(mutex_);
@@ -35,7 +36,7 @@ public:
         return true;
     }
 
-    /// `next` runs (-1: nobody is left), and `rank` waits for its next turn.
+    /// Lets `next` run (-1: no rank is left), and `rank` wait for its next turn.
     void pass(int next, int rank) {
         std::unique_lock lock(mutex_);
         give(next);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// A simulated world as its ranks use it. Exactly one rank runs at a time, so nothing here is locked but the hand-over from
-/// one rank's thread to the next.
+/// A simulated world as its ranks use it. Exactly one rank runs at a time, so only the hand-over
+/// from one rank's thread to the next is locked.
 
 #include "unisono/core/text.hpp"
 #include "unisono/transport/board.hpp"
@@ -132,7 +132,7 @@ public:
         end_if_crashed(me);
     }
 
-    /// The rank is busy for a while: nobody notices it, and it notices nobody.
+    /// The rank is busy for a while: it notices no other rank, and no other rank notices it.
     void compute(int rank, nanoseconds duration) {
         if (duration < 0 || duration > SimulationOptions::longest) {
             refuse_input({"compute: found ", duration, " ns, expected 0 to ", SimulationOptions::longest});
@@ -152,7 +152,8 @@ public:
     /// The rank reaches for memory that ranks share: the seed says who is there first.
     void reach(int rank) { compute(rank, network_.reach(rank)); }
 
-    /// `rank` says that all is over: the first one to do so is heard by all. A crashed rank says nothing any more.
+    /// `rank` ends the world; all ranks hear of the first one that does. A crashed rank says
+    /// nothing any more.
     void abort(int rank, const Fault& fault) {
         if (drive_ == Drive::threads) {
             const auto first = [&](int ranks) {
