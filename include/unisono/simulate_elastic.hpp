@@ -96,6 +96,8 @@ public:
     [[nodiscard]] bool look() const { return listens_ && !applicants().empty(); }
     [[nodiscard]] std::vector<Applicant> applicants() const { return processes_->applicants(process_); }
     void forget(const std::vector<Applicant>&) const {}
+    void part_with(const std::vector<int>&, const std::vector<Applicant>&, const std::string&) const {}
+    void hear_refusal() const {}
 
     void apply(nanoseconds) { processes_->apply(process_); }
     [[nodiscard]] error not_added() const {

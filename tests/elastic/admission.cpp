@@ -22,7 +22,7 @@ class Desk {
 public:
     Desk()
         : desk_({.folder = folder_.path(), .job = "job.elastic"}, un::JobToken::random(), "127.0.0.1", true,
-                {2, 8, 100, 200}) {
+                {2, 8, 100, 200, "tcp"}) {
         place_ = {.folder = folder_.path(), .job = "job.elastic"};
         BOOST_REQUIRE(read_meeting_file(place_));
         looks_ = std::thread([this] {
@@ -74,7 +74,7 @@ std::string refusal(Entrance& entrance, const un::Blob& application, un::nanosec
 }
 /// One in order: this program, which listens somewhere.
 Application in_order(const Listener& listener) {
-    Application made{.program = program_digest(), .terms = {2, 8, 100, 200}};
+    Application made{.program = program_digest(), .terms = {2, 8, 100, 200, "tcp"}};
     made.applicant = {.identity = draw_claimant(), .host = "127.0.0.1", .port = listener.port};
     return made;
 }
@@ -114,6 +114,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_does_not_fit_is_told_why) {
     expect(told([](Application& one) { one.terms.most = 9; }),
            "ElasticOptions::most is 9 of this process and 8 of the elastic world's first rank");
     expect(told([](Application& one) { one.terms.patience = 7; }), "ElasticOptions::patience is 7 ns of this process");
+    expect(told([](Application& one) { one.terms.transport = "hosts"; }), "the transport is 'hosts' of this process");
     expect(told([](Application& one) { one.applicant.port = 1; }), "cannot reach this process at 127.0.0.1:1");
     expect(told([](Application& one) { one.applicant.host = "no.such.host.invalid"; }), "cannot reach this process");
     BOOST_TEST(desk.has(0));

@@ -183,6 +183,41 @@ BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
                text);
 }
 
+/// The members cannot form a world with a process that comes: it learns why, and they train on without it.
+template <class Members, class Newcomer>
+void expect_refused(const std::string& why, unsigned changes) {
+    if (too_slow()) return;
+    constexpr int ranks = 2;
+    const Shared told;
+    const Folder folder;
+    un::Processes processes;
+    const auto body = [](auto& world) { return train(world, [](const un::UpdateReport&) { ::usleep(100'000); }); };
+    for (int rank = 0; rank < ranks; ++rank)
+        processes.start(
+            [&, rank] { return be_rank<Members>(rank, ranks, folder.path(), patient(), told[rank], body); });
+    processes.start([&] { return be_rank<Newcomer>(-1, 0, folder.path(), patient(), told[ranks], body); });
+    await_end(processes);
+    for (int rank = 0; rank < ranks; ++rank) {
+        BOOST_TEST_CONTEXT(Members::name << ", rank " << rank << ": " << told[rank].text) {
+            BOOST_TEST(told[rank].done);
+            BOOST_TEST((told[rank].result == undisturbed()), "another result than undisturbed");
+            BOOST_TEST(told[rank].changes == changes);
+            BOOST_TEST(told[rank].added == 0u);
+        }
+    }
+    const std::string text = told[ranks].text;
+    BOOST_TEST((!told[ranks].was_in && text.find(why) != text.npos), text);
+}
+BOOST_AUTO_TEST_CASE(added_with_too_few_names_of_hosts) {
+    ::setenv("UNISONO_HOSTS", "a,b", 1);
+    expect_refused<un::Hosts<un::Tcp>, un::Hosts<un::Tcp>>("UNISONO_HOSTS has 2 names for 3 ranks", 1);
+    ::unsetenv("UNISONO_HOSTS");
+}
+BOOST_AUTO_TEST_CASE(added_over_another_transport) {
+    expect_refused<un::SharedMemory, un::Tcp>(
+        "the transport is 'tcp' of this process and 'shared_memory' of the elastic world's first rank", 0);
+}
+
 /// Processes that find no world say why, in their time.
 BOOST_AUTO_TEST_CASE(added_to_no_world) {
     const Folder folder;

@@ -33,6 +33,7 @@ namespace detail {
 struct ElasticTerms {
     std::int64_t least = 1, most = 0;       ///< ranks
     std::int64_t patience = 0, give_up = 0; ///< nanoseconds
+    std::string transport = {};             ///< its name
 
     /// The first difference, as "ElasticOptions::most is 8 here and 4 there"; empty for none.
     [[nodiscard]] std::string difference(const ElasticTerms& others, std::string_view here,
@@ -48,16 +49,21 @@ struct ElasticTerms {
             return concat({"ElasticOptions::", name, " is ", this->*term, unit, " ", here, " and ", others.*term, unit,
                            " ", there, "; expected the same on all ranks"});
         }
+        if (transport != others.transport)
+            return concat({"the transport is ", detail::quoted(transport), " ", here, " and ",
+                           detail::quoted(others.transport), " ", there, "; expected the same on all ranks"});
         return {};
     }
 };
 inline void write(WireWriter& out, const ElasticTerms& terms) {
     for (const std::int64_t term : {terms.least, terms.most, terms.patience, terms.give_up})
         out.u64(static_cast<std::uint64_t>(term));
+    out.text(terms.transport);
 }
 inline void read(WireReader& in, ElasticTerms& terms) {
     for (std::int64_t* const term : {&terms.least, &terms.most, &terms.patience, &terms.give_up})
         *term = static_cast<std::int64_t>(in.u64());
+    terms.transport = in.text();
 }
 
 /// The words of an applicant about itself.
@@ -135,6 +141,12 @@ public:
             if (one.waits) found.push_back(*one.waits);
         return found;
     }
+    /// They have been added, and the world cannot be formed with them.
+    void refuse(const std::vector<Applicant>& added, const std::string& why) {
+        for (Visitor& one : visitors_)
+            if (one.waits && std::find(added.begin(), added.end(), *one.waits) != added.end()) refuse(one, why);
+        forget(added);
+    }
     /// They have been added.
     void forget(const std::vector<Applicant>& added) {
         std::erase_if(visitors_, [&](const Visitor& one) {
@@ -188,10 +200,10 @@ private:
                 open = send_frame(entrance, make_frame(FrameKind::accepted), now);
             }
         }
-        if (open && visitor.proven) open = read_application(visitor, now);
+        if (open && visitor.proven) open = read_application(visitor);
         if (!open || (!visitor.waits && now >= visitor.until)) entrance.socket.close();
     }
-    bool read_application(Visitor& visitor, nanoseconds now) {
+    bool read_application(Visitor& visitor) {
         Frame frame;
         std::size_t used = 0;
         const Parsed parsed = visitor.entrance.session.in.open(visitor.entrance.unread, 4096, frame, used);
@@ -206,10 +218,13 @@ private:
             visitor.waits = application.applicant;
             return true;
         }
+        refuse(visitor, why);
+        return false;
+    }
+    static void refuse(Visitor& visitor, const std::string& why) {
         const Fault fault{
             .code = ErrorCode::refused, .rank = 0, .peer = -1, .operation = "join", .sequence = 0, .message = why};
-        static_cast<void>(send_frame(visitor.entrance, fault_frame(FrameKind::refused, fault), now));
-        return false;
+        static_cast<void>(send_frame(visitor.entrance, fault_frame(FrameKind::refused, fault), steady_now()));
     }
     std::string reason_against(const Application& application) {
         if (application.version != Application::expected_version)

@@ -125,6 +125,8 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     bool look();                           whether somebody waits
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);
+///     void part_with(const std::vector<int>&, const std::vector<Applicant>&, why);   hears them no more, and says why
+///     void hear_refusal();                   of a process that is added. Errors: why the others go on without it
 ///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
 ///     error not_added() const;               after the deadline
 template <class Transport, class Medium, class Rules = MembershipRules>
@@ -208,11 +210,23 @@ private:
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
             } catch (const error& failed) {
-                if (!is_loss(failed) || attempt == most_attempts) throw;
+                if (attempt == most_attempts || !(is_loss(failed) || part_with_added(failed))) throw;
             }
             allowed = std::min<nanoseconds>(2 * allowed, std::max<nanoseconds>(allowed, options_.patience.count()));
             membership_->begin(updates, medium_.now());
         }
+    }
+    /// The members failed by something else than a loss. If there are new ones among them, these do
+    /// not fit: the others go on without them. They have no state, so that they cannot go on alone.
+    bool part_with_added(const error& failed) {
+        const Successor decision = membership_->decision();
+        const std::vector<int> added(decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept()),
+                                     decision.members.end());
+        if (added.empty() || std::find(added.begin(), added.end(), medium_.me()) != added.end()) return false;
+        medium_.part_with(added, decision.added,
+                          concat({"the elastic world could not be formed with this process: ", failed.why().message}));
+        for (const int number : added) membership_->lost(number, medium_.now());
+        return true;
     }
     /// Waits until members of the world that is there have added this process.
     FormedWorld<Transport> added() {
@@ -275,9 +289,10 @@ private:
             return membership_->phase() == Phase::voting || membership_->phase() == Phase::gathering;
         };
         while (busy()) wait(membership_->next_tick());
-        if (membership_->phase() != Phase::formed)
-            throw not_in_next_world(membership_->phase(), medium_.me(), membership_->silent(), membership_->decision(),
-                                    membership_->epoch());
+        if (membership_->phase() == Phase::formed) return;
+        medium_.hear_refusal();
+        throw not_in_next_world(membership_->phase(), medium_.me(), membership_->silent(), membership_->decision(),
+                                membership_->epoch());
     }
 
     ElasticOptions options_;

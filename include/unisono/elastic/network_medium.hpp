@@ -127,6 +127,13 @@ public:
     void forget(const std::vector<Applicant>& added) {
         if (desk_) desk_->forget(added);
     }
+    void part_with(const std::vector<int>& members, const std::vector<Applicant>& added, const std::string& why) {
+        if (desk_) desk_->refuse(added, why);
+        for (const int member : members) mesh_->part_with(member);
+    }
+    void hear_refusal() {
+        if (entrance_) static_cast<void>(hears_nothing_against(*entrance_));
+    }
 
     /// Finds the first rank by the file that it has left, and asks it.
     void apply(nanoseconds deadline) {
@@ -157,7 +164,8 @@ public:
 
 private:
     [[nodiscard]] ElasticTerms terms() const {
-        return {options_.least, options_.most, options_.patience.count(), options_.give_up.count()};
+        return {options_.least, options_.most, options_.patience.count(), options_.give_up.count(),
+                std::string(Transport::name)};
     }
     /// Errors, the same on all ranks: mismatch.
     void compare_terms() {

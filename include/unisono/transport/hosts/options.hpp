@@ -27,7 +27,8 @@ inline std::vector<std::string> parse_host_names(std::string_view text, int rank
         at = end + 1;
     }
     if (names.size() != static_cast<std::size_t>(ranks))
-        refuse_input({"UNISONO_HOSTS has ", names.size(), " names for ", ranks, " ranks: ", detail::quoted(text)});
+        refuse_input({"UNISONO_HOSTS has ", names.size(), " names for ", ranks, " ranks: ", detail::quoted(text),
+                      ". A rank that is added to an elastic world says its own by UNISONO_HOST_NAME"});
     return names;
 }
 
