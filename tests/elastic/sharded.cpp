@@ -104,6 +104,11 @@ BOOST_AUTO_TEST_CASE(other_owners) {
     survive<un::SharedMemory>(4, {{0, 6}, {2, 11}}, {.every = 3}, un::ParameterServerReducer{});
     survive<un::SharedMemory>(4, {{1, 6}, {3, 11}}, {.every = 3}, un::AutomaticSharding{});
 }
+/// Ranks that own nothing have nothing to lose: any of them may be lost together.
+BOOST_AUTO_TEST_CASE(neighbours_that_own_nothing) {
+    survive<un::SharedMemory>(5, {{1, 6}, {2, 6}, {3, 6}}, {.every = 4}, un::ParameterServerReducer{});
+    survive<un::Tcp>(4, {{1, 6}, {2, 6}}, {.every = 1}, un::ParameterServerReducer{});
+}
 
 /// The slice of rank 1, and its copy, which rank 2 has.
 template <class Transport>
@@ -301,24 +306,28 @@ BOOST_AUTO_TEST_CASE(newest_whole_snapshot) {
     using un::detail::newest_whole;
     using Key = un::detail::SnapshotKey;
     // Three ranks; rank 1 is lost while number 5 is exchanged, so that rank 2 has not got its slice.
-    auto found = newest_whole({kept({{{1, 4}, 0, 3, 10, 12, 7}, {{1, 5}, 0, 3, 10, 12, 7}}),
-                               kept({{{1, 4}, 2, 3, 12, 11, 7}, {{1, 5}, 2, 3, 12, 0, 7}})});
+    auto found = newest_whole({kept({{{1, 4}, 0, 3, 10, 12, 7, 3}, {{1, 5}, 0, 3, 10, 12, 7, 3}}),
+                               kept({{{1, 4}, 2, 3, 12, 11, 7, 3}, {{1, 5}, 2, 3, 12, 0, 7, 3}})});
     BOOST_TEST(found.whole());
     BOOST_TEST((found.key == Key{1, 4}));
     BOOST_TEST(found.holders == (std::vector<int>{0, 1, 0}), boost::test_tools::per_element());
     BOOST_TEST(found.bytes == (std::vector<std::uint64_t>{10, 11, 12}), boost::test_tools::per_element());
     // It has.
-    found = newest_whole({kept({{{1, 4}, 0, 3, 10, 12, 7}, {{1, 5}, 0, 3, 10, 0, 7}}),
-                          kept({{{1, 4}, 2, 3, 12, 11, 7}, {{1, 5}, 2, 3, 12, 11, 7}})});
+    found = newest_whole({kept({{{1, 4}, 0, 3, 10, 12, 7, 3}, {{1, 5}, 0, 3, 10, 0, 7, 3}}),
+                          kept({{{1, 4}, 2, 3, 12, 11, 7, 3}, {{1, 5}, 2, 3, 12, 11, 7, 3}})});
     BOOST_TEST((found.whole() && found.key == Key{1, 5}));
     // A later world's counts more; a rank that was added has nothing.
-    found = newest_whole({kept({}), kept({{{1, 9}, 0, 1, 10, 0, 7}, {{3, 0}, 0, 1, 10, 0, 7}})});
+    found = newest_whole({kept({}), kept({{{1, 9}, 0, 1, 10, 0, 7, 1}, {{3, 0}, 0, 1, 10, 0, 7, 1}})});
     BOOST_TEST((found.whole() && found.key == Key{3, 0}));
     BOOST_TEST(found.source == 1);
     // Ranks 1 and 2 of four are lost.
-    found = newest_whole({kept({{{1, 4}, 0, 4, 10, 13, 7}}), kept({{{1, 4}, 3, 4, 13, 12, 7}})});
+    found = newest_whole({kept({{{1, 4}, 0, 4, 10, 13, 7, 4}}), kept({{{1, 4}, 3, 4, 13, 12, 7, 4}})});
     BOOST_TEST(!found.whole());
-    BOOST_TEST(found.gone() == (std::vector<int>{1}), boost::test_tools::per_element());
+    BOOST_TEST(found.gone() == 1u);
+    BOOST_TEST(found.holders == (std::vector<int>{0, -1, 1, 0}), boost::test_tools::per_element());
+    // They own nothing.
+    found = newest_whole({kept({{{1, 4}, 0, 4, 10, 13, 7, 2}}), kept({{{1, 4}, 3, 4, 13, 0, 7, 2}})});
+    BOOST_TEST(found.whole());
     BOOST_TEST(!newest_whole({kept({}), kept({})}).whole());
 }
 

@@ -31,10 +31,12 @@ struct Change {
 struct World {
     int place = 0;
     std::vector<Change> past = {};
+    std::uint64_t begun = 1; ///< trainers
     [[nodiscard]] int rank() const { return place; }
     [[nodiscard]] int size() const { return past.empty() ? 2 : 1; }
     [[nodiscard]] std::uint64_t epoch() const { return past.size(); }
     [[nodiscard]] const std::vector<Change>& changes() const { return past; }
+    [[nodiscard]] std::uint64_t trainers() const { return begun; }
     void lose_first() {
         past.push_back({.lost = {0}});
         --place;
@@ -121,7 +123,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
                 {
                     typename Kind::File lost(first, path), other(second, path);
                     for (int i = 1; i <= written; ++i) lost(Report{.number = static_cast<std::uint64_t>(i)});
-                    if (written > 0) lost.write(99, {{"accuracy", 1}}); // no report
+                    if (written > 0) lost.write(99, {{"accuracy", 1}, {"learning_rate", 2}}); // no report
                     for (int i = 1; i <= told; ++i) other(Report{.number = static_cast<std::uint64_t>(i)});
                     second.lose_first();
                     other(Report{.number = 77, .committed = false, .world_changed = true}); // no update
@@ -131,6 +133,36 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(each_update_has_one_line, Kind, Kinds) {
                 for (std::uint64_t i = 1; i <= 8; ++i) expected.push_back(i);
                 BOOST_TEST(Kind::steps(path) == expected, boost::test_tools::per_element());
             }
+}
+
+/// Ranks go back to a snapshot; the first rank is lost as well, or stays.
+BOOST_AUTO_TEST_CASE_TEMPLATE(updates_that_are_made_again_have_one_line, Kind, Kinds) {
+    for (const bool first_is_lost : {false, true})
+        BOOST_TEST_CONTEXT(Kind::name << ": the first rank is lost " << first_is_lost) {
+            const Folder folder;
+            const std::string path = folder / Kind::name;
+            World first, second{.place = 1};
+            {
+                typename Kind::File one(first, path), other(second, path);
+                for (std::uint64_t i = 1; i <= 6; ++i) {
+                    one(Report{.number = i});
+                    other(Report{.number = i});
+                }
+                for (World* const world : {&first, &second}) world->past.push_back({.lost = {2}});
+                if (first_is_lost) --second.place;
+                for (std::uint64_t i = 3; i <= 9; ++i) {
+                    if (!first_is_lost) one(Report{.number = i});
+                    other(Report{.number = i});
+                }
+                for (World* const world :
+                     {&first, &second}) { // another trainer, whose updates have numbers of their own
+                    world->past.push_back({.joined = {3}});
+                    ++world->begun;
+                }
+                for (std::uint64_t i = 1; i <= 2; ++i) (first_is_lost ? other : one)(Report{.number = i});
+            }
+            BOOST_TEST(Kind::steps(path) == (Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2}), boost::test_tools::per_element());
+        }
 }
 
 /// No report follows.

@@ -26,15 +26,23 @@ namespace detail {
 /// A rank's part of a snapshot.
 struct KeptSnapshot {
     SnapshotKey key = {};
-    std::vector<int> members = {};                   ///< numbers of the ranks of its world,
-    int rank = 0;                                    ///< and this rank's place among them
+    std::vector<int> owners = {}; ///< numbers of the ranks of its world; -1 for those that own nothing
+    int rank = 0;                 ///< this rank's place among them
     std::vector<std::uint8_t> own = {}, before = {}; ///< slices of this rank, and of the one before it
     bool arrived = false;                            ///< the latter
     std::vector<std::uint8_t> numbers = {};
 
     [[nodiscard]] KeptWords words() const {
-        return {key,        static_cast<std::uint64_t>(rank), members.size(),
-                own.size(), arrived ? before.size() : 0,      numbers.size()};
+        const std::size_t here = static_cast<std::size_t>(rank),
+                          before_here = (here + owners.size() - 1) % owners.size();
+        const auto all = std::count_if(owners.begin(), owners.end(), [](int number) { return number >= 0; });
+        return {.key = key,
+                .rank = here,
+                .ranks = owners.size(),
+                .own_bytes = owners[here] >= 0 ? own.size() : 0,
+                .before_bytes = arrived && owners[before_here] >= 0 ? before.size() : 0,
+                .number_bytes = numbers.size(),
+                .owners = static_cast<std::uint64_t>(all)};
     }
 };
 
@@ -49,7 +57,7 @@ public:
         const auto ranks = static_cast<std::size_t>(world.size()), rank = static_cast<std::size_t>(world.rank());
         epoch_ = epoch + 1;
         number_ = 0;
-        members_ = members;
+        owners_ = members;
         mine_ = {};
         for (const Slice& one : trainer.owned()) mine_.push_back(one);
         const std::size_t arrays = trainer.optimizer_state().size(), all = trainer.layout().count();
@@ -59,11 +67,16 @@ public:
         const std::size_t before = (rank + ranks - 1) % ranks;
         before_bytes_ = of_ranks[own.size() * before];
         bool all_own_all = ranks > 1;
-        for (std::size_t r = 0; r < ranks; ++r) all_own_all = all_own_all && of_ranks[own.size() * r + 1] == all;
+        const auto note = [&](std::size_t r, std::size_t elements) { owners_[r] = elements > 0 ? members[r] : -1; };
+        for (std::size_t r = 0; r < ranks; ++r) {
+            note(r, of_ranks[own.size() * r + 1]);
+            all_own_all = all_own_all && of_ranks[own.size() * r + 1] == all;
+        }
         if (!all_own_all) return;
         const auto part = [&](std::size_t r) {
             return Slice{all * r / ranks, all * (r + 1) / ranks - all * r / ranks};
         };
+        for (std::size_t r = 0; r < ranks; ++r) note(r, part(r).count);
         mine_ = {};
         mine_.push_back(part(rank));
         const Slice of_other = part(before);
@@ -82,7 +95,7 @@ public:
             kept_.erase(kept_.begin(), kept_.end() - 1);
         }
         next.key = {epoch_, number_++};
-        next.members = members_;
+        next.owners = owners_;
         next.rank = world.rank();
         next.arrived = false;
         next.numbers = std::move(numbers);
@@ -130,12 +143,12 @@ public:
             return std::nullopt;
         }
         if (found.whole() && found.key >= passed) return found;
-        std::vector<int> members(found.holders.size());
+        std::vector<int> owners(found.holders.size());
         if (found.source >= 0) {
-            if (found.source == world.rank()) members = of(found.key).members;
-            broadcast(world, std::span<int>(members), found.source);
+            if (found.source == world.rank()) owners = of(found.key).owners;
+            broadcast(world, std::span<int>(owners), found.source);
         }
-        throw_state_lost(found, members);
+        throw_state_lost(found, owners);
     }
     /// The trainer gets the parameters, and the state of what it owns, from that snapshot, whose
     /// numbers are returned. `keeps_all`: also a copy of all slices, until `forget_all`.
@@ -156,6 +169,7 @@ public:
             return std::span<const std::uint8_t>(room);
         };
         for (std::size_t i = 0; i < found.holders.size(); ++i) {
+            if (found.holders[i] < 0) continue; // the slices of a rank that owns nothing
             const auto bytes =
                 from(found.holders[i], found.bytes[i], [&](KeptSnapshot& one) -> std::vector<std::uint8_t>& {
                     return one.rank == static_cast<int>(i) ? one.own : one.before;
@@ -215,7 +229,7 @@ private:
     std::vector<KeptSnapshot> kept_;             ///< the newest last
     std::vector<std::vector<std::uint8_t>> all_; ///< slices, of the snapshot to which this rank went back
     List<Slice> mine_;                           ///< what this rank copies
-    std::vector<int> members_;
+    std::vector<int> owners_;                    ///< as those of KeptSnapshot
     std::size_t before_bytes_ = 0;
     std::uint64_t epoch_ = 0, number_ = 0; ///< of the next one
     SnapshotKey confirmed_ = {};

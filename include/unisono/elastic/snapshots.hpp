@@ -74,25 +74,26 @@ struct KeptWords {
     SnapshotKey key = {};
     std::uint64_t rank = 0;         ///< of this rank in the world of the snapshot,
     std::uint64_t ranks = 0;        ///< which had so many
-    std::uint64_t own_bytes = 0;    ///< this rank's slices
-    std::uint64_t before_bytes = 0; ///< those of the rank before it; 0: they have not arrived
+    std::uint64_t own_bytes = 0;    ///< this rank's slices; 0: it owns nothing
+    std::uint64_t before_bytes = 0; ///< those of the rank before it; 0: they have not arrived, or there are none
     std::uint64_t number_bytes = 0; ///< the numbers that all ranks have
+    std::uint64_t owners = 0;       ///< ranks of that world that own anything
 };
 
 /// A snapshot to which all ranks may go back: which of them has what of it.
 struct FoundSnapshot {
     SnapshotKey key = {};
-    std::vector<int> holders = {};         ///< of each slice, a rank of the current world; -1: nobody
+    std::vector<int> holders = {};         ///< of each rank's slices, a rank of the current world; -1: no rank
     std::vector<std::uint64_t> bytes = {}; ///< of each slice
     int source = -1;                       ///< a rank that has the numbers
     std::uint64_t number_bytes = 0;
-    [[nodiscard]] std::vector<int> gone() const {
-        std::vector<int> all;
-        for (std::size_t i = 0; i < holders.size(); ++i)
-            if (holders[i] < 0) all.push_back(static_cast<int>(i));
-        return all;
+    std::uint64_t owners = 0;
+    /// Ranks that own anything of which no rank has a copy.
+    [[nodiscard]] std::uint64_t gone() const {
+        const auto held = std::count_if(holders.begin(), holders.end(), [](int holder) { return holder >= 0; });
+        return owners - static_cast<std::uint64_t>(held);
     }
-    [[nodiscard]] bool whole() const { return !holders.empty() && gone().empty(); }
+    [[nodiscard]] bool whole() const { return !holders.empty() && gone() == 0; }
 };
 
 /// The snapshot `key`, from what the ranks have told: `kept[r]` is rank r's.
@@ -112,6 +113,7 @@ inline FoundSnapshot find_snapshot(const SnapshotKey& key, const std::vector<std
             holds((one.rank + one.ranks - 1) % one.ranks, one.before_bytes);
             if (found.source < 0) found.source = static_cast<int>(r);
             found.number_bytes = one.number_bytes;
+            found.owners = one.owners;
         }
     return found;
 }
@@ -127,16 +129,17 @@ inline FoundSnapshot newest_whole(const std::vector<std::vector<KeptWords>>& kep
     for (const SnapshotKey& key : keys) {
         FoundSnapshot found = find_snapshot(key, kept);
         if (found.whole()) return found;
-        if (best.holders.empty() || found.gone().size() < best.gone().size()) best = std::move(found);
+        if (best.holders.empty() || found.gone() < best.gone()) best = std::move(found);
     }
     return best;
 }
 
-/// The error, the same on all ranks, of state that nobody has any more. `members`: the numbers of
-/// the ranks of the snapshot's world.
-[[noreturn]] inline void throw_state_lost(const FoundSnapshot& found, std::span<const int> members) {
+/// The error, the same on all ranks, of state that no rank has any more. `owners`: the numbers of
+/// the ranks of the snapshot's world; -1 for those that own nothing.
+[[noreturn]] inline void throw_state_lost(const FoundSnapshot& found, std::span<const int> owners) {
     std::vector<int> gone;
-    for (const int slice : found.gone()) gone.push_back(members[static_cast<std::size_t>(slice)]);
+    for (std::size_t i = 0; i < owners.size(); ++i)
+        if (owners[i] >= 0 && found.holders[i] < 0) gone.push_back(owners[i]);
     const std::string what = gone.empty() ? std::string("the newest update")
                                           : concat({"the slices of ", list_of(gone), " (members' numbers)"});
     throw agreed_error(

@@ -143,7 +143,10 @@ public:
     void begin_trainer() {
         if (std::exchange(has_trainer_, true))
             refuse_input("Trainer: found a second trainer over an elastic world; expected one at a time");
+        ++trainers_;
     }
+    /// That have begun over this world, on this rank.
+    [[nodiscard]] std::uint64_t trainers() const { return trainers_; }
     void end_trainer() { has_trainer_ = false; }
     /// The trainer has begun in the world of the last change, so long after it was formed.
     void started(std::chrono::nanoseconds after) {
@@ -206,6 +209,7 @@ private:
     bool fresh_ = false;
     bool new_here_ = false;
     bool has_trainer_ = false;
+    std::uint64_t trainers_ = 0;
 };
 
 namespace detail {

@@ -102,6 +102,17 @@ Number leading_number(std::string_view text) {
     return value;
 }
 
+/// The first fields of a line.
+template <std::size_t Count>
+std::array<std::string_view, Count> leading_fields(std::string_view line, char between) {
+    std::array<std::string_view, Count> fields;
+    for (std::string_view& one : fields) {
+        one = line.substr(0, line.find(between));
+        line.remove_prefix(std::min(line.size(), one.size() + 1));
+    }
+    return fields;
+}
+
 /// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars)
 /// and last_in_file(), the last update that a rank has written which was the first before.
 template <class Derived>
@@ -180,10 +191,16 @@ private:
         take_over(now);
         if (!writes_) watch.told = watch.seen;         // the first rank has told of these
         if (changes == watch.seen) watch.kept.clear(); // it has written these, or there would be no update
+        else watch.again = true;
         watch.seen = changes;
-        if (writes_) return !(committed && std::exchange(watch.last_in_file, std::nullopt) == number);
-        if (committed) watch.kept.push_back({number, {scalars.begin(), scalars.end()}});
-        return false;
+        const std::uint64_t trainer = watch.world.trainers(), before = std::exchange(watch.trainer, trainer);
+        if (before != 0 && before != trainer) watch.again = false; // its updates are counted from 1
+        if (!writes_ && committed) watch.kept.push_back({number, {scalars.begin(), scalars.end()}});
+        if (!writes_ || !committed) return writes_;
+        if (watch.again && number <= watch.last_in_file) return false;
+        watch.last_in_file = number;
+        watch.again = false;
+        return true;
     }
     /// If this rank has become the first, it goes on with the file.
     void take_over(nanoseconds now) {
@@ -195,6 +212,7 @@ private:
         if (last && (watch.kept.empty() || watch.kept.back().number <= last->update)) watch.told = watch.seen;
         if (last) {
             watch.last_in_file = last->update;
+            watch.again = true;
             began_ = std::min(began_, now - static_cast<nanoseconds>(last->seconds * 1e9));
         }
         watch.told_first = true;
@@ -252,14 +270,16 @@ private:
     void open() { file_.emplace(path_, "a"); }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
-        const std::size_t at = text.rfind(",\"learning_rate\":"); // of a report
-        const std::size_t line = at == std::string::npos ? at : text.rfind("{\"step\":", at);
-        if (line == std::string::npos) return std::nullopt;
-        const std::string_view found = std::string_view(text).substr(line);
-        return detail::LastInFile{
-            detail::leading_number<std::uint64_t>(found.substr(std::string_view("{\"step\":").size())),
-            detail::leading_number<double>(
-                found.substr(found.find("\"seconds\":") + std::string_view("\"seconds\":").size()))};
+        constexpr std::string_view step = "{\"step\":", seconds = "\"seconds\":", loss = "\"loss\":",
+                                   rate = "\"learning_rate\":";
+        for (std::size_t end = text.size(), begin = 0; end > 0; end = begin) {
+            begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1; // npos + 1 is 0
+            const auto fields = detail::leading_fields<4>(std::string_view(text).substr(begin, end - begin), ',');
+            if (fields[0].starts_with(step) && fields[2].starts_with(loss) && fields[3].starts_with(rate)) // a report
+                return detail::LastInFile{detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
+                                          detail::leading_number<double>(fields[1].substr(seconds.size()))};
+        }
+        return std::nullopt;
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
@@ -292,12 +312,16 @@ private:
     }
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
-        const std::size_t at = text.rfind(",learning_rate,"); // of a report
-        if (at == std::string::npos) return std::nullopt;
-        const std::size_t before = text.rfind('\n', at);
-        const std::string_view line = std::string_view(text).substr(before == std::string::npos ? 0 : before + 1);
-        return detail::LastInFile{detail::leading_number<std::uint64_t>(line),
-                                  detail::leading_number<double>(line.substr(line.find(',') + 1))};
+        std::string_view name; // of the line behind
+        for (std::size_t end = text.size(), begin = 0; end > 0; end = begin) {
+            begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1; // npos + 1 is 0
+            const auto fields = detail::leading_fields<3>(std::string_view(text).substr(begin, end - begin), ',');
+            if (fields[2] == "loss" && name == "learning_rate") // a report
+                return detail::LastInFile{detail::leading_number<std::uint64_t>(fields[0]),
+                                          detail::leading_number<double>(fields[1])};
+            name = fields[2];
+        }
+        return std::nullopt;
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string lines;

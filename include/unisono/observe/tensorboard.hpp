@@ -135,8 +135,8 @@ private:
                 size |= std::uint64_t{static_cast<unsigned char>(bytes[at + i])} << 8 * i;
             if (size > bytes.size() - at - around) break; // cut off
             const std::string_view event = std::string_view(bytes).substr(at + 12, size);
-            if (const std::uint64_t step = detail::step_of(event); event.find("\n\rlearning_rate") != event.npos)
-                last = detail::LastInFile{step, 0};
+            if (event.find("\n\x04loss") != event.npos && event.find("\n\rlearning_rate") != event.npos) // a report
+                last = detail::LastInFile{detail::step_of(event), 0};
             at += around + size;
         }
         return last;

@@ -142,7 +142,11 @@ void each_shared_update(const std::vector<std::vector<UpdateExchange>>& ranks, V
     using Times = std::vector<std::pair<std::size_t, nanoseconds>>;
     std::map<std::uint64_t, Times> updates;
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
-        for (const UpdateExchange& one : ranks[rank]) updates[one.update].emplace_back(rank, one.took);
+        for (const UpdateExchange& one : ranks[rank]) {
+            Times& times = updates[one.update];
+            if (times.empty() || times.back().first != rank) times.emplace_back(rank, one.took);
+            else times.back().second = one.took; // made again after a snapshot: the last time counts
+        }
     for (const auto& [update, times] : updates) {
         std::size_t there = 0;
         for (const auto& one : ranks) there += !one.empty() && one.front().update <= update ? 1 : 0;
