@@ -2,6 +2,7 @@
 // decides. Each ends with the undisturbed hash, or with a documented error; none hangs, and there are never two worlds.
 //
 //   UNISONO_ELASTIC_SEEDS=100000 test_elastic --run_test=elastic_simulated/campaign
+#include <unisono/guard/finite.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/sampler/distributed.hpp>
 #include <unisono/simulate_elastic.hpp>
@@ -15,8 +16,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -28,11 +31,18 @@ constexpr un::nanoseconds us = 1'000, ms = 1'000'000;
 constexpr std::size_t width = 4;
 constexpr std::int64_t rows = 256;
 
+/// What is trained. With `spoils` some rows have no finite gradient, so that the guard leaves updates out.
+struct Job {
+    int replicas = 1, epochs = 1;
+    bool spoils = false;
+    friend auto operator<=>(const Job&, const Job&) = default;
+};
+
 /// The model takes virtual time: `compute()` once a call.
 template <class Compute>
 class Line {
 public:
-    explicit Line(Compute compute) : compute_(std::move(compute)) {}
+    Line(Compute compute, bool spoils) : compute_(std::move(compute)), spoils_(spoils) {}
     std::array<std::span<float>, 1> parameters() { return {weights_}; }
     std::array<std::span<float>, 1> gradients() { return {slopes_}; }
     template <class Batch>
@@ -42,6 +52,7 @@ public:
         for (std::size_t row = 0; row < batch.rows(); ++row) {
             const auto x = batch.row(row);
             float error = pass.random(row).uniform() - 1;
+            if (spoils_ && x[0] < 0.02f) error = std::numeric_limits<float>::quiet_NaN();
             for (std::size_t i = 0; i < width; ++i) error += weights_[i] * x[i];
             loss += static_cast<double>(error * error);
             for (std::size_t i = 0; i < width; ++i) slopes_[i] += error * x[i];
@@ -51,34 +62,37 @@ public:
 
 private:
     Compute compute_;
+    bool spoils_;
     std::vector<float> weights_ = std::vector<float>(width, 0.1f), slopes_ = std::vector<float>(width);
 };
 
 template <class World, class Compute, class OnUpdate>
-std::uint64_t train(World& world, int replicas, int epochs, Compute compute, OnUpdate on_update) {
+std::uint64_t train(World& world, const Job& job, Compute compute, OnUpdate on_update) {
     static const std::vector<float> values = un::torch_rand(5, rows * width);
     const un::RowData<float> data(values, width);
-    Line model(compute);
+    Line model(compute, job.spoils);
     un::Trainer trainer{world,
                         model,
-                        un::Replicas{replicas},
+                        un::Replicas{job.replicas},
+                        un::FiniteGuard{un::OnOffence::skip},
                         un::DistributedSampler{.shuffle = true, .seed = 3},
                         un::Reproducible{},
                         un::AdamW{.learning_rate = 0.01}};
-    const std::int64_t batch = rows / replicas / 4;
-    trainer.fit(data, {.epochs = epochs, .batch_size = std::max<std::int64_t>(1, batch), .progress = false}, on_update);
+    const std::int64_t batch = rows / job.replicas / 4;
+    trainer.fit(data, {.epochs = job.epochs, .batch_size = std::max<std::int64_t>(1, batch), .progress = false},
+                on_update);
     if constexpr (requires { trainer.now(); })
         return trainer.collectively([](auto& now) { return un::state_hash(now).parameters; });
     else return un::state_hash(trainer).parameters;
 }
-std::uint64_t undisturbed(int replicas, int epochs) {
-    static std::map<std::pair<int, int>, std::uint64_t> known;
-    const auto place = known.try_emplace({replicas, epochs});
+std::uint64_t undisturbed(const Job& job) {
+    static std::map<Job, std::uint64_t> known;
+    const auto place = known.try_emplace(job);
     std::uint64_t& hash = place.first->second;
     if (place.second)
         un::run<un::InProcess>(1, [&](auto& world) {
             hash = train(
-                world, replicas, epochs, [] {}, [](const un::UpdateReport&) {});
+                world, job, [] {}, [](const un::UpdateReport&) {});
         });
     return hash;
 }
@@ -86,7 +100,8 @@ std::uint64_t undisturbed(int replicas, int epochs) {
 /// What a seed does to whom.
 struct Plan {
     un::ElasticSimulation simulation = {};
-    int ranks = 1, replicas = 1, epochs = 1;
+    int ranks = 1;
+    Job job = {};
     bool proven_only = false; ///< processes crash, and nothing else
     un::nanoseconds update_ns = ms;
 };
@@ -95,7 +110,7 @@ void set_times(Plan& p) {
     p.simulation.elastic.give_up = std::chrono::seconds(2);
     p.simulation.elastic.join.timeout = std::chrono::milliseconds(50);
     p.simulation.elastic.join.rendezvous.timeout = std::chrono::seconds(4);
-    p.simulation.elastic.most = std::max(p.replicas, 1);
+    p.simulation.elastic.most = std::max(p.job.replicas, 1);
     p.simulation.longest = 60'000 * ms;
 }
 Plan plan(std::uint64_t seed) {
@@ -107,10 +122,11 @@ Plan plan(std::uint64_t seed) {
     Plan p;
     p.ranks = static_cast<int>(draw(100) < 90 ? 1 + draw(6) : 1 + draw(64));
     const int later = static_cast<int>(draw(2) == 0 ? 0 : 1 + draw(3));
-    p.replicas = p.ranks + static_cast<int>(draw(4));
-    p.epochs = 1 + static_cast<int>(draw(3));
+    p.job.replicas = p.ranks + static_cast<int>(draw(4));
+    p.job.epochs = 1 + static_cast<int>(draw(3));
+    p.job.spoils = un::CounterRandom(seed, 79)() % 2 == 0;
     p.proven_only = draw(2) == 0;
-    const un::nanoseconds length = 8 * p.epochs * p.update_ns;
+    const un::nanoseconds length = 8 * p.job.epochs * p.update_ns;
     un::SimulationOptions& network = p.simulation.network;
     network.seed = seed;
     network.link = {.latency_ns = between(us, 100 * us), .bytes_per_second = 1e9};
@@ -150,8 +166,8 @@ Plan plan_lonely(std::uint64_t seed) {
     };
     Plan p;
     p.ranks = static_cast<int>(between(3, 6));
-    p.replicas = p.ranks + 4;
-    p.epochs = 20; // the others still train then
+    p.job.replicas = p.ranks + 4;
+    p.job.epochs = 20; // the others still train then
     p.update_ns = 8 * ms;
     un::SimulationOptions& network = p.simulation.network;
     network.seed = seed;
@@ -177,7 +193,7 @@ struct Sums {
 template <class Rules = un::detail::MembershipRules>
 std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
     const Plan p = lonely ? plan_lonely(seed) : plan(seed);
-    const std::uint64_t expected = undisturbed(p.replicas, p.epochs);
+    const std::uint64_t expected = undisturbed(p.job);
     std::string failure;
     const auto body = [&](auto& world) {
         un::CounterRandom random(seed, static_cast<std::uint32_t>(100 + world.number()));
@@ -185,7 +201,7 @@ std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
             world.group().endpoint().compute(
                 static_cast<un::nanoseconds>(random() % static_cast<std::uint64_t>(p.update_ns)));
         };
-        const std::uint64_t hash = train(world, p.replicas, p.epochs, compute, [](const un::UpdateReport&) {});
+        const std::uint64_t hash = train(world, p.job, compute, [](const un::UpdateReport&) {});
         sums.changes += world.changes().size();
         if (hash != expected) failure = "process with number " + std::to_string(world.number()) + " has another hash";
         ++sums.finished;
@@ -271,13 +287,43 @@ BOOST_AUTO_TEST_CASE(a_minority_that_goes_on_is_found) {
     BOOST_TEST(!failure.empty());
 }
 
+/// An exception that every rank's observer throws ends the training on every rank, whatever dies meanwhile.
+BOOST_AUTO_TEST_CASE(exceptions_end_all) {
+    std::size_t told = 0;
+    for (std::uint64_t seed = 0; seed < number_or("UNISONO_ELASTIC_SEEDS", 100); ++seed) {
+        Plan p = plan(seed);
+        if (!p.simulation.joins.empty()) continue; // who comes after that update does not hear of it
+        p.job.spoils = false;                      // else there may be no such update
+        const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+            train(
+                world, p.job, [&] { world.group().endpoint().compute(ms / 2); },
+                [](const un::UpdateReport& update) {
+                    if (update.number == 3) throw std::runtime_error("no such sample");
+                });
+        });
+        for (const un::SimulatedProcess& one : report.processes) {
+            if (one.crashed) continue;
+            std::string text = "it came to its end";
+            try {
+                if (one.threw) std::rethrow_exception(one.threw);
+            } catch (const std::exception& failed) {
+                text = failed.what();
+            }
+            const auto says = [&](const char* what) { return text.find(what) != std::string::npos; };
+            told += says("no such sample");
+            BOOST_TEST((says("no such sample") || says("has been left behind") || says("neither a majority")),
+                       "seed " << seed << ": " << text);
+        }
+    }
+    BOOST_TEST(told > 50u);
+}
+
 BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_runs) {
     const auto run = [] {
         const Plan p = plan(4);
         return un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
             train(
-                world, p.replicas, p.epochs, [&] { world.group().endpoint().compute(ms); },
-                [](const un::UpdateReport&) {});
+                world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
         });
     };
     const un::ElasticSimulationReport one = run(), other = run();
@@ -295,7 +341,8 @@ BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     std::vector<un::WorldChange> changes;
     const un::ElasticSimulationReport report = un::simulate_elastic(3, simulation, [&](auto& world) {
         train(
-            world, 8, 8, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+            world, {.replicas = 8, .epochs = 8}, [&] { world.group().endpoint().compute(ms); },
+            [](const un::UpdateReport&) {});
         if (world.number() == 1) changes = world.changes();
     });
     BOOST_TEST(report.processes[0].crashed);

@@ -54,7 +54,7 @@ struct FormedWorld {
     Group<Transport> group;
     std::uint64_t epoch = 0;
     std::vector<int> members = {};
-    int source = 0;           ///< a rank of this world whose committed updates are the most
+    int source = 0;           ///< the most advanced rank of this world
     nanoseconds agreed = 0;   ///< when its members had been agreed on
     bool is_new_here = false; ///< this process was added, and has no state of the training
 };
@@ -69,7 +69,7 @@ public:
     virtual ~Formation() = default;
 
     [[nodiscard]] virtual FormedWorld<Transport> first() = 0;
-    /// After the last world has failed and was destroyed; this rank has committed `updates`, or has
+    /// After the last world has failed and was destroyed; this rank has made `updates`, or has
     /// `no_state_yet`. Errors: see ElasticWorld.
     [[nodiscard]] virtual FormedWorld<Transport> next(std::uint64_t updates) = 0;
     /// Whether processes wait that can be added. Cheap; nothing is waited for.

@@ -46,9 +46,10 @@ struct FitSums {
     }
 };
 
-/// The state after the last committed update, without the parameters, which the model holds.
+/// The state after the last update, without the parameters, which the model holds.
 template <class T>
 struct ElasticState {
+    std::uint64_t passes = 0; ///< updates, with those that the guard has left out
     TrainingProgress progress = {};
     std::vector<std::int32_t> grids = {}; ///< exponents, with Reproducible
     LossScale loss_scale = {};
@@ -99,7 +100,7 @@ template <class T>
 void put_numbers(ByteImage& image, const ElasticState<T>& state) {
     const TrainingProgress& p = state.progress;
     for (const std::uint64_t word :
-         {p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
+         {state.passes, p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
           static_cast<std::uint64_t>(p.position.samples), static_cast<std::uint64_t>(p.epoch.number()), p.seed,
           static_cast<std::uint64_t>(p.data_size), std::uint64_t{p.restored},
           static_cast<std::uint64_t>(state.loss_scale.good_updates), std::uint64_t{state.sums.stopped},
@@ -125,6 +126,7 @@ void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
 template <class T>
 void take_numbers(ByteImage& image, ElasticState<T>& state) {
     TrainingProgress& p = state.progress;
+    state.passes = image.take_one<std::uint64_t>();
     p.updates = image.take_one<std::uint64_t>();
     p.position.epoch = Epoch{image.take_one<std::int64_t>()};
     p.position.samples = image.take_one<std::int64_t>();
@@ -173,8 +175,8 @@ std::uint64_t parameters_of(Model& model) {
     return count;
 }
 
-/// All ranks get to the most committed updates, which `source` has; also one that was added, and
-/// has no state (`new_here`). `finished`: calls of the user's own that a rank has finished; the
+/// All ranks get to the last update that any has made, which `source` has; also one that was added,
+/// and has no state (`new_here`). `finished`: calls of the user's own that a rank has finished; the
 /// most of all ranks is returned. Collective. Cost: 32 bytes a rank; where a rank is behind, a
 /// broadcast of the state, which all hold twice meanwhile. Errors, the same on all ranks: mismatch
 /// where a rank that was added has another model.
@@ -183,7 +185,7 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
                             ElasticState<T>& state) {
     constexpr std::size_t words = 4;
     List<std::uint64_t> mine;
-    mine.push_back(new_here ? no_state_yet : state.progress.updates);
+    mine.push_back(new_here ? no_state_yet : state.passes);
     mine.push_back(finished);
     mine.push_back(shape_hash<T>(model));
     mine.push_back(parameters_of(model));
@@ -211,7 +213,7 @@ std::uint64_t bring_forward(World& world, int source, bool new_here, std::uint64
     broadcast(world, bytes, source);
     image.bytes().resize(bytes[0]);
     broadcast(world, std::span<std::uint8_t>(image.bytes()), source);
-    if (new_here || state.progress.updates != wanted) take_state(image, model, state);
+    if (new_here || state.passes != wanted) take_state(image, model, state);
     return most;
 }
 

@@ -80,8 +80,8 @@ public:
     Trainer& operator=(const Trainer&) = delete;
     ~Trainer() { world_->end_trainer(); }
 
-    /// As Trainer::fit. `on_update` is called once on every rank that takes part for each committed
-    /// update. A rank that was interrupted in an update which others had committed calls it in the
+    /// As Trainer::fit. `on_update` is called once on every rank that takes part for each update. A
+    /// rank that was interrupted in an update which others had committed calls it in the
     /// next world. With Snapshots it is called again for updates that are made again; the report
     /// counts them once. A checkpoint that was being saved when a rank was lost does not appear.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
@@ -101,7 +101,9 @@ public:
         if (!others_have_finished)
             surviving([&] {
                 if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
-                    if (std::exchange(missed_, false)) static_cast<void>(detail::goes_on(on_update, state_.last));
+                    if (std::exchange(missed_, false))
+                        detail::telling_all(world_->group(), "Trainer::fit",
+                                            [&] { return detail::goes_on(on_update, state_.last); });
                 if (begun_fits_ <= state_.fits) return; // others have finished it
                 FitOptions rest = options;
                 if (state_.fit_end < 0) { // it begins: for the first time, or after a snapshot from before it
@@ -281,7 +283,7 @@ private:
     }
     void begin_with_all() {
         if (world_->is_fresh()) {
-            const std::uint64_t updates = state_.progress.updates;
+            const std::uint64_t passes = state_.passes;
             if (world_->is_new_here()) { // the shape of the optimizer's state
                 Group<Transport> alone;
                 Inner trainer = make(alone);
@@ -290,7 +292,7 @@ private:
             }
             most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
                                                    *model_, state_);
-            missed_ = missed_ || (!world_->is_new_here() && state_.progress.updates != updates);
+            missed_ = missed_ || (!world_->is_new_here() && state_.passes != passes);
             world_->settle();
         }
         make_inner();
@@ -363,6 +365,7 @@ private:
         trainer.set_schedule(state_.point);
     }
     void commit() {
+        ++state_.passes;
         fruitless_ = 0;
         on_probation_ = added_here_ = false;
         if constexpr (has_owners) snapshots_.note_update();
@@ -422,7 +425,7 @@ private:
                 state_.optimizer = std::move(inner_->optimizer_state());
             inner_.reset();
         }
-        world_->form_next(state_.progress.updates);
+        world_->form_next(state_.progress.updates, state_.passes);
         const WorldChange& change = world_->changes().back();
         if constexpr (traces) tracer_.formed(began, change);
         fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;

@@ -111,7 +111,7 @@ public:
     /// The current group, for collectives. It belongs to one epoch: after a change there is another
     /// one.
     [[nodiscard]] Group<Transport>& group() { return formed_->group; }
-    /// A rank with the most committed updates, after a change of the world.
+    /// The most advanced rank, after a change of the world.
     [[nodiscard]] int source() const { return formed_->source; }
     /// True if ranks of this world may have committed different numbers of updates: until `settle`,
     /// before any other collective.
@@ -172,9 +172,9 @@ public:
     }
 
     /// After a loss: the remaining ranks form the next world, and the old group ends. This rank has
-    /// committed `updates`. The old group must not be in use. Collective over the remaining ranks.
-    /// Errors: above.
-    void form_next(std::uint64_t updates) {
+    /// committed `updates`, and is the more advanced the larger `passes` is. The old group must not
+    /// be in use. Collective over the remaining ranks. Errors: above.
+    void form_next(std::uint64_t updates, std::uint64_t passes) {
         WorldChange change{.updates = updates};
         if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
         const auto timeout = formed_->group.timeout();
@@ -183,7 +183,7 @@ public:
         formed_.reset();
         const nanoseconds ended = formation_->now();
         change.ending = std::chrono::nanoseconds(ended - began);
-        formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : updates));
+        formed_.emplace(formation_->next(new_here_ ? detail::no_state_yet : passes));
         fresh_ = true;
         change.agreeing = std::chrono::nanoseconds(formed_->agreed - ended);
         formed_->group.set_timeout(timeout);
