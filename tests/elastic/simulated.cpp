@@ -21,6 +21,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace un = unisono;
@@ -319,14 +320,20 @@ BOOST_AUTO_TEST_CASE(exceptions_end_all) {
 }
 
 BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_runs) {
-    const auto run = [] {
+    std::vector<std::string> changes;
+    const auto run = [&] {
         const Plan p = plan(4);
         return un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
             train(
                 world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+            for (const un::WorldChange& change : world.changes()) changes.push_back(change.text());
         });
     };
-    const un::ElasticSimulationReport one = run(), other = run();
+    const un::ElasticSimulationReport one = run();
+    const std::vector<std::string> of_one = std::exchange(changes, {});
+    const un::ElasticSimulationReport other = run();
+    BOOST_TEST(!of_one.empty());
+    BOOST_TEST(of_one == changes, boost::test_tools::per_element());
     BOOST_TEST(one.time > 0);
     BOOST_TEST(one.time == other.time);
     BOOST_TEST(one.digest == other.digest);

@@ -37,9 +37,10 @@ public:
         add(Activity::meeting, agreed, starting_);
     }
     /// This rank was added as `number`, and its trainer begins.
-    void added(nanoseconds began, std::uint64_t epoch, int number) {
-        changes_.push_back({.at = began, .epoch = epoch, .joined = {number}});
-        began_ = starting_ = began;
+    void added(std::uint64_t epoch, int number) {
+        if (starting_ != 0) return; // it begins again: others were lost meanwhile
+        began_ = starting_ = steady_now();
+        changes_.push_back({.at = began_, .epoch = epoch, .joined = {number}});
     }
     /// The trainer with the record `next` has begun, on the rank `number`.
     void begun(TraceLog& next, int number) {

@@ -262,10 +262,10 @@ private:
         return std::apply([&](auto&... given) { return Inner(group, *model_, given...); }, given_);
     }
     void begin() {
-        const nanoseconds began = steady_now();
+        const nanoseconds began = world_->now();
         const bool fresh = world_->is_fresh();
         if constexpr (traces)
-            if (fresh && world_->is_new_here()) tracer_.added(began, world_->epoch(), world_->number());
+            if (fresh && world_->is_new_here()) tracer_.added(world_->epoch(), world_->number());
         if constexpr (has_owners) begin_with_slices();
         else begin_with_all();
         const auto& hosting = inner_->policies().hosting;
@@ -273,7 +273,7 @@ private:
             world_->take_in_at_most(static_cast<int>(std::min<std::int64_t>(hosting.count, detail::most_ranks)));
         else world_->take_in_at_most(detail::most_ranks);
         remember();
-        if (fresh) world_->started(std::chrono::nanoseconds(steady_now() - began));
+        if (fresh) world_->started(std::chrono::nanoseconds(world_->now() - began));
         if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
         if (fresh && world_->rank() == 0) detail::warn_of_uneven_hosting(hosting, world_->size(), world_->epoch());
     }

@@ -148,6 +148,8 @@ public:
     /// That have begun over this world, on this rank.
     [[nodiscard]] std::uint64_t trainers() const { return trainers_; }
     void end_trainer() { has_trainer_ = false; }
+    /// Of the clock by which changes are measured.
+    [[nodiscard]] nanoseconds now() const { return formation_->now(); }
     /// The trainer has begun in the world of the last change, so long after it was formed.
     void started(std::chrono::nanoseconds after) {
         if (!changes_.empty()) changes_.back().starting = after;
