@@ -93,6 +93,8 @@ int main(int argc, char** argv) {
         if (tcp) train_and_die<un::Tcp>(images, deaths, std::chrono::milliseconds(pause));
         else train_and_die<un::SharedMemory>(images, deaths, std::chrono::milliseconds(pause));
         return 0;
+    } catch (const un::training_has_ended&) { // started again, or added, too late
+        return 0;
     } catch (const std::exception& failed) {
         std::fprintf(stderr, "elastic: %s\n", failed.what());
         return 2;

@@ -97,6 +97,7 @@ public:
     [[nodiscard]] std::vector<Applicant> applicants() const { return processes_->applicants(process_); }
     void forget(const std::vector<Applicant>&) const {}
     void part_with(const std::vector<int>&, const std::vector<Applicant>&, const std::string&) const {}
+    void end_training() const {}
     void hear_refusal() const {}
 
     void apply(nanoseconds) { processes_->apply(process_); }
@@ -123,6 +124,10 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
     check_run(all, {});
     check_elastic(options.elastic);
     options.network.check(all);
+    if (options.longest < 0)
+        refuse_input({"ElasticSimulation::longest is ", options.longest, ", expected at least 0 nanoseconds"});
+    for (const nanoseconds join : options.joins)
+        if (join < 0) refuse_input({"ElasticSimulation::joins has ", join, ", expected at least 0 nanoseconds"});
     const auto processes =
         std::make_shared<SimulatedProcesses>(ranks, static_cast<int>(options.joins.size()), options.network);
     ElasticSimulationReport report;

@@ -248,9 +248,51 @@ BOOST_AUTO_TEST_CASE(added_to_no_world) {
     ::setenv("UNISONO_JOINS", "auto", 1);
     expect(un::ErrorCode::bad_input, "UNISONO_JOINS is auto, and this process knows no folder");
     options.folder = folder.path();
+    expect(un::ErrorCode::refused, "has ended (" + ended);
+    std::filesystem::remove(ended);
     expect(un::ErrorCode::none, "");
     ::setenv("UNISONO_JOINS", "perhaps", 1);
     expect(un::ErrorCode::bad_input, "UNISONO_JOINS is 'perhaps'; expected 0, 1 or auto");
+    ::unsetenv("UNISONO_JOINS");
+}
+
+/// A process that is started again after the end of the training, or beside a file that a killed rank has left.
+BOOST_AUTO_TEST_CASE(started_again_too_late) {
+    const Folder folder;
+    ::setenv("UNISONO_JOINS", "auto", 1);
+    un::ElasticOptions options = patient();
+    options.patience = 500ms;
+    options.folder = folder.path();
+    const un::MeetingPoint place = un::detail::admission_point({.folder = folder.path()});
+    const auto train_alone = [&](bool stops) {
+        auto world = un::join<un::Elastic<un::SharedMemory>>(options);
+        BOOST_TEST(world.epoch() == 0u);
+        un::StopOnSignal stop;
+        Layer model;
+        un::Trainer trainer{world, model, un::Replicas{4}, un::Sgd{.learning_rate = 0.01}};
+        const std::vector<float> values(64 * Layer::width, 0.5f);
+        const un::FitReport report =
+            trainer.fit(un::RowData<float>(values, Layer::width),
+                        {.batch_size = 4, .progress = false, .stop_on = &stop}, [&](const un::UpdateReport& update) {
+                            if (stops && update.number == 2) ::raise(SIGTERM);
+                        });
+        BOOST_TEST(report.stopped == stops);
+    };
+    { // of a rank that was killed
+        const un::detail::Listener gone = un::detail::listen_at(true, 0);
+        un::MeetingPoint left = place;
+        left.host = "127.0.0.1";
+        left.port = gone.port;
+        left.token = un::JobToken::random();
+        const un::detail::MeetingFile file(left); // another program listens there now, and proves nothing
+        train_alone(true);
+    }
+    train_alone(true); // a signal has stopped it: there is something left to do
+    train_alone(false);
+    BOOST_CHECK_EXCEPTION(train_alone(false), un::training_has_ended, [](const un::error& failed) {
+        return failed.code() == un::ErrorCode::refused &&
+               std::string(failed.what()).find("has ended (") != std::string::npos;
+    });
     ::unsetenv("UNISONO_JOINS");
 }
 

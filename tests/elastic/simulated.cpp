@@ -339,6 +339,17 @@ BOOST_AUTO_TEST_CASE(equal_seeds_give_equal_runs) {
     BOOST_TEST(one.digest == other.digest);
 }
 
+BOOST_AUTO_TEST_CASE(options_that_are_refused) {
+    const auto expect = [](const un::ElasticSimulation& simulation, const char* text) {
+        BOOST_CHECK_EXCEPTION(
+            un::simulate_elastic(2, simulation, [](auto&) {}), un::error,
+            [&](const un::error& failed) { return std::string(failed.what()).find(text) != std::string::npos; });
+    };
+    expect({.network = {.crashes = {{.rank = 2}}}}, "rank 2, expected a rank below 2");
+    expect({.joins = {-1}}, "ElasticSimulation::joins has -1, expected at least 0 nanoseconds");
+    expect({.longest = -5}, "ElasticSimulation::longest is -5, expected at least 0 nanoseconds");
+}
+
 /// Crashes at times that the program says: changes of the world have virtual times.
 BOOST_AUTO_TEST_CASE(changes_have_virtual_times) {
     un::ElasticSimulation simulation;

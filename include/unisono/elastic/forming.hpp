@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -78,6 +79,12 @@ public:
     virtual void take_in_at_most(int) {}
     /// Of the clock by which it measures.
     [[nodiscard]] virtual nanoseconds now() const { return steady_now(); }
+    /// The training has come to its end: processes that come later find none.
+    void set_complete(bool complete) { complete_ = complete; }
+    [[nodiscard]] bool is_complete() const { return complete_; }
+
+private:
+    bool complete_ = false;
 };
 
 inline std::string members_text(const std::vector<int>& members) { return list_of(members); }
@@ -125,8 +132,9 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     bool look();                           whether somebody waits
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);
-///     void part_with(const std::vector<int>&, const std::vector<Applicant>&, why);   hears them no more, and says why
-///     void hear_refusal();                   of a process that is added. Errors: why the others go on without it
+///     void part_with(const std::vector<int>&, const std::vector<Applicant>&, why);   says why
+///     void end_training() const;             by the first member, as it leaves
+///     void hear_refusal();                   of a process that is added. Errors: it is left out
 ///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
 ///     error not_added() const;               after the deadline
 template <class Transport, class Medium, class Rules = MembershipRules>
@@ -135,6 +143,8 @@ public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
     ~MembershipFormation() override {
         if (!membership_) return;
+        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->members().front() == medium_.me())
+            medium_.end_training();
         membership_->leave();
         send();
     }

@@ -30,19 +30,18 @@ public:
         : options_(std::move(options)), join_(std::move(join)), joins_(options_.joins) {
         const Environment environment = Environment::of_process();
         find_folder(environment);
-        const std::string* const joins = environment.find("UNISONO_JOINS");
-        if (joins == nullptr || *joins == "0" || joins->empty()) return;
-        if (*joins != "1" && *joins != "auto")
-            refuse_input({"UNISONO_JOINS is ", detail::quoted(*joins), "; expected 0, 1 or auto"});
-        if (*joins == "auto" && point_.folder.empty())
+        const std::string joins = word_of(environment);
+        if (joins == "auto" && point_.folder.empty())
             refuse_input("UNISONO_JOINS is auto, and this process knows no folder in which it would find an elastic "
                          "world; set UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
-        joins_ = joins_ || *joins == "1" || there_is_a_world();
+        notes_end_ = joins == "auto";
+        joins_ = joins_ || joins == "1" || (joins == "auto" && there_is_a_world());
     }
     /// Of processes that have met.
     NetworkMedium(ControlPlane control, ElasticOptions options, Join join)
         : options_(std::move(options)), join_(std::move(join)), control_(std::move(control)) {
         if (!options_.folder.empty()) point_ = admission_point({.folder = options_.folder});
+        notes_end_ = !point_.folder.empty() && word_of(Environment::of_process()) == "auto";
     }
 
     [[nodiscard]] static nanoseconds now() { return steady_now(); }
@@ -131,6 +130,10 @@ public:
         if (desk_) desk_->refuse(added, why);
         for (const int member : members) mesh_->part_with(member);
     }
+    /// A process that looks itself whether there is a world learns that there is none any more.
+    void end_training() const {
+        if (notes_end_) note_end_of_training(point_);
+    }
     void hear_refusal() {
         if (entrance_) static_cast<void>(hears_nothing_against(*entrance_));
     }
@@ -142,9 +145,7 @@ public:
                          "ElasticOptions::folder, UNISONO_ELASTIC_FOLDER or UNISONO_FOLDER");
         if (entrance_ && hears_nothing_against(*entrance_)) return;
         entrance_.reset();
-        if (::access(end_of_training_path(point_).c_str(), F_OK) == 0)
-            throw error(ErrorCode::refused, concat({"the training that this process was to be added to has ended (",
-                                                    end_of_training_path(point_), ")"}));
+        check_not_ended(point_);
         MeetingPoint desk = point_;
         if (read_meeting_file(desk)) entrance_ = go_to(desk, deadline);
         if (entrance_)
@@ -190,6 +191,14 @@ private:
             ++rank;
         }
     }
+    /// The value of UNISONO_JOINS. Errors: bad_input.
+    static std::string word_of(const Environment& environment) {
+        const std::string* const joins = environment.find("UNISONO_JOINS");
+        if (joins == nullptr || joins->empty()) return "0";
+        if (*joins != "0" && *joins != "1" && *joins != "auto")
+            refuse_input({"UNISONO_JOINS is ", detail::quoted(*joins), "; expected 0, 1 or auto"});
+        return *joins;
+    }
     void find_folder(const Environment& environment) {
         const std::string* const folder = environment.find("UNISONO_ELASTIC_FOLDER");
         if (!options_.folder.empty()) {
@@ -203,15 +212,19 @@ private:
             if (!meeting.folder.empty()) point_ = admission_point(meeting);
         }
     }
-    /// A process listens at the address in the file: its world is there. Where its file was left
-    /// behind, the first rank may just have moved, so this looks for a while.
+    /// The first rank of a world has left a file, and proves at the address in it that it has the
+    /// secret. Where the file's writer was lost, others vote, and the next one writes its own; so
+    /// this looks as long as they may take. Errors: training_has_ended.
     [[nodiscard]] bool there_is_a_world() const {
-        for (const nanoseconds until = now() + 3'000'000'000;;) {
+        const Hello hello{
+            .claimant = draw_claimant(), .host = host_number(), .pid = static_cast<std::uint32_t>(::getpid())};
+        for (const nanoseconds until = now() + 2 * options_.patience.count() + 1'000'000'000;;) {
+            check_not_ended(point_);
             MeetingPoint desk = point_;
             if (!read_meeting_file(desk)) return false;
             std::string why;
             for (const SocketAddress& address : resolve(desk.host, desk.port, why))
-                if (connect_to(address, until, why).valid()) return true;
+                if (enter(address, hello, desk.token, until, why)) return true;
             if (now() >= until) return false;
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
         }
@@ -269,6 +282,7 @@ private:
     ElasticOptions options_;
     Join join_;
     bool joins_ = false;
+    bool notes_end_ = false;
     std::optional<ControlPlane> control_; ///< until the first world is there
     nanoseconds begin_by_ = never;
     std::unique_ptr<Mesh> mesh_;

@@ -127,6 +127,7 @@ public:
                         return true;
                     });
                     remember();
+                    world_->set_complete(undisturbed->stopped == state_.sums.stopped); // else a signal has
                     state_.sums.stopped = state_.sums.stopped || undisturbed->stopped;
                 }
                 if constexpr (has_owners) {
@@ -277,10 +278,7 @@ private:
         if constexpr (traces) tracer_.begun(inner_->trace(), world_->number());
         if (fresh && world_->rank() == 0) detail::warn_of_uneven_hosting(hosting, world_->size(), world_->epoch());
     }
-    void make_inner() {
-        inner_ = std::apply([&](auto&... given) { return std::make_unique<Inner>(world_->group(), *model_, given...); },
-                            given_);
-    }
+    void make_inner() { inner_.reset(new Inner(make(world_->group()))); }
     void begin_with_all() {
         if (world_->is_fresh()) {
             const std::uint64_t passes = state_.passes;

@@ -134,6 +134,10 @@ public:
     /// A training has work for that many ranks. Until it has said so, nobody is added. The same on
     /// all ranks.
     void take_in_at_most(int ranks) { formation_->take_in_at_most(ranks); }
+    /// Whether the training has come to its end, so that processes that come later have nothing to
+    /// do (`training_has_ended`), if the world ends without an exception. `fit` says true, unless a
+    /// signal stopped it; a loop of your own may. It matters where UNISONO_JOINS is auto.
+    void set_complete(bool complete) { formation_->set_complete(complete); }
     /// This rank goes no further, and the others need not wait for it.
     void leave() {
         formed_.reset();

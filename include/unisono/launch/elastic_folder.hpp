@@ -13,6 +13,14 @@
 #include <utility>
 
 UNISONO_NAMESPACE_BEGIN
+
+/// The error of a process that is to be added to an elastic world whose training has come to its
+/// end: there is nothing left to do. Its code is `refused`.
+class training_has_ended : public error {
+public:
+    using error::error;
+};
+
 namespace detail {
 
 /// Where the world's first rank says that it listens: a file beside the one by which ranks meet.
@@ -23,6 +31,17 @@ inline MeetingPoint admission_point(MeetingPoint meeting) {
 
 /// A file that says that the training has ended: processes that wait there wait in vain.
 inline std::string end_of_training_path(const MeetingPoint& admission) { return meeting_path(admission) + ".ended"; }
+inline void note_end_of_training(const MeetingPoint& admission) {
+    const FileDescriptor file(
+        ::open(end_of_training_path(admission).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+}
+/// Errors: training_has_ended.
+inline void check_not_ended(const MeetingPoint& admission) {
+    const std::string path = end_of_training_path(admission);
+    if (::access(path.c_str(), F_OK) == 0)
+        throw training_has_ended(ErrorCode::refused,
+                                 concat({"the training that this process was to be added to has ended (", path, ")"}));
+}
 
 /// A launcher's side: a folder of its own, or one that the user has named.
 class ElasticFolder {
@@ -55,10 +74,7 @@ public:
     /// Whether a world's first rank has said where it listens, so that others can be added.
     [[nodiscard]] bool has_world() const { return ::access(meeting_path(point()).c_str(), F_OK) == 0; }
     /// Processes that still wait to be added give up.
-    void end_training() const {
-        const FileDescriptor file(
-            ::open(end_of_training_path(point()).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    }
+    void end_training() const { note_end_of_training(point()); }
 
 private:
     [[nodiscard]] MeetingPoint point() const { return admission_point({.folder = path_}); }

@@ -41,7 +41,8 @@ struct RankTime {
     [[nodiscard]] double rest() const { return std::max(0.0, elapsed - compute - exchange - apply - change); }
 };
 
-/// Where the time of a training went: the same on every rank.
+/// Where the time of a training went: the same on every rank. (A rank that makes the call alone,
+/// since others of an elastic world have finished it, has its own record.)
 struct TraceReport {
     std::vector<RankTime> ranks = {};
     /// Updates that all ranks have recorded which were there, on which `waiting` and `last` are
