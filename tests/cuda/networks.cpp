@@ -2,11 +2,11 @@
 #include "support.hpp"
 
 #include "hosts/pretended_hosts.hpp"
+#include "support/folder.hpp"
 
 #include <unisono/hosts.hpp>
 #include <unisono/launch/rendezvous.hpp>
 
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -69,9 +69,7 @@ BOOST_AUTO_TEST_CASE(hosts_of_several_ranks) {
 
 BOOST_AUTO_TEST_CASE(ranks_that_join) {
     const Clean clean;
-    const std::string folder = std::filesystem::temp_directory_path() / ("unisono-cuda-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder);
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+    const unisono_test::Folder folder;
     for (const int devices : {8, 2, 0}) {
         const stand_in::Scene scene({.devices = devices});
         std::vector<std::string> ends(3);
@@ -83,7 +81,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_join) {
                 try {
                     auto world = un::join<test::Transport>(
                         un::rendezvous(un::identity_of(rank, 3),
-                                       {.folder = folder, .job = "job" + std::to_string(devices)},
+                                       {.folder = folder.path(), .job = "job" + std::to_string(devices)},
                                        {.timeout = std::chrono::seconds(60), .linger = std::chrono::seconds(20)}),
                         {.timeout = std::chrono::seconds(30)}, {.piece_bytes = 1000});
                     places[at] = world.endpoint().device();
@@ -103,7 +101,6 @@ BOOST_AUTO_TEST_CASE(ranks_that_join) {
         if (devices == 8) BOOST_TEST((places == std::vector<int>{0, 1, 2}));
         if (devices == 2) BOOST_TEST((places == std::vector<int>{0, 1, 0}));
     }
-    std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,7 @@
 // A checkpoint of a training on a device is one of the same training on the host: either goes on from the other's, to the same bits.
 #include "on_device.hpp"
 
+#include "support/folder.hpp"
 #include "trainer/models.hpp"
 
 #include <unisono/checkpoint/checkpoints.hpp>
@@ -8,9 +9,6 @@
 #include <unisono/trainer/hashes.hpp>
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -21,16 +19,6 @@ namespace {
 using Model = unisono_test::LeastSquares<float>;
 constexpr std::size_t columns = 6;
 constexpr int ranks = 2;
-
-struct Folder {
-    std::string path = (std::filesystem::temp_directory_path() / "unisono_device_XXXXXX").string();
-    Folder() {
-        if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path); }
-};
 
 un::RowBatch<float, float> batch(std::size_t number) {
     un::RowBatch<float, float> made;
@@ -83,12 +71,12 @@ BOOST_AUTO_TEST_SUITE(device_checkpoints)
 
 BOOST_AUTO_TEST_CASE(from_and_to_the_host) {
     const test::Clean clean;
-    const Folder on_host, on_device;
+    const unisono_test::Folder on_host, on_device;
     Told host, device, host_goes_on, device_goes_on;
-    train<un::InProcess>(on_host.path, false, host);
-    train<un::Nccl>(on_device.path, false, device);
-    train<un::InProcess>(on_device.path, true, host_goes_on);
-    train<un::Nccl>(on_host.path, true, device_goes_on);
+    train<un::InProcess>(on_host.path(), false, host);
+    train<un::Nccl>(on_device.path(), false, device);
+    train<un::InProcess>(on_device.path(), true, host_goes_on);
+    train<un::Nccl>(on_host.path(), true, device_goes_on);
     BOOST_TEST(host.parameters.size() == columns);
     BOOST_TEST(host.parameters[0] != 0.0f);
     for (const Told* other : {&device, &host_goes_on, &device_goes_on}) {

@@ -1,6 +1,8 @@
 // A model in 16 bits on a device, trained there in float: the bits of MasterWeights on the host, and no byte over the bus.
 #include "on_device.hpp"
 
+#include "support/folder.hpp"
+
 #include <unisono/checkpoint/checkpoints.hpp>
 #include <unisono/guard/clip_by_norm.hpp>
 #include <unisono/guard/clip_by_value.hpp>
@@ -13,9 +15,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -152,7 +152,7 @@ void same_as_on_the_host(int ranks, std::size_t gap, std::array<std::size_t, 2> 
 
 /// What rank 1 has after four updates, a checkpoint, and four more; or after the last four alone.
 template <class Transport>
-Told saved_or_resumed(const std::filesystem::path& folder, bool resumes) {
+Told saved_or_resumed(const std::string& folder, bool resumes) {
     Told told;
     un::run<Transport>(2, [&](auto& world) {
         Pulled<un::bfloat16> model(world.rank());
@@ -214,9 +214,7 @@ BOOST_AUTO_TEST_CASE(sums_on_grids) {
 
 BOOST_AUTO_TEST_CASE(checkpoints_from_and_to_the_host) {
     const test::Clean clean;
-    std::string name = (std::filesystem::temp_directory_path() / "unisono_master_XXXXXX").string();
-    BOOST_REQUIRE(::mkdtemp(name.data()) != nullptr);
-    const std::filesystem::path folder = name;
+    const unisono_test::Folder folder;
     const Told host = saved_or_resumed<un::InProcess>(folder / "host", false);
     BOOST_TEST(host.weights.size() == count);
     for (const Told& other :
@@ -225,7 +223,6 @@ BOOST_AUTO_TEST_CASE(checkpoints_from_and_to_the_host) {
         BOOST_TEST(same_bits(other.weights, host.weights));
         BOOST_TEST(same_bits(other.image, host.image));
     }
-    std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_CASE(outside_of_a_trainer_the_image_is_made_before_each_call) {

@@ -2,6 +2,7 @@
 #include "on_device.hpp"
 
 #include "sharding/network.hpp"
+#include "support/folder.hpp"
 
 #include <unisono/checkpoint/checkpoints.hpp>
 #include <unisono/compression/cast.hpp>
@@ -15,9 +16,7 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -114,16 +113,6 @@ private:
 };
 static_assert(un::unit_model_on_device<UnitsOnDevice> && !un::unit_model_on_device<Layers>);
 
-struct Folder {
-    std::string path = (std::filesystem::temp_directory_path() / "unisono_device_XXXXXX").string();
-    Folder() {
-        if (::mkdtemp(path.data()) == nullptr) throw std::runtime_error("mkdtemp");
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path); }
-};
-
 /// What a training does with checkpoints, where it does: `resumes` from the folder, or saves there after its first epoch.
 struct Saved {
     std::string folder;
@@ -207,14 +196,15 @@ template <bool Saves = false, class... Policies>
 void same_units(bool guarded, const Policies&... policies) {
     const test::Clean clean;
     for (const int ranks : {1, 2, 4}) {
-        const Folder on_host, on_device;
-        const std::vector<Told> host = trained<un::InProcess, Saves>(ranks, {on_host.path}, policies...);
-        const std::vector<Told> device = trained<un::Nccl, Saves>(ranks, {on_device.path}, policies...);
+        const unisono_test::Folder on_host, on_device;
+        const std::vector<Told> host = trained<un::InProcess, Saves>(ranks, {on_host.path()}, policies...);
+        const std::vector<Told> device = trained<un::Nccl, Saves>(ranks, {on_device.path()}, policies...);
         BOOST_TEST(host[0].last.number > 2u);
         if constexpr (Saves) {
             const std::vector<Told> host_goes_on =
-                trained<un::InProcess, true>(ranks, {on_device.path, true}, policies...);
-            const std::vector<Told> device_goes_on = trained<un::Nccl, true>(ranks, {on_host.path, true}, policies...);
+                trained<un::InProcess, true>(ranks, {on_device.path(), true}, policies...);
+            const std::vector<Told> device_goes_on =
+                trained<un::Nccl, true>(ranks, {on_host.path(), true}, policies...);
             for (std::size_t rank = 0; rank < host.size(); ++rank) {
                 BOOST_TEST((host_goes_on[rank].held == host[rank].held));
                 BOOST_TEST((device_goes_on[rank].held == host[rank].held));

@@ -1,5 +1,6 @@
 #include "ranks.hpp"
 #include "support.hpp"
+#include "support/folder.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -73,10 +74,9 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_tcp) {
 }
 
 BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
-    char folder[] = "/tmp/unisono_test_XXXXXX";
-    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    const unisono_test::Folder folder;
     un::MeetingPoint point;
-    point.folder = folder;
+    point.folder = folder.path();
     point.job = "run-1";
     // An old run's file, whose rank 0 is long gone, is in the way.
     un::MeetingPoint old = point;
@@ -88,16 +88,15 @@ BOOST_AUTO_TEST_CASE(blobs_are_gathered_over_a_file_which_is_gone_then) {
         test::all_well(with_planes(4, point, [](un::ControlPlane& plane) { gather_some(plane); }));
     }
     test::all_well(with_planes(3, point, [](un::ControlPlane& plane) { gather_some(plane); }));
-    BOOST_CHECK_EQUAL(::rmdir(folder), 0); // nothing is in it
+    BOOST_CHECK(folder.is_empty());
 }
 
 // They hold the tokens of jobs that were killed.
 BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
-    char folder[] = "/tmp/unisono_test_XXXXXX";
-    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
-    const auto there = [&](const std::string& name) { return ::access((folder + ("/" + name)).c_str(), F_OK) == 0; };
+    const unisono_test::Folder folder;
+    const auto there = [&](const std::string& name) { return ::access((folder / name).c_str(), F_OK) == 0; };
     const auto leave = [&](const std::string& name, int hours) {
-        const std::string path = folder + ("/" + name);
+        const std::string path = folder / name;
         ::close(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
         const timespec then{.tv_sec = std::time(nullptr) - hours * 3600, .tv_nsec = 0};
         const timespec both[2] = {then, then};
@@ -108,28 +107,26 @@ BOOST_AUTO_TEST_CASE(files_of_long_ago_are_swept) {
     leave("waiting.meet", 2);
     leave("notes.txt", 48);
     un::MeetingPoint point = test::local_point();
-    point.folder = folder;
+    point.folder = folder.path();
     {
         const un::detail::MeetingFile file(point);
         BOOST_CHECK(!there("killed.meet") && !there("killed.meet.123"));
         BOOST_CHECK(there("waiting.meet") && there("notes.txt") && there(point.job + ".meet"));
     }
-    for (const char* const name : {"/waiting.meet", "/notes.txt"}) ::unlink((folder + std::string(name)).c_str());
-    BOOST_CHECK_EQUAL(::rmdir(folder), 0);
+    BOOST_CHECK_EQUAL(folder.names().size(), 2u);
     point.folder = "/proc/no_folder_here";
     test::fails(un::ErrorCode::refused, {"/proc/no_folder_here", "UNISONO_FOLDER"},
                 [&] { static_cast<void>(un::detail::MeetingFile(point)); });
 }
 
 BOOST_AUTO_TEST_CASE(a_file_that_others_can_write_is_no_invitation) {
-    char folder[] = "/tmp/unisono_test_XXXXXX";
-    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
+    const unisono_test::Folder folder;
     un::MeetingPoint point = test::local_point();
-    point.folder = folder;
+    point.folder = folder.path();
     {
         const un::detail::MeetingFile file(point);
         un::MeetingPoint found;
-        found.folder = folder;
+        found.folder = folder.path();
         BOOST_CHECK(un::detail::read_meeting_file(found));
         BOOST_CHECK(found.token == point.token && found.port == point.port && found.host == point.host);
         BOOST_CHECK_EQUAL(::chmod(un::detail::meeting_path(point).c_str(), 0666), 0);
@@ -141,7 +138,7 @@ BOOST_AUTO_TEST_CASE(a_file_that_others_can_write_is_no_invitation) {
         un::MeetingPoint found;
         BOOST_CHECK(!un::detail::parse_meeting_line(line, found));
     }
-    BOOST_CHECK_EQUAL(::rmdir(folder), 0);
+    BOOST_CHECK(folder.is_empty());
 }
 
 BOOST_AUTO_TEST_CASE(large_blobs_pass_and_too_large_ones_are_refused) {

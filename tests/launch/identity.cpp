@@ -1,4 +1,5 @@
 #include "support.hpp"
+#include "support/folder.hpp"
 
 #include <unisono/launch/identity.hpp>
 #include <unisono/launch/meeting.hpp>
@@ -375,9 +376,8 @@ BOOST_AUTO_TEST_CASE(an_address_of_one_host_without_a_secret_is_a_file) {
 }
 
 BOOST_AUTO_TEST_CASE(a_secret_in_a_file) {
-    char folder[] = "/tmp/unisono_test_XXXXXX";
-    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
-    const std::string path = folder + std::string("/token");
+    const unisono_test::Folder folder;
+    const std::string path = folder / "token";
     const Environment job = with(torchrun({1, 4, 2}), "UNISONO_TOKEN_FILE", path);
     const auto write = [&](const std::string& text, mode_t mode) {
         ::unlink(path.c_str());
@@ -397,9 +397,7 @@ BOOST_AUTO_TEST_CASE(a_secret_in_a_file) {
     write("abc\n", 0600);
     no_meeting(job, {"UNISONO_TOKEN_FILE's file has 3 characters", "32 hexadecimal"});
     no_meeting(with(job, "UNISONO_TOKEN", secret), {"UNISONO_TOKEN and UNISONO_TOKEN_FILE are both set"});
-    no_meeting(with(job, "UNISONO_TOKEN_FILE", folder), {"not a file"}, un::ErrorCode::refused);
-    ::unlink(path.c_str());
-    ::rmdir(folder);
+    no_meeting(with(job, "UNISONO_TOKEN_FILE", folder.path()), {"not a file"}, un::ErrorCode::refused);
 }
 
 BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
@@ -416,18 +414,16 @@ BOOST_AUTO_TEST_CASE(one_host_without_an_address_meets_by_a_file) {
 }
 
 BOOST_AUTO_TEST_CASE(the_folder_is_in_the_one_that_the_system_keeps_for_the_user) {
-    char folder[] = "/tmp/unisono_test_XXXXXX";
-    BOOST_REQUIRE(::mkdtemp(folder) != nullptr); // mode 0700
+    const unisono_test::Folder made;
+    const std::string folder = made.path(); // mode 0700
     const Environment one = openmpi({1, 2, 2});
-    BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", folder)).folder, std::string(folder) + "/unisono");
-    BOOST_REQUIRE_EQUAL(::chmod(folder, 0755), 0); // others can look into it
+    BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", folder)).folder, folder + "/unisono");
+    BOOST_REQUIRE_EQUAL(::chmod(folder.c_str(), 0755), 0); // others can look into it
     const std::string in_tmp = "/tmp/unisono-" + std::to_string(::geteuid());
-    for (const std::string& unfit :
-         {std::string(folder), std::string("/no/such/folder"), std::string("relative"), std::string()})
+    for (const std::string& unfit : {folder, std::string("/no/such/folder"), std::string("relative"), std::string()})
         BOOST_CHECK_EQUAL(meeting(with(one, "XDG_RUNTIME_DIR", unfit)).folder, in_tmp);
     BOOST_CHECK_EQUAL(meeting(with(with(one, "XDG_RUNTIME_DIR", folder), "UNISONO_FOLDER", "/shared/x")).folder,
                       "/shared/x");
-    ::rmdir(folder);
 }
 
 BOOST_AUTO_TEST_CASE(a_given_folder) {

@@ -2,6 +2,7 @@
 
 #include "command.hpp"
 #include "ranks.hpp"
+#include "support/folder.hpp"
 
 #include <unisono/core/random.hpp>
 
@@ -66,11 +67,10 @@ BOOST_AUTO_TEST_CASE(ranks_meet_by_torchruns_variables) {
 }
 
 BOOST_AUTO_TEST_CASE(ranks_meet_by_a_file) {
-    char folder[] = "/tmp/unisono_test_XXXXXX";
-    BOOST_REQUIRE(::mkdtemp(folder) != nullptr);
-    for (const Result& result : Job(3, {"gather"}, {{"UNISONO_FOLDER", folder}}).end())
+    const unisono_test::Folder folder;
+    for (const Result& result : Job(3, {"gather"}, {{"UNISONO_FOLDER", folder.path()}}).end())
         expect(result, 0, "gathered 012");
-    BOOST_CHECK_EQUAL(::rmdir(folder), 0);
+    BOOST_CHECK(folder.is_empty());
     // As mpirun leaves them on one host, and as a torchrun does that has its own store at MASTER_PORT: without an address.
     for (const Result& result : Job(3, {"gather"}, {{"UNISONO_LAUNCHER", "torchrun"}}).end())
         expect(result, 0, "gathered 012");

@@ -3,6 +3,7 @@
 #include "command.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
+#include "support/folder.hpp"
 
 #include <unisono/launch/waiting_notice.hpp>
 
@@ -28,11 +29,6 @@ std::unique_ptr<Command> rank(int rank, Variables variables) {
 void expect_well(Command& command) {
     const Result result = command.end();
     BOOST_CHECK_MESSAGE(result.status == 0 && result.has("gathered 012"), result.all());
-}
-
-std::string new_folder() {
-    char name[] = "/tmp/unisono_waiting_XXXXXX";
-    return ::mkdtemp(name);
 }
 
 } // namespace
@@ -73,15 +69,15 @@ BOOST_AUTO_TEST_CASE(rank_0_names_the_missing_and_others_name_rank_0) {
 }
 
 BOOST_AUTO_TEST_CASE(a_file_stands_for_the_address) {
-    const std::string folder = new_folder();
-    const Variables variables{{"UNISONO_FOLDER", folder}, {"UNISONO_JOB", "waits"}, {"UNISONO_NOTICE_AFTER", "0.05"}};
+    const unisono_test::Folder folder;
+    const Variables variables{
+        {"UNISONO_FOLDER", folder.path()}, {"UNISONO_JOB", "waits"}, {"UNISONO_NOTICE_AFTER", "0.05"}};
     const auto first = rank(2, variables);
-    BOOST_CHECK(first->complains("rank 2 of 3 is waiting for rank 0 at " + folder + "/waits.meet ("));
+    BOOST_CHECK(first->complains("rank 2 of 3 is waiting for rank 0 at " + folder / "waits.meet" + " ("));
     const auto meeting = rank(0, variables);
-    BOOST_CHECK(meeting->complains("rank 0 of 3 is waiting for rank 1 at " + folder + "/waits.meet ("));
+    BOOST_CHECK(meeting->complains("rank 0 of 3 is waiting for rank 1 at " + folder / "waits.meet" + " ("));
     const auto last = rank(1, variables);
     for (Command* each : {first.get(), meeting.get(), last.get()}) expect_well(*each);
-    std::filesystem::remove_all(folder);
 }
 
 BOOST_AUTO_TEST_CASE(notices_can_be_silenced) {
@@ -99,16 +95,15 @@ BOOST_AUTO_TEST_CASE(notices_can_be_silenced) {
 }
 
 BOOST_AUTO_TEST_CASE(a_launcher_says_who_has_come) {
-    const std::string folder = new_folder();
-    Command job(
-        {UNISONO_RUN, "-n", "2", "sh", "-c",
-         "[ $RANK = 0 ] || until [ -e " + folder + "/go ]; do sleep 0.02; done; exec " UNISONO_LAUNCH_RANK " gather"},
-        {{"UNISONO_NOTICE_AFTER", "0.05"}});
+    const unisono_test::Folder folder;
+    Command job({UNISONO_RUN, "-n", "2", "sh", "-c",
+                 "[ $RANK = 0 ] || until [ -e " + folder / "go" +
+                     " ]; do sleep 0.02; done; exec " UNISONO_LAUNCH_RANK " gather"},
+                {{"UNISONO_NOTICE_AFTER", "0.05"}});
     BOOST_CHECK(job.complains("unisono-run: rank 0 has come; waiting for rank 1 ("));
-    std::filesystem::create_directory(folder + "/go");
+    std::filesystem::create_directory(folder / "go");
     const Result result = job.end();
     BOOST_CHECK_MESSAGE(result.status == 0 && result.has("gathered 01"), result.all());
-    std::filesystem::remove_all(folder);
 
     // Programs that never meet are none of its business.
     const Result other =

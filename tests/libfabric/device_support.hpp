@@ -18,14 +18,13 @@ struct unisono::detail::SightOfDevice<cudaStream_t> {
 #include <unisono/libfabric.hpp>
 
 #include "support.hpp"
+#include "support/folder.hpp"
 
 #include <unisono/launch/rendezvous.hpp>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace test::device {
@@ -74,10 +73,7 @@ std::vector<std::string> told(int ranks, Body body, std::chrono::nanoseconds tim
 template <class Transfers>
 std::vector<std::string> joined(int ranks, Transfers transfers) {
     static int number = 0;
-    const std::string folder =
-        std::filesystem::temp_directory_path() / ("unisono-fabric-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder);
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
+    const unisono_test::Folder folder;
     const std::string job = "job" + std::to_string(++number);
     std::vector<std::string> ends(static_cast<std::size_t>(ranks));
     std::vector<std::thread> threads;
@@ -86,7 +82,7 @@ std::vector<std::string> joined(int ranks, Transfers transfers) {
             std::string& end = ends[static_cast<std::size_t>(rank)];
             try {
                 auto world = un::join<un::Cuda<un::Libfabric>>(
-                    un::rendezvous(un::identity_of(rank, ranks), {.folder = folder, .job = job},
+                    un::rendezvous(un::identity_of(rank, ranks), {.folder = folder.path(), .job = job},
                                    {.timeout = std::chrono::seconds(60), .linger = std::chrono::seconds(20)}),
                     {.timeout = std::chrono::seconds(60)}, {.transfers = transfers(rank)});
                 const auto data = upload(world, std::vector<int>(100'000, world.rank()));
@@ -99,7 +95,6 @@ std::vector<std::string> joined(int ranks, Transfers transfers) {
         });
     }
     for (std::thread& thread : threads) thread.join();
-    std::filesystem::remove_all(folder);
     return ends;
 }
 

@@ -6,6 +6,8 @@
 #include "unisono/tcp.hpp"
 #include "unisono/unisono.hpp"
 
+#include "support/folder.hpp"
+
 #include <boost/test/unit_test.hpp>
 
 #include <array>
@@ -14,14 +16,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -123,17 +123,6 @@ void train(std::string_view pattern, const un::FitOptions& options, Change chang
     });
 }
 constexpr auto nothing = [](Model&, World&) {};
-
-struct Folder {
-    std::string path;
-    Folder() {
-        char name[] = "/tmp/unisono-mistakes-XXXXXX";
-        path = ::mkdtemp(name);
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path); }
-};
 
 const un::FitOptions quiet{.batch_size = 4, .progress = false};
 
@@ -308,10 +297,10 @@ BOOST_AUTO_TEST_CASE(trainers_of_ranks) {
            });
     on_one("unisono: peer_lost in Checkpoints::save #*: rank 1 has left; rank 0 waits for it in Checkpoints::save",
            [](World& world) {
-               const Folder folder;
+               const unisono_test::Folder folder;
                Model model;
                un::Trainer trainer{world, model};
-               un::Checkpoints checkpoints(folder.path);
+               un::Checkpoints checkpoints(folder.path());
                if (world.rank() == 0) checkpoints.save(trainer);
            });
     on_two("unisono: mismatch in *: rank * called *Trainer::verify_replicas*", [](World& world) {
@@ -462,11 +451,11 @@ BOOST_AUTO_TEST_CASE(worlds) {
 // --- files
 
 BOOST_AUTO_TEST_CASE(checkpoints) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     un::run<un::InProcess>(2, [&](World& world) {
         Model model;
         un::Trainer trainer{world, model, un::DistributedSampler{.shuffle = true, .seed = 1}};
-        un::Checkpoints files(folder.path);
+        un::Checkpoints files(folder.path());
         trainer.fit(data, quiet, [](const un::UpdateReport&) { return false; }); // in the middle of an epoch
         files.save(trainer);
     });
@@ -474,7 +463,7 @@ BOOST_AUTO_TEST_CASE(checkpoints) {
         return [&folder, parameters, name, optimizer, sampler](World& world) {
             Model model(parameters);
             un::Trainer trainer{world, model, optimizer, sampler};
-            un::Checkpoints files(folder.path);
+            un::Checkpoints files(folder.path());
             files.resume(trainer, name);
         };
     };
@@ -530,8 +519,8 @@ BOOST_AUTO_TEST_CASE(variables_of_launchers) {
     expect(joined({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}}),
            "unisono: bad_input: two launchers disagree: torchrun says RANK=0 WORLD_SIZE=2; srun says SLURM_PROCID=1 "
            "SLURM_NTASKS=4 (*");
-    const Folder folder;
-    expect(joined({{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"UNISONO_FOLDER", folder.path}, {"UNISONO_JOB", "mistakes"}}),
+    const unisono_test::Folder folder;
+    expect(joined({{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"UNISONO_FOLDER", folder.path()}, {"UNISONO_JOB", "mistakes"}}),
            "unisono: timeout in rendezvous: rank 0 waited 200 ms: of 3 ranks 2 never came: ranks 1, 2*");
 }
 

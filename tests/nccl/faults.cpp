@@ -1,6 +1,7 @@
 // What goes wrong with devices: there is none, they are too few or the same, NCCL is old, reports errors, or hangs. Over the stand-in
 // alone: no GPU can be asked to.
 #include "support.hpp"
+#include "support/folder.hpp"
 
 using test::EverythingByDevice;
 BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
@@ -10,7 +11,6 @@ BOOST_TEST_GLOBAL_FIXTURE(EverythingByDevice);
 #include <unisono/launch/rendezvous.hpp>
 
 #include <exception>
-#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -82,10 +82,8 @@ Ends on_threads(int ranks, Body body, std::chrono::nanoseconds timeout = 30s) {
 template <class Make, class Body>
 Ends on_strangers(int ranks, Make make, Body body) {
     static int number = 0;
-    const std::string folder = std::filesystem::temp_directory_path() / ("unisono-nccl-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder);
-    std::filesystem::permissions(folder, std::filesystem::perms::owner_all);
-    const un::MeetingPoint point{.folder = folder, .job = "job" + std::to_string(number++)};
+    const unisono_test::Folder folder;
+    const un::MeetingPoint point{.folder = folder.path(), .job = "job" + std::to_string(number++)};
     Ends ends(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -98,7 +96,6 @@ Ends on_strangers(int ranks, Make make, Body body) {
         });
     }
     for (std::thread& thread : threads) thread.join();
-    std::filesystem::remove_all(folder);
     return ends;
 }
 

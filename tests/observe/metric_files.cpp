@@ -4,6 +4,8 @@
 #include "unisono/observe/hash_log.hpp"
 #include "unisono/observe/tensorboard.hpp"
 
+#include "support/folder.hpp"
+
 #include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <dirent.h>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -41,30 +43,6 @@ struct Report {
     std::int64_t tokens = 0;
 };
 
-class Folder {
-public:
-    Folder() {
-        char path[] = "/tmp/test-metrics-XXXXXX";
-        if (::mkdtemp(path) == nullptr) throw std::runtime_error("no folder");
-        path_ = path;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { static_cast<void>(std::system(("rm -r " + path_).c_str())); }
-    [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-    [[nodiscard]] std::vector<std::string> names() const {
-        std::vector<std::string> found;
-        DIR* all = ::opendir(path_.c_str());
-        while (const dirent* entry = ::readdir(all))
-            if (entry->d_name[0] != '.') found.emplace_back(entry->d_name);
-        ::closedir(all);
-        return found;
-    }
-
-private:
-    std::string path_;
-};
-
 std::string content(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::ostringstream all;
@@ -88,7 +66,7 @@ bool refused(const un::error& e) {
 BOOST_AUTO_TEST_SUITE(metric_files)
 
 BOOST_AUTO_TEST_CASE(a_line_of_json_for_each_update) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     {
         un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
         log(Report{});
@@ -122,7 +100,7 @@ BOOST_AUTO_TEST_CASE(a_line_of_json_for_each_update) {
 }
 
 BOOST_AUTO_TEST_CASE(a_line_of_csv_for_each_number) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     for (const std::uint64_t step : {1u, 2u})
         un::CsvFile(Rank{}, folder / "run.csv").write(step, {{"loss", 0.25}, {"a,\"b\"", 0.1}});
     const auto all = lines(folder / "run.csv");
@@ -136,7 +114,7 @@ BOOST_AUTO_TEST_CASE(a_line_of_csv_for_each_number) {
 
 // JSON and TensorBoard hold UTF-8 alone; a name that is something else is refused by all files, and nothing of its call is written.
 BOOST_AUTO_TEST_CASE(names_are_utf8) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     un::JsonLinesFile json(Rank{}, folder / "run.jsonl");
     un::CsvFile csv(Rank{}, folder / "run.csv");
     un::TensorBoardFile board(Rank{}, folder / "board");
@@ -175,15 +153,13 @@ BOOST_AUTO_TEST_CASE(checksums_of_event_files) {
 
 BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
     BOOST_TEST(un::detail::crc32c("123456789") == 0xe3069283u); // the check value of CRC-32C
-    const Folder folder;
+    const unisono_test::Folder folder;
     un::TensorBoardFile log(Rank{}, folder / "runs");
     log.write(300, {{"loss", 0.5}});
     BOOST_TEST(folder.names().size() == 1u);
     std::string path;
-    DIR* all = ::opendir((folder / "runs").c_str());
-    while (const dirent* entry = ::readdir(all))
-        if (std::strncmp(entry->d_name, "events.out.tfevents.", 20) == 0) path = folder / "runs/" + entry->d_name;
-    ::closedir(all);
+    for (const auto& entry : std::filesystem::directory_iterator(folder / "runs"))
+        if (entry.path().filename().string().starts_with("events.out.tfevents.")) path = entry.path();
     const std::string bytes = content(path);
     std::size_t at = 0;
     std::vector<std::string> events;
@@ -208,7 +184,7 @@ BOOST_AUTO_TEST_CASE(records_of_an_event_file) {
 }
 
 BOOST_AUTO_TEST_CASE(folders_of_event_files_are_made) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     for (const char* name : {"runs/first", "runs/second/", "runs//third"}) {
         un::TensorBoardFile board(Rank{}, folder / name);
         board.write(1, {{"loss", 1}});
@@ -217,7 +193,7 @@ BOOST_AUTO_TEST_CASE(folders_of_event_files_are_made) {
 }
 
 BOOST_AUTO_TEST_CASE(other_ranks_write_nothing) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     un::JsonLinesFile json(Rank{1}, folder / "run.jsonl");
     un::CsvFile csv(Rank{2}, folder / "run.csv");
     un::TensorBoardFile board(Rank{3}, folder / "runs");
@@ -240,7 +216,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_an_error) {
             return std::string(e.what()).find("cannot write '/dev/full'") != std::string::npos;
         });
     }
-    const Folder folder;
+    const unisono_test::Folder folder;
     un::JsonLinesFile log(Rank{}, folder / "run.jsonl");
     BOOST_CHECK_EXCEPTION(log.write(3, {{"", 1}}), un::error,
                           [](const un::error& e) { return e.code() == un::ErrorCode::bad_input; });
@@ -248,7 +224,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_written_is_an_error) {
 
 // A program in a language that writes 0,5 for a half writes files that others read all the same.
 BOOST_AUTO_TEST_CASE(numbers_do_not_mind_the_locale) {
-    const Folder folder;
+    const unisono_test::Folder folder;
     BOOST_REQUIRE(::mkdir((folder / "comma").c_str(), 0700) == 0);
     {
         // LC_NUMERIC of a locale of its own, as the C library keeps it: a mark, six entries, where each begins, and they:

@@ -1,36 +1,20 @@
 // A model in parts, stopped and resumed on other parts and other replicas of them: the bits of one rank that was never stopped.
 #include "training.hpp"
 
+#include "../support/folder.hpp"
+
 #include <unisono/checkpoint/checkpoints.hpp>
 #include <unisono/sharding/automatic.hpp>
 
 #include <boost/test/unit_test.hpp>
 
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <string>
-#include <unistd.h>
 
 using namespace unisono_test;
 using test::Group;
 
 namespace {
-
-struct Folder {
-    Folder() {
-        char name[] = "/tmp/unisono-parallel-XXXXXX";
-        if (::mkdtemp(name) == nullptr) std::abort();
-        path = name;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path, ignored);
-    }
-    std::string path;
-};
 
 struct Run {
     int data = 1, stages = 1;
@@ -168,13 +152,13 @@ const std::vector<Run>& ways() {
 void resumes_on_any_stages(std::size_t before) {
     const Folder folder;
     Run saving = ways()[before];
-    saving.folder = folder.path;
+    saving.folder = folder.path();
     saving.stop_after = 3; // within an epoch
     saving.background = before % 2 == 1;
     BOOST_TEST_CONTEXT("saved on " << text(saving)) {
         for (const End& one : run(saving)) BOOST_TEST(std::string(one.refused) == "");
         for (Run how : ways()) {
-            how.folder = folder.path;
+            how.folder = folder.path();
             how.resume = true;
             ends_alike(how);
         }
@@ -202,16 +186,16 @@ BOOST_AUTO_TEST_CASE(saved_on_two_replicas_of_four_stages) { resumes_on_any_stag
 BOOST_AUTO_TEST_CASE(on_processes_too) {
     const Folder folder;
     const Run saving{
-        .data = 2, .stages = 2, .sharded = true, .folder = folder.path, .stop_after = 3, .processes = true};
+        .data = 2, .stages = 2, .sharded = true, .folder = folder.path(), .stop_after = 3, .processes = true};
     for (const End& one : run(saving)) BOOST_TEST(std::string(one.refused) == "");
-    ends_alike({.data = 1, .stages = 4, .folder = folder.path, .resume = true, .processes = true});
-    ends_alike({.folder = folder.path, .resume = true});
+    ends_alike({.data = 1, .stages = 4, .folder = folder.path(), .resume = true, .processes = true});
+    ends_alike({.folder = folder.path(), .resume = true});
 }
 
 BOOST_AUTO_TEST_CASE(other_layers_are_refused_on_all) {
     const Folder folder;
-    run({.stages = 2, .folder = folder.path, .stop_after = 3});
-    for (const End& one : run({.stages = 2, .folder = folder.path, .resume = true, .layers = 12}))
+    run({.stages = 2, .folder = folder.path(), .stop_after = 3});
+    for (const End& one : run({.stages = 2, .folder = folder.path(), .resume = true, .layers = 12}))
         BOOST_TEST(std::string(one.refused).find("found 8 parameters; expected 7") != std::string::npos, one.refused);
 }
 
@@ -224,7 +208,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_give_all_ranks_is_told) {
             un::Mesh mesh{world, {{"data", 2}, {"pipeline", 2}}};
             un::PipelineModel model{mesh.axis("pipeline"), layers<float>(), Distance<float>{results}};
             un::Trainer trainer{mesh.axis("data"), model, un::Adam{}};
-            un::Checkpoints checkpoints(folder.path);
+            un::Checkpoints checkpoints(folder.path());
             try {
                 checkpoints.save(trainer); // along the data axis alone
                 findings.expect(false, "saved half a model");

@@ -2,15 +2,13 @@
 #define UNISONO_TEST_TRANSPORT unisono::AnyTransport
 #include "train_rank.hpp"
 
+#include "support/folder.hpp"
 #include "support/ranks.hpp"
 
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <unistd.h>
 
 namespace unisono_test {
 
@@ -86,18 +84,6 @@ void same_bits(const Case& how, const Result& expected) {
     }
 }
 
-struct Folder {
-    Folder() {
-        char name[] = "/tmp/unisono-sharding-XXXXXX";
-        if (::mkdtemp(name) == nullptr) std::abort();
-        path = name;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path); }
-    std::string path;
-};
-
 void on_any_ranks(std::int64_t steps) {
     const Result expected = train({.steps = steps});
     BOOST_TEST(expected.updates == (steps == 1 ? 9u : 3u));
@@ -112,7 +98,7 @@ void on_any_ranks(std::int64_t steps) {
 void resumes(Stage before, int ranks) {
     static const Result expected = train({});
     const Folder folder;
-    const Case saved{.ranks = ranks, .stage = before, .folder = folder.path, .stop_after = 5}; // within an epoch
+    const Case saved{.ranks = ranks, .stage = before, .folder = folder.path(), .stop_after = 5}; // within an epoch
     train(saved);
     for (const Stage after : every_stage)
         for (int on = 1; on <= 4; ++on) {
@@ -120,7 +106,7 @@ void resumes(Stage before, int ranks) {
             if ((static_cast<int>(after) + on + 2 * ranks) % 8 != 0) continue;
 #endif
             BOOST_TEST_CONTEXT("saved by " << text(saved))
-            same_bits({.ranks = on, .stage = after, .folder = folder.path, .resume = true}, expected);
+            same_bits({.ranks = on, .stage = after, .folder = folder.path(), .resume = true}, expected);
         }
 }
 
@@ -217,9 +203,9 @@ BOOST_AUTO_TEST_CASE(sixteen_bits_are_saved_in_float) {
     constexpr Stage stages[] = {Stage::replicated, Stage::gradients, Stage::parameters};
     for (const Stage before : stages) {
         const Folder folder;
-        train({.ranks = 2, .stage = before, .low = true, .folder = folder.path, .stop_after = 5});
+        train({.ranks = 2, .stage = before, .low = true, .folder = folder.path(), .stop_after = 5});
         for (const Stage after : stages)
-            same_bits({.ranks = 3, .stage = after, .low = true, .folder = folder.path, .resume = true}, expected);
+            same_bits({.ranks = 3, .stage = after, .low = true, .folder = folder.path(), .resume = true}, expected);
     }
 }
 

@@ -7,10 +7,11 @@
 #include <string>
 #include <system_error>
 #include <unistd.h>
+#include <vector>
 
 namespace unisono_test {
 
-/// Removed, with what is in it, when it goes out of scope.
+/// A new one that this user alone can enter; removed, with what is in it, when it goes out of scope.
 class Folder {
 public:
     Folder() {
@@ -25,6 +26,14 @@ public:
         std::filesystem::remove_all(path_, ignored);
     }
     [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] bool is_empty() const { return std::filesystem::is_empty(path_); }
+    /// Of the files and folders in it, without hidden ones.
+    [[nodiscard]] std::vector<std::string> names() const {
+        std::vector<std::string> found;
+        for (const auto& entry : std::filesystem::directory_iterator(path_))
+            if (const std::string name = entry.path().filename(); name.front() != '.') found.push_back(name);
+        return found;
+    }
     [[nodiscard]] std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
 private:

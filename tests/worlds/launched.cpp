@@ -2,6 +2,7 @@
 // its misfortunes is told by the same words on all ranks.
 
 #include "../launch/command.hpp"
+#include "../support/folder.hpp"
 
 #include <unisono/launch/socket.hpp>
 
@@ -46,28 +47,24 @@ std::vector<Result> by_hand(int ranks, const std::vector<std::string>& mode,
     return results;
 }
 
-/// They meet by a file.
-class Folder {
+/// The ranks meet by a file in it, which is gone in the end.
+class MeetingFolder {
 public:
-    Folder() {
-        char path[] = "/tmp/test-worlds-XXXXXX";
-        if (::mkdtemp(path) == nullptr) throw std::runtime_error("no folder");
-        path_ = path;
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    ~Folder() { BOOST_TEST(::rmdir(path_.c_str()) == 0, "something is left in " << path_); }
+    MeetingFolder() = default;
+    MeetingFolder(const MeetingFolder&) = delete;
+    MeetingFolder& operator=(const MeetingFolder&) = delete;
+    ~MeetingFolder() { BOOST_TEST(folder_.is_empty(), "something is left in " << folder_.path()); }
 
     [[nodiscard]] auto variables(int ranks) const {
         return [this, ranks](int rank) {
-            return std::map<std::string, std::string>{{"UNISONO_FOLDER", path_},
+            return std::map<std::string, std::string>{{"UNISONO_FOLDER", folder_.path()},
                                                       {"UNISONO_RANK", std::to_string(rank)},
                                                       {"UNISONO_WORLD_SIZE", std::to_string(ranks)}};
         };
     }
 
 private:
-    std::string path_;
+    unisono_test::Folder folder_;
 };
 
 std::size_t count_of(const std::string& text, const std::string& part) {
@@ -201,7 +198,7 @@ BOOST_AUTO_TEST_CASE(a_death_is_known_to_all) {
                     {"peer_lost", un::concat({"rank ", victim, " "})}); // by the launcher, or who waits for it
         expect_soon(result);
         // Where no launcher outlives the ranks, rank 0 keeps the star.
-        const Folder folder;
+        const MeetingFolder folder;
         const Result alone = together(by_hand(3, {"kill", std::to_string(victim)}, folder.variables(3)));
         expect_told(alone, 2, {"peer_lost", un::concat({"rank ", victim})});
         expect_soon(alone);
@@ -217,7 +214,7 @@ BOOST_AUTO_TEST_CASE(who_leaves_early_is_named) {
 
 BOOST_AUTO_TEST_CASE(who_is_done_may_go) {
     for (const int first : {0, 1}) { // rank 0, where the others meet, waits for their goodbyes
-        const Folder folder;
+        const MeetingFolder folder;
         const Result result = together(by_hand(3, {"early", std::to_string(first)}, folder.variables(3)));
         BOOST_TEST(result.status == 0, result.all());
         BOOST_TEST(count_of(result.out, "all is well") == 2u, result.all());
@@ -259,7 +256,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_rank_is_named) {
         BOOST_TEST(count_of(result.out, un::concat({" peer ", victim, " at "})) == 2u, result.all());
     }
     expect_told(launched(3, {"poll", "1"}), 2, {"timeout in all_reduce #2", "waited 2000 ms", "rank 1 is stopped"});
-    const Folder folder;
+    const MeetingFolder folder;
     expect_told(together(by_hand(3, {"stop", "1"}, folder.variables(3), 1)), 2, {"timeout", "rank 1 is stopped"});
 }
 

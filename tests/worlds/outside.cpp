@@ -2,6 +2,7 @@
 // such faults at random times; here are those of which each shows one rule.
 
 #include "../launch/command.hpp"
+#include "../support/folder.hpp"
 
 #include <boost/test/unit_test.hpp>
 
@@ -22,24 +23,21 @@ const std::string rank_program = UNISONO_FAULTY_RANK;
 class ByHand {
 public:
     ByHand(int ranks, std::vector<std::string> mode) {
-        char path[] = "/tmp/test-outside-XXXXXX";
-        if (::mkdtemp(path) == nullptr) throw std::runtime_error("no folder");
-        folder_ = path;
         mode.insert(mode.begin(), rank_program);
         for (int rank = 0; rank < ranks; ++rank)
             commands_.push_back(std::make_unique<Command>(
-                mode, std::map<std::string, std::string>{{"UNISONO_FOLDER", folder_},
+                mode, std::map<std::string, std::string>{{"UNISONO_FOLDER", folder_.path()},
                                                          {"UNISONO_RANK", std::to_string(rank)},
                                                          {"UNISONO_WORLD_SIZE", std::to_string(ranks)}}));
     }
     ByHand(const ByHand&) = delete;
     ByHand& operator=(const ByHand&) = delete;
-    ~ByHand() { BOOST_TEST(::rmdir(folder_.c_str()) == 0, "something is left in " << folder_); }
+    ~ByHand() { BOOST_TEST(folder_.is_empty(), "something is left in " << folder_.path()); }
 
     Command& operator[](int rank) { return *commands_[static_cast<std::size_t>(rank)]; }
 
 private:
-    std::string folder_;
+    unisono_test::Folder folder_;
     std::vector<std::unique_ptr<Command>> commands_;
 };
 
