@@ -1,4 +1,4 @@
-// Calls of collectives that are refused, and why.
+// Calls of collectives that are refused, and why. ../mistakes/compiled has the usual ones.
 #include "unisono/unisono.hpp"
 
 #include <list>
@@ -8,34 +8,16 @@
 namespace un = unisono;
 using Group = un::Group<un::InProcess>;
 
-// case: pointer
-// expect: unisono: found a pointer as the data of a collective. Required: std::span(pointer, count).
-#ifdef CASE_pointer
-void f(Group& group, float* data) { un::all_reduce(group, data); }
-#endif
-
 // case: list
 // expect: unisono: found data of a collective that are neither contiguous nor one trivially copyable value.
 #ifdef CASE_list
 void f(Group& group, std::list<float>& data) { un::broadcast(group, data, 0); }
 #endif
 
-// case: constant
-// expect: unisono: found arguments that this collective does not take. Required: the group, data that can be written
-#ifdef CASE_constant
-void f(Group& group, const std::vector<float>& data) { un::all_reduce(group, data); }
-#endif
-
 // case: lost
 // expect: unisono: found arguments that this collective does not take. Required: the group, data that can be written
 #ifdef CASE_lost
 void f(Group& group) { un::all_reduce(group, 1.0); }
-#endif
-
-// case: other_types
-// expect: unisono: found arguments that this collective does not take. Required: the group, the elements to send
-#ifdef CASE_other_types
-void f(Group& group, std::vector<float>& in, std::vector<double>& out) { un::all_gather(group, in, out); }
 #endif
 
 // case: views_and_own_functions

@@ -6,14 +6,11 @@
 #include "unisono/tcp.hpp"
 #include "unisono/update/local_steps.hpp"
 
+#include "models.hpp"
+
 namespace un = unisono;
 
-struct Model {
-    float weight = 0, gradient = 0;
-    std::span<float> parameters() { return {&weight, 1}; }
-    std::span<float> gradients() { return {&gradient, 1}; }
-    double operator()(int, un::Pass&) { return 0; }
-};
+using Model = NumberModel;
 struct WithBuffers : Model {
     float mean = 0;
     std::span<float> buffers() { return {&mean, 1}; }

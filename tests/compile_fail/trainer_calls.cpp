@@ -1,4 +1,4 @@
-// Data, batches and metrics that a model cannot be called with are refused at the call, in the model's terms.
+// Data and batches that a model cannot be called with are refused at the call, in the model's terms. ../mistakes/compiled has the usual ones.
 #include "unisono/checkpoint/checkpoints.hpp"
 #include "unisono/compression/one_bit.hpp"
 #include "unisono/sharding/state.hpp"
@@ -8,23 +8,16 @@
 #include "unisono/update/asynchronous.hpp"
 #include "unisono/update/local_steps.hpp"
 
+#include "models.hpp"
+
 #include <vector>
 
 namespace un = unisono;
 
-struct Model {
-    std::vector<float> weights = std::vector<float>(2), gradient = std::vector<float>(2);
-    std::span<float> parameters() { return weights; }
-    std::span<float> gradients() { return gradient; }
-    double operator()(const un::RowBatch<float>&, un::Pass&) { return 0; }
-};
+using Model = RowModel;
 struct Opaque {};
 struct TakesOpaque : Model {
     double operator()(const Opaque&, un::Pass&) { return 0; }
-};
-struct HalfModel : Model {
-    std::vector<std::int32_t> integers;
-    std::span<std::int32_t> gradients() { return integers; }
 };
 
 int main() {
@@ -113,35 +106,6 @@ int main() {
         TakesOpaque model;
         un::Trainer trainer{world, model, un::BySamples{}};
         trainer.step(Opaque{});
-    }
-#endif
-
-// case: no_evaluate
-// expect: found a model without evaluate(batch, metrics&...) for this data set and these metrics
-#ifdef CASE_no_evaluate
-    {
-        Model model;
-        un::Trainer trainer{world, model};
-        trainer.evaluate(data, {}, un::MeanMetric{});
-    }
-#endif
-
-// case: no_predict
-// expect: found a model without predict(batch) for this data set
-#ifdef CASE_no_predict
-    {
-        Model model;
-        un::Trainer trainer{world, model};
-        trainer.predict(data);
-    }
-#endif
-
-// case: integer_gradients
-// expect: found a second argument that is no model
-#ifdef CASE_integer_gradients
-    {
-        HalfModel model;
-        un::Trainer trainer{world, model};
     }
 #endif
 }

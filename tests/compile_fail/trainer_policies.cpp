@@ -22,14 +22,11 @@
 #include "unisono/update/hogwild.hpp"
 #include "unisono/update/local_steps.hpp"
 
+#include "models.hpp"
+
 namespace un = unisono;
 
-struct Model {
-    float weight = 0, gradient = 0;
-    std::span<float> parameters() { return {&weight, 1}; }
-    std::span<float> gradients() { return {&gradient, 1}; }
-    double operator()(int, un::Pass&) { return 0; }
-};
+using Model = NumberModel;
 struct PartOfModel : Model {
     void sum_over_parts(std::span<double>) {}
 };
@@ -116,12 +113,6 @@ int main() {
     train(model, un::Sgd{}, Stranger{});
 #endif
 
-// case: a_number
-// expect: found an argument that is no policy
-#ifdef CASE_a_number
-    train(model, 3);
-#endif
-
 // case: two_reducers
 // expect: unisono::Trainer: found two reducers. Required: at most one. Why: each gradient is summed once.
 #ifdef CASE_two_reducers
@@ -147,10 +138,10 @@ int main() {
     train(model, un::Reproducible{}, HastyUpdate{}, un::NoGuard{});
 #endif
 
-// case: scaling_that_nobody_guards
+// case: scaling_without_a_guard
 // expect: found a loss scaling that declares `scales`, with a guard that does not declare `inspects`
 // expect: Required: a guard that does, for instance FiniteGuard, or reproducible sums.
-#ifdef CASE_scaling_that_nobody_guards
+#ifdef CASE_scaling_without_a_guard
     train(model, un::LossScaling{}, un::NoGuard{});
 #endif
 

@@ -1,4 +1,4 @@
-// Who shards gradients asks for a model in units, and a model in units for somebody who does.
+// A sharding of gradients asks for a model in units, and a model in units for such a sharding.
 #include "unisono/group/run.hpp"
 #include "unisono/sharding/gradient.hpp"
 #include "unisono/sharding/parameter.hpp"
@@ -7,16 +7,13 @@
 #include "unisono/transport/in_process.hpp"
 #include "unisono/update/local_steps.hpp"
 
+#include "models.hpp"
+
 #include <array>
 
 namespace un = unisono;
 
-struct Whole {
-    float weight = 0, gradient = 0;
-    std::span<float> parameters() { return {&weight, 1}; }
-    std::span<float> gradients() { return {&gradient, 1}; }
-    double operator()(int, un::Pass&) { return 0; }
-};
+using Whole = NumberModel;
 struct InUnits {
     using Element = float;
     static std::array<std::size_t, 1> units() { return {1}; }

@@ -3,6 +3,8 @@
 
 #include "unisono/join.hpp"
 
+#include "models.hpp"
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,12 +13,6 @@ namespace un = unisono;
 
 using Batch = un::RowBatch<float>;
 
-struct Good {
-    std::vector<float> w = std::vector<float>(2), g = std::vector<float>(2);
-    std::span<float> parameters() { return w; }
-    std::span<float> gradients() { return g; }
-    double operator()(const Batch&, un::Pass&) { return 0; }
-};
 struct Memory {
     std::vector<float> w = std::vector<float>(2), g = std::vector<float>(2);
     std::span<float> parameters() { return w; }
@@ -61,7 +57,7 @@ struct ChangesBatch : Memory {
 
 int main() {
     un::Group<un::InProcess> world;
-    Good model;
+    RowModel model;
     std::vector<float> values(8);
     const std::vector<float> constant(8);
     const un::RowData<float> data(values, 2);
@@ -174,7 +170,7 @@ int main() {
 // expect: unisono::Trainer: found a pointer as the second argument. Required: the model that it points to: Trainer{world, *model, ...}.
 #ifdef CASE_pointer_to_a_model
     {
-        const auto pointer = std::make_shared<Good>();
+        const auto pointer = std::make_shared<RowModel>();
         un::Trainer trainer{world, pointer};
     }
 #endif
@@ -194,7 +190,7 @@ int main() {
 // case: temporary_model
 // expect: unisono::Trainer: found a group or a model that is a temporary. Required: variables that outlive the trainer
 #ifdef CASE_temporary_model
-    { un::Trainer trainer{world, Good{}}; }
+    { un::Trainer trainer{world, RowModel{}}; }
 #endif
 
 // case: number_as_policy
@@ -342,6 +338,24 @@ int main() {
 // expect: struct Reproducible; // needs #include <unisono/reproducible.hpp>
 #ifdef CASE_no_header_of_a_policy
     { un::Trainer trainer{world, model, un::Reproducible{}}; }
+#endif
+
+// case: no_header_of_a_compression
+// expect: struct TopK; // needs #include <unisono/compression/top_k.hpp>
+#ifdef CASE_no_header_of_a_compression
+    { un::Trainer trainer{world, model, un::TopK{.density = 0.1}}; }
+#endif
+
+// case: no_header_of_a_file
+// expect: class JsonLinesFile; // needs #include <unisono/observe/metric_files.hpp>
+#ifdef CASE_no_header_of_a_file
+    const auto file = un::JsonLinesFile(world, "run.jsonl");
+#endif
+
+// case: no_header_of_strides
+// expect: class WithStrides; // needs #include <unisono/model/strided.hpp>
+#ifdef CASE_no_header_of_strides
+    const auto strided = un::WithStrides<RowModel>(model);
 #endif
 
 // case: no_header_of_checkpoints
