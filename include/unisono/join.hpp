@@ -134,9 +134,13 @@ template <network_transport Transport>
 /// fault, so that no rank waits for this one, and goes on to the caller. Errors: as `join`.
 template <transport Transport, class Body>
 void run_joined(Body body, const JoinOptions& options = {}) {
-    if (const std::exception_ptr failed =
-            detail::run_rank<Transport>(join<Transport>(options), RunOptions{.timeout = options.timeout}, body))
-        std::rethrow_exception(failed);
+    detail::rank_that_failed = -1;
+    auto world = join<Transport>(options);
+    const int rank = world.rank();
+    const auto failed = detail::run_rank<Transport>(std::move(world), RunOptions{.timeout = options.timeout}, body);
+    if (!failed) return;
+    detail::rank_that_failed = rank;
+    std::rethrow_exception(failed);
 }
 
 UNISONO_NAMESPACE_END

@@ -52,6 +52,42 @@ void all_fail(int world, un::ErrorCode code, const std::vector<std::string>& wor
 
 BOOST_AUTO_TEST_SUITE(group_faults)
 
+// The type of a user's own exception is kept, and with it the text, which names no rank.
+BOOST_AUTO_TEST_CASE(the_rank_that_threw_is_known_to_a_handler) {
+    for (const int world : {1, 4}) {
+        const int thrower = world - 1;
+        bool caught = false;
+        try {
+            un::run<un::InProcess>(
+                world,
+                [&](auto& group) {
+                    if (group.rank() == thrower) throw std::out_of_range("no such word");
+                    un::barrier(group);
+                },
+                test::limit);
+        } catch (const std::out_of_range& failed) {
+            caught = std::string(failed.what()) == "no such word" && un::failed_rank() == thrower;
+        }
+        BOOST_TEST(caught);
+        un::run<un::InProcess>(
+            world, [](auto& group) { un::barrier(group); }, test::limit);
+        BOOST_TEST(un::failed_rank() == -1);
+    }
+    // Of an error that all ranks get, the rank that it is about.
+    try {
+        un::run<un::InProcess>(
+            3,
+            [&](auto& group) {
+                std::vector<float> data(group.rank() == 2 ? 10u : 1000u);
+                un::all_reduce(group, data);
+            },
+            test::limit);
+        BOOST_TEST(false, "nothing was thrown");
+    } catch (const un::error& failed) {
+        BOOST_TEST(un::failed_rank() == failed.rank());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(different_counts_are_named_on_every_rank) {
     const auto body = [](const auto& family) {
         return [family](Group& group) {

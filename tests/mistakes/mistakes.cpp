@@ -270,6 +270,7 @@ BOOST_AUTO_TEST_CASE(calls_of_a_model) {
                       throw std::runtime_error("the file is not there");
                   };
           });
+    BOOST_TEST(un::failed_rank() == 1);
     on_two("unisono: bad_input: rank *: predict: the model gave 3 outputs for 8 samples; expected a multiple of the "
            "samples",
            [](World& world) {

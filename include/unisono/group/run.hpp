@@ -43,6 +43,13 @@ concept thread_transport = transport<T> && requires(std::shared_ptr<typename T::
 
 namespace detail {
 
+/// The result of `failed_rank`.
+inline thread_local constinit int rank_that_failed = -1;
+
+inline void note_failed_rank(const Fault& fault) noexcept {
+    rank_that_failed = fault.code == ErrorCode::peer_lost ? fault.peer : fault.rank;
+}
+
 /// The body of a rank without its type, so that the code that makes ranks is compiled once per
 /// transport.
 template <class Transport>
@@ -134,14 +141,16 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
                const RunOptions& options) {
     const int ranks = shared->size();
     if (ranks == 1) {
-        if (const auto failed = run_rank<Transport>(Group(Transport(shared, 0)), options, body))
-            std::rethrow_exception(failed);
+        const auto failed = run_rank<Transport>(Group(Transport(shared, 0)), options, body);
+        rank_that_failed = failed ? 0 : -1;
+        if (failed) std::rethrow_exception(failed);
         return;
     }
     std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
     std::vector<std::thread> threads;
     threads.reserve(static_cast<std::size_t>(ranks));
     std::exception_ptr refused;
+    rank_that_failed = -1;
     for (int rank = 0; rank < ranks; ++rank) {
         try {
             threads.emplace_back([&, rank] {
@@ -157,6 +166,7 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
                         .message = concat({"no thread for rank ", rank, " of ", ranks, ": ", failed.what()})};
             shared->abort(rank, fault);
             refused = std::make_exception_ptr(error(fault));
+            rank_that_failed = rank;
             break;
         }
     }
@@ -164,20 +174,26 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
     if (refused) std::rethrow_exception(refused);
     const Fault* fault = shared->first_fault();
     if (fault == nullptr) return;
+    note_failed_rank(*fault);
     if (fault->rank >= 0 && fault->rank < ranks && failures[static_cast<std::size_t>(fault->rank)]) {
         std::rethrow_exception(failures[static_cast<std::size_t>(fault->rank)]);
     }
     if (std::any_of(failures.begin(), failures.end(), [](const auto& failure) { return failure != nullptr; })) {
         throw error(*fault);
     }
+    rank_that_failed = -1;
 }
 
 } // namespace detail
 
+/// The rank that threw or was lost in the latest `run` or `run_joined` of this thread; -1: none.
+/// For a handler of the user's own exception, which leaves `run` unchanged and so names no rank.
+[[nodiscard]] inline int failed_rank() noexcept { return detail::rank_that_failed; }
+
 /// Runs `body(world)` on `ranks` threads and returns when all have ended. If ranks throw, the
 /// others' communication is aborted, and the exception of the rank that threw first is rethrown
-/// here (a user's own exception unchanged; otherwise the world's first fault as `error`). With one
-/// rank the body runs on the calling thread.
+/// here (a user's own exception unchanged; otherwise the world's first fault as `error`).
+/// `failed_rank()` names the rank. With one rank the body runs on the calling thread.
 /// Errors: bad_input for fewer than 1 or more than 4096 ranks; refused if a thread cannot be made.
 template <thread_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {

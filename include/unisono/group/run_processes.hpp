@@ -73,7 +73,11 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
         if (until == never) until = deadline_after(steady_now(), options.grace);
         if (steady_now() >= until) processes.signal_all(SIGKILL);
     }
-    if (const Fault* fault = shared->first_fault(); fault != nullptr) throw error(*fault);
+    const Fault* const fault = shared->first_fault();
+    rank_that_failed = -1;
+    if (fault == nullptr) return;
+    note_failed_rank(*fault);
+    throw error(*fault);
 }
 
 } // namespace detail
@@ -84,8 +88,8 @@ void run_in_processes(const std::shared_ptr<typename Transport::World>& shared, 
 ///
 /// If ranks fail, the others' communication is aborted; processes that continue regardless are
 /// killed after `options.grace`. Then the world's first fault is thrown: what a rank threw (a
-/// user's own exception as `aborted`, with its text), or peer_lost for a rank that was killed. No
-/// process is left behind, even if this one is killed.
+/// user's own exception as `aborted`, with its text), or peer_lost for a rank that was killed.
+/// `failed_rank()` names the rank. No process is left behind, even if this one is killed.
 ///
 /// A rank's process ends when its body returns, without destructors of static objects; C streams
 /// are flushed. Errors: bad_input for less than 1 rank or too many; refused if this process has
