@@ -228,8 +228,8 @@ std::uint64_t steps_in(double seconds) {
 void share(bench::Report& report, bool quick) {
     const int cores = static_cast<int>(bench::cores().size());
     const int ranks = std::min(cores, most_ranks);
-    report.header({"ms, team's part", "sleeping", "spinning", "nobody waits", "sleeping/", "spinning/", "all: sleeping",
-                   "all: spinning", "all: blocked"});
+    report.header({"ms, team's part", "sleeping", "spinning", "no rank waits", "sleeping/", "spinning/",
+                   "all: sleeping", "all: spinning", "all: blocked"});
     for (const double milliseconds : {0.05, 0.2, 1.0, 5.0, 25.0}) {
         if (quick && milliseconds > 2) continue;
         const Common<Shared> shared;
@@ -263,7 +263,7 @@ void share(bench::Report& report, bool quick) {
         });
         const auto a = series("sleeping", shared->now, 1, rounds);
         const auto b = series("spinning", shared->before, 1, rounds);
-        const auto c = series("nobody waits", shared->alone, 1, rounds);
+        const auto c = series("no rank waits", shared->alone, 1, rounds);
         const auto all_a = series("sleeping", shared->all_now, 1, rounds);
         const auto all_b = series("spinning", shared->all_before, 1, rounds);
         const auto all_c = series("blocked", shared->all_alone, 1, rounds);

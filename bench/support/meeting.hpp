@@ -52,7 +52,7 @@ public:
         return span_of_all(me);
     }
 
-    /// As `time`, but nobody begins before a moment that all have been told, so that it does not matter who left the
+    /// As `time`, but no rank begins before a moment that all have been told, so that it does not matter who left the
     /// barrier first. Where there are more threads than cores, they begin when they can.
     /// (S. Hunold, A. Carpen-Amarie, "Reproducible MPI benchmarking is still not as easy as you think", TPDS 2016)
     template <class Work>

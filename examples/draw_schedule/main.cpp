@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     if (ranks > 256) {
-        std::cerr << "--ranks is " << ranks << ", expected at most 256: nobody could read the picture\n";
+        std::cerr << "--ranks is " << ranks << ", expected at most 256: the picture could not be read\n";
         return 2;
     }
     try {

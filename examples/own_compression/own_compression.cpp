@@ -16,7 +16,7 @@ struct SignCompression {
     static constexpr std::string_view name = "sign";
     static constexpr un::Family family = un::Family::compression;
     static constexpr bool compresses = true;
-    static constexpr bool own_exchange = true; // everybody's signs to everybody; no reducer could add them up
+    static constexpr bool own_exchange = true; // each rank's signs to all ranks; no reducer could add them up
     friend bool operator==(const SignCompression&, const SignCompression&) = default;
     void check() const {} // no parameters that could be wrong
 

@@ -102,7 +102,7 @@ public:
 
     void apply(nanoseconds) { processes_->apply(process_); }
     [[nodiscard]] error not_added() const {
-        return {ErrorCode::timeout, concat({"process ", process_, " waited to be added, and nobody has added it"})};
+        return {ErrorCode::timeout, concat({"process ", process_, " waited to be added, and no member has added it"})};
     }
 
 private:

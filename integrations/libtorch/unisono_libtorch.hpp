@@ -159,7 +159,7 @@ private:
             const torch::Tensor& gradient = tensors_[i].grad();
             if (!gradient.defined() || gradient.data_ptr() != gradients_[i].data())
                 refuse_input({"libtorch::Model: the gradient of '", names_[i],
-                              "' is not where it was; expected nobody to replace it (the trainer zeroes gradients, and "
+                              "' is not where it was; expected it to stay there (the trainer zeroes gradients, and "
                               "zero_grad is not needed)"});
         }
     }

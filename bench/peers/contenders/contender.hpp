@@ -199,7 +199,7 @@ private:
         }) / batch;
     }
 
-    /// Nobody leaves before all have come.
+    /// No rank leaves before all have come.
     void check_barrier(int way) {
         for (int i = 0; i < 20; ++i) {
             meeting_.mark(me_, meeting_.marked(me_) + 1);

@@ -41,7 +41,7 @@ public:
         }
         for (int more = rank + 1; more < ranks; ++more) {
             pollfd wait{.fd = listener.socket.get(), .events = POLLIN, .revents = 0};
-            if (::poll(&wait, 1, 30'000) != 1) bench::give_up("nobody connects");
+            if (::poll(&wait, 1, 30'000) != 1) bench::give_up("no rank connects");
             const int socket = ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC);
             std::int32_t peer = -1;
             if (::recv(socket, &peer, sizeof peer, MSG_WAITALL) != sizeof peer || peer <= rank || peer >= ranks)
@@ -108,7 +108,7 @@ private:
             done += pass(get(root, reinterpret_cast<char*>(work.out.data()) + done, all - done));
     }
 
-    /// Everything to everybody, and then the sum.
+    /// Everything to all ranks, and then the sum.
     void exchange(std::span<float> data) {
         const std::size_t bytes = data.size_bytes();
         const auto others = static_cast<std::size_t>(ranks_ - 1);

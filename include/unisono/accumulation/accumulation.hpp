@@ -40,7 +40,7 @@ UNISONO_NAMESPACE_BEGIN
 struct Totals {
     std::int64_t micro_batches = 0; ///< of one rank; empty ones count
     std::int64_t samples = 0;       ///< of all ranks together
-    std::int64_t tokens = 0;        ///< of all ranks together; 0 where nobody counts them
+    std::int64_t tokens = 0;        ///< of all ranks together; 0 if they are not counted
     friend bool operator==(const Totals&, const Totals&) = default;
     friend constexpr Totals operator+(Totals a, const Totals& b) {
         return {a.micro_batches + b.micro_batches, a.samples + b.samples, a.tokens + b.tokens};

@@ -94,7 +94,7 @@ concept result_for = result_of<B, Transport> && std::same_as<buffer_element<B>, 
 
 namespace detail {
 
-/// The elements of a collective's data; those of a device are addresses that nobody reads here.
+/// The elements of a collective's data; those of a device are addresses that are not read here.
 template <class B>
 constexpr auto elements_of(B& b) {
     return std::span(span_of(b).data(), span_of(b).size());

@@ -158,8 +158,8 @@ public:
 };
 
 /// Counts by key, in place of a hash map: a table that is at most half full, searched from a key's
-/// place on. For keys of the library's own making below 2^64 - 1; nobody can choose them so that
-/// they collide.
+/// place on. For keys below 2^64 - 1 that the library makes: no input can choose them so that they
+/// collide.
 class CountTable {
 public:
     /// The key's count, 0 at first. The reference is good until the next call.

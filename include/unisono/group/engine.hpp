@@ -102,11 +102,11 @@ private:
                 const std::uint32_t before = lane.cursor;
                 const int met = run_small(transport_, operation, lane, room_, attempts);
                 moved_ |= lane.cursor != before;
-                return met == nobody;
+                return met == no_rank;
             }
             for (; lane.cursor < lane.steps.size(); ++lane.cursor) {
                 const int met = run_mapped_step(transport_, operation, lane, room_);
-                if (met != nobody) return blame(operation, met);
+                if (met != no_rank) return blame(operation, met);
                 moved_ = true;
             }
         }
@@ -223,7 +223,7 @@ private:
             combine_ranks(operation, lane, lane.cursor, room_);
         } else if constexpr (Transport::maps_peers) {
             const int met = run_mapped_step(transport_, operation, lane, room_);
-            return met == nobody || blame(operation, met);
+            return met == no_rank || blame(operation, met);
         }
         return true;
     } catch (...) {

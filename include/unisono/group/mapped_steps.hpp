@@ -93,10 +93,10 @@ inline bool post(OperationState& operation) {
     return true;
 }
 
-inline constexpr int nobody = -1;
+inline constexpr int no_rank = -1;
 inline constexpr int not_yet = -2;
 
-/// `not_yet` or `nobody`. Where a hash differs it waits, until a rank asks the others what they do
+/// `not_yet` or `no_rank`. Where a hash differs it waits, until a rank asks the others what they do
 /// and finds the difference. It looks `attempts` more times at each rank's word before it gives up:
 /// a rank that looks at nothing else meanwhile sees it sooner.
 inline int awaited_small(const OperationState& operation, std::uint32_t attempts) {
@@ -111,10 +111,10 @@ inline int awaited_small(const OperationState& operation, std::uint32_t attempts
         }
     }
     group.known_completed = operation.mapped_index; // all completed what was before, or they could not have posted
-    return nobody;
+    return no_rank;
 }
 
-/// `not_yet`, or the rank whose signature differs, or `nobody`: all have arrived. Their progress is
+/// `not_yet`, the rank whose signature differs, or `no_rank`: all have arrived. Their progress is
 /// then known, too.
 inline int awaited(const OperationState& operation) {
     GroupContext& group = *operation.group;
@@ -128,7 +128,7 @@ inline int awaited(const OperationState& operation) {
         least = std::min(least, line.completed);
     }
     group.known_completed = std::max(group.known_completed, least);
-    return nobody;
+    return no_rank;
 }
 
 /// Combines all ranks' elements into the targets.
@@ -308,11 +308,11 @@ template <class Transport>
     case StepKind::post:
         if (!post_small(operation, lane, index)) return not_yet;
         wake_group(transport, *operation.group);
-        return nobody;
+        return no_rank;
     case StepKind::await: return awaited_small(operation, attempts);
-    case StepKind::combine_peers: return combine_posted(operation, lane, index, room) ? nobody : not_yet;
-    case StepKind::copy_from_peer: return copy_posted(operation, lane, index) ? nobody : not_yet;
-    default: copy(operation, lane, index, operation.source_of(lane, index)); return nobody;
+    case StepKind::combine_peers: return combine_posted(operation, lane, index, room) ? no_rank : not_yet;
+    case StepKind::copy_from_peer: return copy_posted(operation, lane, index) ? no_rank : not_yet;
+    default: copy(operation, lane, index, operation.source_of(lane, index)); return no_rank;
     }
 }
 
@@ -323,13 +323,13 @@ int run_small(Transport& transport, OperationState& operation, LaneState& lane, 
               std::uint32_t attempts) {
     if (transport.first_fault() != nullptr) return not_yet;
     const auto steps = static_cast<std::uint32_t>(lane.steps.size());
-    int met = nobody;
-    for (; lane.cursor < steps && met == nobody; lane.cursor += met == nobody ? 1 : 0)
+    int met = no_rank;
+    for (; lane.cursor < steps && met == no_rank; lane.cursor += met == no_rank ? 1 : 0)
         met = run_small_step(transport, operation, lane, room, attempts);
     return met;
 }
 
-/// Runs the lane's next step. Returns `nobody` if it is done, `not_yet` if it must wait or the
+/// Runs the lane's next step. Returns `no_rank` if it is done, `not_yet` if it must wait or the
 /// world has ended, or the rank whose signature differs.
 template <class Transport>
 int run_mapped_step(Transport& transport, OperationState& operation, LaneState& lane, AddressRoom& room) {
@@ -341,18 +341,18 @@ int run_mapped_step(Transport& transport, OperationState& operation, LaneState& 
     if (step.kind == StepKind::post) {
         if (!post(operation)) return not_yet;
         wake_group(transport, *operation.group);
-        return nobody;
+        return no_rank;
     }
     if (step.kind == StepKind::await) return awaited(operation);
     if (step.kind == StepKind::copy) {
         copy(operation, lane, index, operation.source_of(lane, index));
-        return nobody;
+        return no_rank;
     }
     const Touching touching(transport);
     if (!touching) return not_yet;
     if (step.kind == StepKind::combine_peers) combine_peers(operation, lane, index, room);
     else copy_from_peer(operation, lane, index);
-    return nobody;
+    return no_rank;
 }
 
 /// Tells the others how far this rank is, so that they may reuse the lines.

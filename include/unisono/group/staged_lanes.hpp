@@ -52,8 +52,8 @@ template <through_host_transport Transport>
 class OwnRuns<Transport> : public WholeLanes {
 public:
     /// The operation has been cut. It begins to copy when those before it have fetched all of
-    /// theirs: so streams that it waits for hold up nobody else, and no more pinned memory is used
-    /// than the lanes of two operations need.
+    /// theirs: so streams that it waits for hold up no other operation, and pinned memory is only
+    /// what the lanes of two operations need.
     void begin(Transport& transport, GroupContext& group, OperationState& operation) {
         OperationRequest& request = operation.request;
         const bool was_direct = std::exchange(operation.direct, false);
@@ -250,7 +250,7 @@ private:
         if (!transport.reached(run.awaited)) return false;
         if (operation.direct) {
             run.begun = true;
-            run.fetched = run.lanes; // it holds up nobody
+            run.fetched = run.lanes; // it holds up no other operation
             return true;
         }
         const std::size_t slots = std::size_t{operation.slots_used} * operation.request.element_bytes;

@@ -56,7 +56,7 @@ enum class ProcessFate : std::uint8_t {
     runs,
     stopped,    ///< by a signal or a debugger
     ended_well, ///< with status 0
-    ended,      ///< with another status, by abort(), or nobody knows how
+    ended,      ///< with another status, by abort(), or in an unknown way
     killed,     ///< by another signal
 };
 ProcessFate fate_of(int pid);

@@ -185,7 +185,7 @@ private:
     bool admit(std::uint32_t connection, const Hello& hello) {
         const auto turn_away = [&](const Fault& fault) {
             if (hello.rank < members_.size() && member(static_cast<int>(hello.rank)).presence == Presence::absent) {
-                place(static_cast<int>(hello.rank)).presence = Presence::lost; // nobody waits for it any more
+                place(static_cast<int>(hello.rank)).presence = Presence::lost; // no rank waits for it any more
             }
             return refuse(connection, fault), false;
         };

@@ -175,7 +175,7 @@ private:
         }
         if (polled[2].revents != 0) pass_on_signals();
         while (const auto end = processes_.poll_any()) note(*end);
-        if ((sinks_[0].broken() || sinks_[1].broken()) && !stopping_) { // nobody reads any more, as after `| head`
+        if ((sinks_[0].broken() || sinks_[1].broken()) && !stopping_) { // no reader is left, as after `| head`
             fail(128 + SIGPIPE);
             stop(SIGTERM);
         }

@@ -134,12 +134,12 @@ public:
     ~MeetingFile() {
         if (path_.empty()) return;
         ::unlink(path_.c_str());
-        if (!folder_.empty()) ::rmdir(folder_.c_str()); // if nobody else meets there
+        if (!folder_.empty()) ::rmdir(folder_.c_str()); // if no other job meets there
     }
 
 private:
     std::string path_;
-    std::string folder_; ///< to be removed, if nobody else meets there
+    std::string folder_; ///< to be removed, if no other job meets there
 };
 
 } // namespace detail

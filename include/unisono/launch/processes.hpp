@@ -133,7 +133,7 @@ UNISONO_DEFINITION std::optional<ProcessEnd> Processes::poll_any() {
         if (waited ? info.si_pid != each.pid : errno != ECHILD) continue;
         if (waited && each.own_group)
             ::kill(-each.pid, SIGKILL); // what it started and left behind; before its number is free
-        int status = 0;                 // where the program ignores SIGCHLD nobody knows how it ended
+        int status = 0;                 // if the program ignores SIGCHLD, how it ended is unknown
         if (waited) ::waitpid(each.pid, &status, 0);
         each.running = false;
         --running_;

@@ -34,7 +34,7 @@ struct Answer {
 };
 
 struct Culprit {
-    int rank = -1;        ///< -1: nobody in particular
+    int rank = -1;        ///< -1: none in particular
     std::string why = {}; ///< ends the sentence of the fault's message
 };
 

@@ -164,7 +164,7 @@ inline FileDescriptor connect_to(const SocketAddress& address, nanoseconds until
             return {};
         }
     }
-    // A socket that tries a port of its own range may meet itself: then nobody listens there.
+    // A socket that tries a port of its own range may meet itself: then no process listens there.
     sockaddr_storage own = {};
     sockaddr_storage other = {};
     socklen_t own_length = sizeof own;

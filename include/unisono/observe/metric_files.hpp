@@ -177,7 +177,7 @@ protected:
         if (!watch_) return;
         try {
             take_over(steady_now());
-        } catch (const error&) { // nobody is left to tell
+        } catch (const error&) { // no caller is left to tell
         }
     }
 

@@ -265,7 +265,7 @@ UNISONO_DEFINITION void Progress::check() const {
 }
 
 UNISONO_DEFINITION void StandardErrorOutput::write(std::string_view text) {
-    static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // nobody to tell if it fails
+    static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); // no caller to tell if it fails
     static_cast<void>(std::fflush(stderr));
 }
 

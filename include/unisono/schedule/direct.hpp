@@ -1,11 +1,11 @@
 #pragma once
 
 /// \file
-/// Direct exchange over messages: each rank owns block `rank` and gets it from everybody itself.
+/// Direct exchange over messages: each rank owns block `rank` and gets it from all ranks itself.
 /// Blocks are combined in rank order 0 to p - 1 for every owner, so the bits equal those of the
 /// mapped schedules and of one rank that adds in that order. One or two rounds, p - 1 messages
 /// each: for few ranks, or where latency counts. Each rank starts with its successor, so that
-/// nobody is flooded by all at once.
+/// no rank is flooded by all at once.
 
 #include "unisono/schedule/base.hpp"
 
@@ -31,7 +31,7 @@ constexpr void exchange_with_all(const Shape& shape, Outgoing outgoing, Incoming
     }
 }
 
-/// Sends block j of the input to its owner j; collects everybody's block `rank` in scratch.
+/// Sends block j of the input to its owner j; collects each rank's block `rank` in scratch.
 template <class Visit>
 constexpr void exchange_with_owners(const Shape& shape, Visit&& visit) {
     exchange_with_all(
@@ -45,7 +45,7 @@ constexpr void combine_collected(std::uint32_t block, Visit&& visit) {
     visit(Step{StepKind::combine_ranks, everyone, input_blocks(block), output_blocks(block), 0});
 }
 
-/// Sends `own` (block `rank`) to everybody; receives everybody's block in the output.
+/// Sends `own` (block `rank`) to all ranks; receives each rank's block in the output.
 template <class Visit>
 constexpr void publish_own(const Shape& shape, const Blocks& own, Visit&& visit) {
     exchange_with_all(
@@ -81,7 +81,7 @@ struct DirectAllReduce : ScheduleBase<Collective::all_reduce> {
 };
 static_assert(collective_schedule<DirectAllReduce>);
 
-/// Everybody's whole vector to everybody, who all combine in rank order: latency of one message,
+/// Each rank's whole vector to all ranks, which combine them in rank order: latency of one message,
 /// bytes of p - 1 vectors. For very small vectors and few ranks. Cost per rank: p - 1 messages and
 /// blocks (the vector is one) sent and combined in one round. Scratch: p - 1 blocks.
 struct ExchangeAllReduce : ScheduleBase<Collective::all_reduce> {

@@ -153,7 +153,7 @@ struct DirectSchedule {
 };
 static_assert(schedule_family<DirectSchedule>);
 
-/// One round in which each rank gets everybody's whole vector: very small data over messages.
+/// One round in which each rank gets every whole vector: very small data over messages.
 struct ExchangeSchedule {
     static constexpr std::string_view name = "exchange";
 

@@ -129,7 +129,7 @@ struct HierarchicalReduce : detail::OnHosts<Collective::reduce> {
 };
 static_assert(collective_schedule<HierarchicalReduce>);
 
-/// Everybody tells its head, the heads one another, and each its host. Cost per rank: an empty
+/// Each rank tells its head, the heads one another, and each its host. Cost per rank: an empty
 /// message to its parent and to each child, ceil(log2 hosts) more at heads.
 struct HierarchicalBarrier : detail::OnHosts<Collective::barrier> {
     static constexpr std::string_view name = "hierarchical barrier";

@@ -5,7 +5,7 @@
 /// writes its peers' buffers between two flags. Blocks are combined in rank order, as in
 /// direct.hpp, with the same bits. A first flag says that a rank's buffers are ready, a second one
 /// that it is done with those of others. The staged schedules leave a copy beside the flag instead,
-/// so that nobody waits for readers: for a few hundred bytes.
+/// so that no rank waits for readers: for a few hundred bytes.
 
 #include "unisono/schedule/base.hpp"
 

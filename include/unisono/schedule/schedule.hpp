@@ -65,7 +65,7 @@
 /// - tree.hpp: binomial; log2 p rounds, whole vectors. Small vectors, and everything with a root.
 /// - halving_doubling.hpp: log2 p rounds and fewest bytes, for any p. Middle sizes, many ranks.
 /// - direct.hpp: each rank owns a block and combines it from all in rank order: bits do not depend
-///   on who owns what. Few ranks. And exchange: everything to everybody in one round, for very
+///   on who owns what. Few ranks. And exchange: everything to all ranks in one round, for very
 ///   small vectors.
 /// - mapped.hpp: the same over mapped memory, without messages; staged for a few hundred bytes. The
 ///   best on one machine.
@@ -268,7 +268,7 @@ struct AnyVisitor {
 /// A collective algorithm of one rank; `mapped` says that it needs a transport which maps peers'
 /// memory, `single_blocks` that no step has more than one block. The laws that a compiler cannot
 /// see are what `schedule::verify` proves: each contribution reaches each result exactly once,
-/// sends match receives, nobody deadlocks with channels that hold `channel_depth()` messages, no
+/// sends match receives, no rank deadlocks with channels that hold `channel_depth()` messages, no
 /// step of a round touches what another receives into, and the cost is as claimed.
 template <class S>
 concept collective_schedule = detail::copyable_value<S> && detail::comparable_value<S> &&

@@ -1,8 +1,8 @@
 #pragma once
 
 /// \file
-/// Mapped schedules for small data: each rank leaves a copy beside its flag and everybody reads the
-/// copies. One flag and one round, as nobody touches another's buffers; the copies alternate
+/// Mapped schedules for small data: each rank leaves a copy beside its flag and all ranks read the
+/// copies. One flag and one round, as no rank touches another's buffers; the copies alternate
 /// between two places, so the next operation needs no flag either. All ranks do the whole work: for
 /// a few hundred bytes. Every rank waits for all, also where it reads from none (a broadcast's
 /// root), so that what ranks do not agree on is found by each of them.

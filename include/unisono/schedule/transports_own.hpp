@@ -12,8 +12,8 @@ UNISONO_NAMESPACE_BEGIN
 
 namespace schedule {
 
-/// The messages of DisseminationBarrier, which carry and compare the collective's signature: nobody
-/// ends before all have started the same. Nothing but an executor whose transport has such
+/// The messages of DisseminationBarrier, which carry and compare the collective's signature: no
+/// rank ends before all have started the same. Nothing but an executor whose transport has such
 /// collectives can run it; verify and cost see no data in it. `way` tells apart by which algorithm
 /// the transport does it, where there are several.
 template <Collective What>

@@ -6,7 +6,7 @@
 ///
 /// Proven for one world and root:
 /// - every contribution is in each result exactly once, and the results lie in the right place (for
-///   barriers: nobody leaves before having heard of all);
+///   barriers: no rank leaves before having heard of all);
 /// - input is never written, nothing is read before it is written, blocks of any sizes lie where
 ///   they are looked for;
 /// - no step of a round touches what another step of it receives into; mapped schedules have no

@@ -183,7 +183,7 @@ private:
     int ranks_;
     Violations& found_;
     std::vector<Slice> buckets_;
-    std::vector<ParameterMatrix> parameters_; ///< one a bucket, of which nobody says what matrix it is
+    std::vector<ParameterMatrix> parameters_; ///< one per bucket, without its matrix's shape
     std::size_t count_ = 0;
     std::vector<std::vector<double>> images_;
     std::mutex mutex_;

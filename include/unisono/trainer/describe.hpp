@@ -69,7 +69,7 @@ std::string session_text(const Session& session) {
     for (const PolicyFacts& one : session.policies().facts()) {
         const bool unused = one.family == name_of(Family::reducer) || one.family == name_of(Family::sharding);
         if (!Session::asynchronous || !unused)
-            table.row({std::string(one.family), one.text()}); // servers do both, or nobody
+            table.row({std::string(one.family), one.text()}); // servers do both, or no rank does
     }
     if (const LossScale& state = exchange.loss_scale().state(); state != LossScale{})
         table.row({"loss scale", concat({state.scale, ", after ", state.good_updates, " good updates with it"})});

@@ -55,7 +55,7 @@ UNISONO_RULE(gradients_with_parameters, "parameters are sharded and gradients ar
              "a sharding that declares `shards_parameters` and not `shards_gradients`", "both",
              "a rank without a parameter has no use for its gradient",
              !shards_parameters<typename P::Sharding> || shards_gradients<typename P::Sharding>);
-UNISONO_RULE(sharded_where_units, "the model is in units and nobody holds its gradients",
+UNISONO_RULE(sharded_where_units, "the model is in units and no sharding holds its gradients",
              "a model in units, with a sharding that does not declare `shards_gradients`",
              "GradientSharding or ParameterSharding, or the model as ResidentUnits",
              "somebody must hold the model's parameters and gradients",

@@ -80,7 +80,7 @@ public:
         if (copies_->failure().code != ErrorCode::none && this->first_fault() == nullptr) [[unlikely]]
             report_failure();
     }
-    /// Copies that are done wake nobody: they are asked again.
+    /// Copies that are done wake no rank: they are asked again.
     void idle(std::uint32_t attempt, nanoseconds until) {
         if (copies_->is_quiet()) Network::idle(attempt, until);
         else detail::idle_on_host(patience_, attempt, until);
@@ -169,7 +169,7 @@ public:
     [[nodiscard]] std::shared_ptr<std::byte> share_on_device(const std::byte* data, std::size_t bytes) const {
         return copies_->kept().share_of(data, bytes);
     }
-    /// Memory that nobody else has while a share of it is held. Errors: refused.
+    /// Memory that has no other user while a share of it is held. Errors: refused.
     [[nodiscard]] std::shared_ptr<std::byte> room_on_device(std::size_t bytes) {
         return copies_->kept().room(device(), bytes);
     }

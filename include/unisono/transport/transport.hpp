@@ -210,7 +210,7 @@ concept gives_boards = transport<T> && requires(T& t, const T& c, std::uint64_t 
 };
 
 /// A transport of ranks that have no boards tells whether something is under way from or to a peer,
-/// the signature of what came of its operation and nobody asked for (or nullptr), and where that
+/// the signature of what came of its operation without a receive (or nullptr), and where that
 /// rank is, for messages of errors.
 template <class T>
 concept sees_messages =
@@ -289,7 +289,7 @@ concept enqueues = streaming_transport<T> && !through_host_transport<T>;
 
 namespace detail {
 
-/// Up to so many bytes a rank of two to four sends everything to everybody, since one round is
+/// Up to so many bytes, a rank of two to four sends everything to all ranks, since one round is
 /// faster than two; 0: it does not say.
 template <class T>
 inline constexpr std::size_t exchange_bytes = 0;

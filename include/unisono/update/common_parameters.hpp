@@ -96,7 +96,7 @@ public:
     void restore(std::uint64_t met) {
         Base::restore(met);
         if (!common_) return;
-        barrier(*world_); // nobody reads any more
+        barrier(*world_); // no rank reads any more
         write();
     }
 

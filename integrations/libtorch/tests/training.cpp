@@ -63,7 +63,7 @@ template <class World, class... Policies>
 void like_alone(World& world, const char* what, const Policies&... policies) {
     const un::libtorch::Rows data = samples();
     const std::vector<float> expected = alone(data);
-    torch::nn::Sequential net = network(1 + world.rank()); // rank 0's are everybody's
+    torch::nn::Sequential net = network(1 + world.rank()); // rank 0's are every rank's
     un::libtorch::Model model(net, loss_of(net));
     un::Trainer trainer{world, model, policies..., un::Sgd{.learning_rate = 0.05, .momentum = 0.9}};
     for (std::size_t at = 0; at < 96; at += 24) {

@@ -3,7 +3,7 @@
 /// \file
 /// Moves what is in flight on one world, for whichever threads start and wait.
 ///
-/// A thread that waits moves everything itself. A thread of the driver's own does so while operations are in flight and nobody waits:
+/// A thread that waits moves everything itself. A thread of the driver's own does so while operations are in flight and no thread waits:
 /// DDP waits for futures and not for works. Collectives start in the order of the calls. An operation of several stages (a
 /// reproducible sum) lets no later collective start before its last stage has, so that all ranks start the same in the same order.
 

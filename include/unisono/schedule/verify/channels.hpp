@@ -47,7 +47,7 @@ public:
                      left != 0 && try_step(i, running); --left)
                     moved = true;
             }
-            if (!moved && random_ != 0 && running != 0) // the dice may just have said zero to everybody
+            if (!moved && random_ != 0 && running != 0) // the dice may just have said zero to all ranks
                 for (std::size_t i = 0; i < processes_.size(); ++i) moved |= try_step(i, running);
         }
         return running == 0;

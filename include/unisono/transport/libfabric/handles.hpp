@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#pragma push_macro("count_of") // libfabric's headers define both, for everybody
+#pragma push_macro("count_of") // libfabric's headers define both
 #pragma push_macro("container_of")
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>

@@ -233,7 +233,7 @@ private:
                 handler.message(peer, frame.envelope, data + sizeof frame);
             return;
         case FabricFrame::request: {
-            if (leaving_) return; // nobody here wants it, and the goodbye says so
+            if (leaving_) return; // no operation wants it, and the goodbye says so
             // Data in host memory would not stay there, and data sent from there can rely on being
             // received.
             if (frame.landing != 0 && device_.moves_device_memory() && !handler.expects(peer, frame.envelope.tag))
@@ -278,7 +278,7 @@ private:
         }
     }
 
-    List<FabricFrame> waiting_; ///< large messages that nobody has asked for yet
+    List<FabricFrame> waiting_; ///< large messages that have no receive yet
     std::uint32_t pass_ = 0;
     bool leaving_ = false;
     Patience patience_{false}; ///< where there is a core for each rank

@@ -11,7 +11,7 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The first fault of a world that nobody oversees but its ranks: who has one sends it to all.
+/// The first fault of a world that only its ranks oversee: a rank that has one sends it to all.
 class MpiOverseer final : public Overseer {
 public:
     [[nodiscard]] const Fault* first_fault() const noexcept override { return known_ ? &fault_ : nullptr; }

@@ -384,7 +384,7 @@ private:
     std::vector<std::unique_ptr<Frame>> frames_;
     MpiOwn own_;
     MpiDeviceMemory device_;
-    List<Announced> waiting_; ///< of devices; nobody has asked for them yet
+    List<Announced> waiting_; ///< of devices; they have no receive yet
     bool forgotten_ = false;
 };
 static_assert(frame_wire<MpiWire>);

@@ -151,7 +151,7 @@ protected:
 
 private:
     static constexpr std::size_t usual_early = 16; ///< of each peer that sends to this rank: room from the beginning
-    static constexpr std::size_t at_first = std::size_t{1} << 20; ///< of a message that nobody awaits; more as it comes
+    static constexpr std::size_t at_first = std::size_t{1} << 20; ///< of a message without a receive; more as it comes
     static constexpr bool wire_grows = requires { requires Wire::grows; };
     static constexpr nanoseconds goodbye_within = 2'000'000'000;
 

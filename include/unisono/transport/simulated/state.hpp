@@ -109,7 +109,7 @@ protected:
         ++lost_;
     }
 
-    /// Nobody can be woken any more, unless by this.
+    /// No rank can be woken any more, unless by this.
     [[nodiscard]] Fault deadlock(const std::string& why) const {
         Fault fault{.code = ErrorCode::timeout,
                     .rank = -1,

@@ -144,7 +144,7 @@ public:
         switch (known->state()) {
         case TcpLink::State::unknown: break;
         case TcpLink::State::connecting: text += ", which has not answered the attempt to connect"; break;
-        case TcpLink::State::greeting: text += ", where nobody has answered the greeting"; break;
+        case TcpLink::State::greeting: text += ", where no rank has answered the greeting"; break;
         case TcpLink::State::awaited: text += ", whose own connection has not come"; break;
         case TcpLink::State::open: text += ", connected"; break;
         case TcpLink::State::ended:
@@ -157,7 +157,7 @@ private:
     static constexpr std::uint32_t sweep_every = 32;  ///< looks at connections from which nothing is awaited are rare
     static constexpr std::uint32_t few_attempts = 16; ///< each asks the system
     static constexpr nanoseconds longest_sleep =
-        1'000'000;                                 ///< of a short wait: what the control plane learns wakes nobody
+        1'000'000;                                 ///< of a short wait: what the control plane learns wakes no rank
     static constexpr int most_at_once = 64;        ///< visitors that one poll takes
     static constexpr int greeting_may_wait_ms = 2; ///< for a connection to be made: some round trips of a local network
     static constexpr nanoseconds between_attempts = 20'000'000;
