@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
             sum += theirs;
         }
         if (plane.rank() == 0) std::printf("the squares of all ranks add up to %d\n", sum);
+        std::fflush(stdout);
 
         if (victim >= 0) {
             if (plane.rank() == victim) std::raise(SIGKILL);
