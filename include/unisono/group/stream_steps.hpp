@@ -27,7 +27,7 @@ struct StreamExtents {
     std::size_t output = 0;
 };
 
-/// The data of a request as blocks, one a rank or one in all.
+/// The data of a request as blocks, one per rank or one in all.
 class StreamShape {
 public:
     StreamShape(const GroupContext& group, const OperationRequest& request)

@@ -36,7 +36,7 @@ public:
         const auto ranks = static_cast<std::size_t>(world.size());
         if (branches_.size() < ranks)
             refuse_input(
-                {"Branches: found ", branches_.size(), " branches for ", ranks, " ranks, expected one a rank"});
+                {"Branches: found ", branches_.size(), " branches for ", ranks, " ranks, expected one per rank"});
         for (std::size_t b = 0; b < branches_.size(); ++b) {
             if (branches_[b].size() == 0) refuse_input({"Branches: branch ", b, " has no layers"});
             if (branches_[b][0].inputs != inputs())

@@ -64,7 +64,7 @@ std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, st
             window.add(round);
         }
         refuse_input({Accumulation::name, ": an update would take more than ", most, " micro-batches of each replica (",
-                      round_samples, " samples a round); expected fewer"});
+                      round_samples, " samples per round); expected fewer"});
     }
 }
 

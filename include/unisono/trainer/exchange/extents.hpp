@@ -96,7 +96,7 @@ UNISONO_DEFINITION void Extents::close() {
         cut_ = cut_ || (extent.owner != every_rank && world_ > 1);
         if (is_mine(extent)) owned_.push_back(extent.slice);
     }
-    insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one a bucket
+    insertion_sort<Slice>(owned_, [](const Slice& a, const Slice& b) { return a.first < b.first; }); // one per bucket
     join_owned();
 }
 

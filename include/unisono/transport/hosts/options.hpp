@@ -23,7 +23,7 @@ inline std::vector<std::string> parse_host_names(std::string_view text, int rank
         const std::size_t end = std::min(text.find(',', at), text.size());
         names.emplace_back(text.substr(at, end - at));
         if (names.back().empty())
-            refuse_input({"UNISONO_HOSTS must be a name a rank, as in a,a,b; found ", detail::quoted(text)});
+            refuse_input({"UNISONO_HOSTS must be a name per rank, as in a,a,b; found ", detail::quoted(text)});
         at = end + 1;
     }
     if (names.size() != static_cast<std::size_t>(ranks))
