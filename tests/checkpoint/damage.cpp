@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(a_manifest_says_something_else) {
         BOOST_TEST(one.refused.find("the grid of parameter 4 has exponent 99999") != std::string::npos, one.refused);
         BOOST_TEST(one.untouched);
     }
-    // Parts that leave gaps, overlap, or are nobody's.
+    // Parts that leave gaps, overlap, or have no owner.
     with("\"of\":\"parameter\",\"array\":0,\"index\":0", "\"of\":\"parameter\",\"array\":0,\"index\":1",
          "do not have each element of the parameter \"hidden.weight\" once");
     with("\"of\":\"optimizer\",\"array\":0", "\"of\":\"optimizer\",\"array\":1", "once: look at element");

@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(nothing_to_resume) {
     const auto all = train({.ranks = 2, .folder = folder / "not/there", .resume = true});
     BOOST_TEST(!all[0].resumed);
     ends_alike(all);
-    BOOST_TEST(!std::filesystem::exists(folder / "not")); // nobody has saved
+    BOOST_TEST(!std::filesystem::exists(folder / "not")); // nothing was saved
 }
 
 BOOST_AUTO_TEST_CASE(in_the_background) {

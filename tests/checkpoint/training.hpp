@@ -63,7 +63,7 @@ struct Outcome {
 /// On ranks that are threads. `after_save(rank, name)` is called on each rank.
 std::vector<Outcome> train(const Case& how, const std::function<void(int, const std::string&)>& after_save = {});
 
-/// The state after each update of the training that nobody disturbs.
+/// The state after each update of the undisturbed training.
 const std::vector<un::StateHash>& undisturbed(Which optimizer);
 
 } // namespace unisono_test

@@ -187,7 +187,7 @@ private:
         return result;
     }
 
-    /// Memory for so many elements behind some that nobody may touch, and before others.
+    /// Memory for so many elements behind some that no rank may touch, and before others.
     static void lay(std::vector<T>& memory, std::size_t shift, std::size_t count) {
         memory.resize(shift + count + guard);
         for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = untouched<T>(i);

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(barrier_holds_everybody) {
                 ++*arrived;
                 if (round % 2 == 0) un::barrier(group);
                 else un::barrier(group, un::TreeSchedule{});
-                findings.expect(arrived->load() >= 5 * round, "somebody left before everybody came");
+                findings.expect(arrived->load() >= 5 * round, "a rank left before all had come");
                 un::barrier(group);
             }
         },

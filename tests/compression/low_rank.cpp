@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(an_exchange_allocates_nothing_once_it_has_begun) {
                          for (std::size_t b = 0; b < buckets.size(); ++b)
                              wire.begin(b, values.data() + buckets[b].first, reduction);
                          wire.finish();
-                         un::barrier(world); // nobody's messages come much before they are asked for
+                         un::barrier(world); // no rank's messages come much before they are asked for
                      }
                  };
                  // On a busy machine more messages than ever before may come early, and ask for room once: not in every round.

@@ -1,5 +1,5 @@
 // Gradients that travel in 16 bits to the owners of their slices: as far from plain sums as rounding takes them, and no further; with the bits of
-// those that everybody has.
+// those that every rank has.
 #include "sharding/network.hpp"
 #include "trainer/models.hpp"
 #include "trainer/outcomes.hpp"

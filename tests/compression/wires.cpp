@@ -268,7 +268,7 @@ BOOST_AUTO_TEST_CASE(as_many_bytes_as_promised) { // counted where they are sent
     BOOST_TEST(plain / bytes(un::PowerSgd{}, un::RingReducer{}) >= 38);
     BOOST_TEST(plain / bytes(un::PowerSgd{}) >= 19);
     BOOST_TEST(plain / bytes(un::Adasum{}) >= 0.99); // up a tree and down again
-    // Everybody's hundredth to everybody: 3 x 8 bytes of 100, instead of 2 x 3/4 x 4 bytes.
+    // Each rank's hundredth to all ranks: 3 x 8 bytes of 100, instead of 2 x 3/4 x 4 bytes.
     BOOST_TEST(plain / bytes(un::TopK{}) >= 24);
 }
 

@@ -31,7 +31,7 @@ using Layers = unisono_test::Layers;
 using Rows = un::RowBatch<float, float>;
 
 /// The network of the host, whose arithmetic stands for kernels on units of a device. What it reads of a unit it reads again in the turn of its
-/// stream, when it has let go of it: nobody may have written there until then.
+/// stream, when it has let go of it: nothing may have been written there until then.
 class UnitsOnDevice : private un::detail::UnitKeeper<float> {
 public:
     using Element = float;
@@ -169,7 +169,7 @@ std::vector<Told> trained(int ranks, [[maybe_unused]] const Saved& saved, const 
             trainer.verify_replicas();
             const auto [distance] = trainer.evaluate(data, {.batch_size = 3}, un::MeanMetric{});
             mine.distance = distance.value();
-            // On the last rank alone: nobody makes the update.
+            // On the last rank alone: no rank makes the update.
             un::RowBatch<float, float> batch = data.batch(std::vector<std::size_t>{0, 1});
             if (world.rank() + 1 == world.size()) batch.labels[0] = std::numeric_limits<float>::infinity();
             mine.bad = trainer.step(batch);

@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(bad_arguments) {
 }
 
 BOOST_AUTO_TEST_CASE(faults_at_random_moments_never_hang) {
-    // A rank throws at a random point of a mix of operations, large ones among them; the others must stop, and nobody may
+    // A rank throws at a random point of a mix of operations, large ones among them; the others must stop, and no rank may
     // touch memory that is gone (sanitizers would see it).
     for (unsigned seed = 0; seed < UNISONO_TEST_RANDOM_FAULTS; ++seed) {
         const int world = 2 + static_cast<int>(seed % 3);

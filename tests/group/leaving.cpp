@@ -1,4 +1,4 @@
-// A rank that has received everything and leaves is blamed by nobody, whatever the others are doing when it goes.
+// A rank that has received everything and leaves is blamed by no rank, whatever the others are doing when it goes.
 #include "unisono/group/run.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"

@@ -21,7 +21,7 @@ un::nanoseconds busy_now() {
     return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-/// Rank 0 waits for rank 1 `rounds` times for so long, in `meet`; for less than `part` of that time it may be busier than it is where nobody is late.
+/// Rank 0 waits for rank 1 `rounds` times for so long, in `meet`; for less than `part` of that time it may be busier than it is where no rank is late.
 template <class Meet>
 void leaves_the_core(int rounds, std::chrono::nanoseconds late, double part, Meet meet) {
     test::Findings findings;

@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(root_causes) {
     BOOST_CHECK_EQUAL(cause(0, {waits({1, 2, 3}), {Standing::works, {}}, {Standing::silent, {}}, {Standing::left, {}}}),
                       2);
     BOOST_CHECK_EQUAL(cause(0, {waits({1, 2}), {Standing::works, {}}, {Standing::left, {}}}), 2);
-    // all wait: the one that waits for something else; in a circle of equals nobody
+    // all wait: the one that waits for something else; in a circle of equals no rank
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({0}, 2)}), 2);
     BOOST_CHECK_EQUAL(cause(0, {waits({1}), waits({2}), waits({0})}), -1);
     BOOST_CHECK_EQUAL(cause(1, {waits({1}), waits({})}), -1);

@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(two_hundred_and_fifty_six_ranks) {
     test::Findings findings;
     test::run(ranks,
               [&](Group& group) {
-                  findings.expect(group.endpoint().peers_used() == 0, "nobody is known before use");
+                  findings.expect(group.endpoint().peers_used() == 0, "no peer is known before use");
                   std::vector<int> data(1000, 1);
                   un::all_reduce(group, data, un::Sum{}, un::TreeSchedule{});
                   findings.expect(data[999] == ranks, "tree");

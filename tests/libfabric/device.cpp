@@ -219,7 +219,7 @@ BOOST_AUTO_TEST_CASE(streams_before_and_after) {
         test::device::limit);
 }
 
-/// A transfer that does not get on ends at the deadline, and afterwards nobody writes to the memory, which is the program's again.
+/// A transfer that does not get on ends at the deadline, and afterwards nothing writes to the memory, which is the program's again.
 BOOST_AUTO_TEST_CASE(faults_in_the_middle) {
     const Clean clean;
     static constexpr std::size_t count = 4'000'000;

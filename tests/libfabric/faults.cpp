@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_silent_peer_is_named_at_the_deadline) {
         std::vector<float> data(count);
         try {
             un::all_reduce(group, data);
-            BOOST_ERROR("all_reduce with nobody");
+            BOOST_ERROR("all_reduce without the others");
         } catch (const un::error& failed) {
             BOOST_TEST((failed.code() == un::ErrorCode::timeout && failed.peer() == 1), failed.what());
             BOOST_TEST(test::mentions(failed.what(), {"rank 1", silent.text_of(silent.address()), silent.text()}),

@@ -36,7 +36,7 @@ struct Piece {
             const double slope = call.output_gradient[s * out];
             for (std::size_t i = 0; i < count; ++i) call.gradient[i] += slope * call.input[s * in + at + i];
             if (call.input_gradient.empty()) continue;
-            std::fill_n(call.input_gradient.data() + s * in, in, 0.0); // the data's own nobody asks for
+            std::fill_n(call.input_gradient.data() + s * in, in, 0.0); // the data's own is not asked for
             call.input_gradient[s * in] = slope;
         }
     }

@@ -1,4 +1,4 @@
-// Tensors with strides are trained as contiguous ones are, to the bit, and what lies between their elements is nobody's business.
+// Tensors with strides are trained as contiguous ones are, to the bit, and what lies between their elements stays untouched.
 #include "../trainer/models.hpp"
 #include "../trainer/outcomes.hpp"
 

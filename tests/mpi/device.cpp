@@ -1,5 +1,5 @@
 // Run by mpirun of each MPI: ranks with devices, whose memory MPI's own collectives are given as it is. The devices are a stand-in
-// (tests/nccl/stand_in) whose memory nobody may touch until a test opens it, as a CUDA-aware MPI has it; none of the MPIs that are tried is one,
+// (tests/nccl/stand_in) whose memory must not be touched until a test opens it, as a CUDA-aware MPI has it; none of the MPIs that are tried is one,
 // so the ranks say that it goes directly. Rank 0 prints "ok", or each rank what is wrong.
 //     device               everything that ends well
 //     device asked         what the ranks' MPIs say of themselves, and wishes that do not fit: each rank is told

@@ -152,7 +152,7 @@ public:
     /// Pulls a host's cable, and puts it in again.
     void cut(int host) const { must(switch_, "ip link set " + plug(host) + " down"); }
     void mend(int host) const { must(switch_, "ip link set " + plug(host) + " up"); }
-    /// What host `from` sends to host `to` gets nowhere: its system says so at once, or nobody ever does.
+    /// What host `from` sends to host `to` gets nowhere: its system says so at once, or nothing ever does.
     void refuse_way(int from, int to) const { must(from, "ip route add unreachable " + address(to) + "/32"); }
     void swallow_way(int from, int to) const {
         must(from, "ip neigh replace " + address(to) + " lladdr 02:00:00:00:00:fe dev eth0 nud permanent");

@@ -42,7 +42,7 @@ BOOST_AUTO_TEST_CASE(a_stream_reads_batches_that_were_copied_ahead) {
         const auto stream = un::detail::CudaStream::make();
         un::Loader loader(data, InOrder{batches, each}, {.depth = 2});
         float* to = read.data();
-        while (auto* const item = loader.next()) { // the copy stands for a kernel: nobody waits for it here
+        while (auto* const item = loader.next()) { // the copy stands for a kernel: it is not waited for here
             const auto all = item->batch->values();
             item->batch->on(stream.get());
             un::detail::check_cuda(

@@ -79,7 +79,7 @@ BOOST_AUTO_TEST_CASE(merging_over_any_split_equals_one_rank_to_the_bit) {
             labels[i] = uniform(random) < scores[i];
             guesses[i] = scores[i] > 0.5;
         }
-        if (samples != 0) { // else NaN, whose bits nobody promises
+        if (samples != 0) { // else NaN, whose bits are not promised
             merging_equals_one_rank<MeanMetric>(
                 samples, [&](auto& m, std::size_t i) { m.add(values[i], weights[i]); }, random);
             merging_equals_one_rank<AccuracyMetric>(

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(the_proof_finds_what_is_wrong) {
     BOOST_TEST(says(changed([&](auto& p) { find(p.actions[1], PipelineStep::forward, 1)->micro_batch = 0; }),
                     "out of order, or twice"));
     BOOST_TEST(says(changed([&](auto& p) { p.in_flight[0] = 2; }), "has 3 activations in flight, claimed are 2"));
-    // The last stage goes backward before anything was sent: nobody can go on.
+    // The last stage goes backward before anything was sent: no stage can go on.
     BOOST_TEST(says(changed([&](auto& p) {
                         std::rotate(p.actions[0].begin(), find(p.actions[0], PipelineStep::receive_gradient, 0),
                                     p.actions[0].end());

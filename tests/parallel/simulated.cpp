@@ -74,7 +74,7 @@ BOOST_AUTO_TEST_CASE(messages_are_those_of_the_schedule) {
 BOOST_AUTO_TEST_CASE(a_rank_that_crashes_is_named) {
     try {
         simulated(4, un::OneForwardOneBackward{}, {.crashes = {{.rank = 2, .at_ns = 8'000}}});
-        BOOST_TEST(false, "nobody noticed");
+        BOOST_TEST(false, "no rank noticed");
     } catch (const un::error& lost) {
         BOOST_TEST((lost.code() == un::ErrorCode::peer_lost), lost.what());
         BOOST_TEST(lost.peer() == 2);

@@ -55,7 +55,7 @@ public:
             ranks_[r].scratch.assign(schedules_[r].scratch_slots * largest_, poison);
     }
 
-    /// Runs to the end; throws if nobody can go on.
+    /// Runs to the end; throws if no rank can go on.
     void run() {
         for (std::size_t left = ranks_.size(), idle = 0; left != 0;) {
             const std::size_t r = random_() % ranks_.size();

@@ -80,7 +80,7 @@ void check_any(const Report& report, std::string_view words) {
 
 const Edit no_edit = [](int, Edited&) {};
 
-/// What one would write first: everybody sends its sum 2^k further on and adds what comes. Right for powers of two.
+/// What one would write first: each rank sends its sum 2^k further on and adds what comes. Right for powers of two.
 template <bool SameBuffer>
 struct NaiveDoubling {
     static constexpr un::Collective collective = un::Collective::all_reduce;
@@ -172,10 +172,10 @@ BOOST_AUTO_TEST_CASE(wrong_peer) {
     });
     check_any(report, "rank 2, round 1");
     check_any(report, "rank 1, round 1: its message to rank 3 (part 0) is never received");
-    const auto nobody = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
+    const auto absent = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].peer = 4;
     });
-    check_first(nobody, {"rank 1, round 1", "there is no such rank"});
+    check_first(absent, {"rank 1, round 1", "there is no such rank"});
     const auto itself = verify_edited<RingAllGather>(4, 0, [](int rank, Edited& s) {
         if (rank == 1) s.all[1][0].peer = 1;
     });

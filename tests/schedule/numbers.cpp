@@ -37,7 +37,7 @@ void compute_written(const Case& which, const std::vector<Written>& schedules, s
     for (std::uint32_t b = 0; b < blocks; ++b) sizes.push_back(what == un::Collective::all_to_all ? 3 : random() % 5);
     const std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 
-    // What a rank is not given or has not to fill is poison; blocks that nobody may touch must stay so.
+    // What a rank is not given or has not to fill is poison; blocks that no rank may touch must stay so.
     const Number poison = Interpreter::poison;
     std::vector<Vector> inputs, outputs, wanted;
     const auto block_of = [&](std::size_t element) {

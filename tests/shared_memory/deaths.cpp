@@ -1,4 +1,4 @@
-// A rank is killed or stopped at a moment that its seed decides: everybody else hears of it, names it, and names the same; no
+// A rank is killed or stopped at a moment that its seed decides: all others hear of it, names it, and names the same; no
 // result was wrong, nothing is left. UNISONO_DEATHS=500 tries so many seeds instead of the few that always run.
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory
 #include "processes.hpp"

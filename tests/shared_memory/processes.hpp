@@ -72,7 +72,7 @@ public:
         for (int peer = 0; peer < size; ++peer) {
             const Slot& other = sheet.at(static_cast<std::size_t>(peer));
             for (int i = 0; other.length.load() == 0; ++i) {
-                if (i > 10'000) throw std::runtime_error("nobody came");
+                if (i > 10'000) throw std::runtime_error("no rank came");
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
             all.emplace_back(other.text, other.length.load() - 1);
@@ -91,7 +91,7 @@ private:
 
 /// How strangers find each other.
 enum class Meeting {
-    noticeboard, ///< and then nobody watches over them but themselves
+    noticeboard, ///< and then only they watch over themselves
     control      ///< by a control plane, whose star rank 0 keeps
 };
 

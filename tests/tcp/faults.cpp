@@ -40,7 +40,7 @@ void rank_0_fails(const std::string& address_of_1, un::ErrorCode code, const std
     std::vector<float> data(100);
     try {
         un::all_reduce(group, data);
-        BOOST_ERROR("all_reduce with nobody");
+        BOOST_ERROR("all_reduce without the others");
     } catch (const un::error& failed) {
         BOOST_TEST((failed.code() == code && failed.peer() == 1), failed.what());
         BOOST_TEST(test::mentions(failed.what(), words), failed.what());
@@ -116,7 +116,7 @@ BOOST_AUTO_TEST_CASE(a_rank_says_hello_before_it_computes) {
 
 BOOST_AUTO_TEST_CASE(a_port_where_nobody_answers) {
     const test::NoSocketLeft left;
-    const un::detail::Listener silent = un::detail::listen_at(true, 0); // connects, but nobody accepts: half open
+    const un::detail::Listener silent = un::detail::listen_at(true, 0); // connects, but is not accepted: half open
     rank_0_fails(address_with(silent.port), un::ErrorCode::timeout,
                  {"rank 1", "127.0.0.1:" + std::to_string(silent.port), "interface lo", "answered the greeting"});
 }

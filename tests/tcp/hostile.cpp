@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(a_message_that_is_longer_than_what_was_awaited) {
     }
 }
 
-// Nobody awaits it yet: no more than the host can have.
+// It has no receive yet: no more than the host can have.
 BOOST_AUTO_TEST_CASE(a_message_that_no_host_has_memory_for) {
     for (const std::uint64_t bytes : {std::uint64_t{1} << 42, std::uint64_t{1} << 47}) {
         const un::Fault found = answered_with(100, [&](auto& header) {
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(a_message_that_no_host_has_memory_for) {
     }
 }
 
-// Where nobody awaits it, a message has memory as it comes; all of it is right.
+// Without a receive, a message has memory as it comes; all of it is right.
 BOOST_AUTO_TEST_CASE(messages_that_come_before_they_are_awaited) {
     const auto world = std::make_shared<un::Tcp::World>(2);
     test::Group here{un::Tcp(world, 0)}, there{un::Tcp(world, 1)};

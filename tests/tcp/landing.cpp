@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(what_comes_before_a_large_message_that_is_awaited) { // who
         un::Tcp end(shared, 1);
         landing_test::Seen sender;
         int waits = 0;
-        for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) // nobody waits for these before the end
+        for (const std::size_t bytes : {0u, 5u, 16'384u, 16'385u}) // these are not waited for before the end
             waits += end.post_send(0, envelope(bytes, bytes), from.data(), 1) ? 0 : 1;
         waits += end.post_send(0, envelope(1, large), from.data(), 2) ? 0 : 1;
         landing_test::drive(end, sender, [&] { return sender.sent_later == waits; });

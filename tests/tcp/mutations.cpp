@@ -1,4 +1,4 @@
-// Mutated greetings and frames at the readers of them, as pure as sockets within one process allow: nobody gets in, no rank dies of it, and
+// Mutated greetings and frames at the readers of them, as pure as sockets within one process allow: none gets in, no rank dies of it, and
 // no more memory is taken than a bound. UNISONO_FUZZ_INPUTS: their number (20,000 by default; ten million take some minutes);
 // UNISONO_FUZZ_SEED: the first of the seeds, one for every 1,000 inputs, by which a failure is found again.
 #include "support.hpp"

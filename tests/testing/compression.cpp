@@ -18,7 +18,7 @@ BOOST_AUTO_TEST_SUITE(certified_compressions)
 
 BOOST_AUTO_TEST_CASE(the_librarys_own, *boost::unit_test::label("slow")) {
     expect_lawful(compression_laws(un::testing::ArchetypeCompression{}));
-    // A cast's sum is rounded, too, which nobody keeps: half a unit of 8 or 11 bits in each of three updates.
+    // A cast's sum is rounded, too, and the rest is not kept: half a unit of 8 or 11 bits in each of three updates.
     expect_lawful(compression_laws(un::Bf16Wire{}, {.tolerance = 1.5 * 0x1p-8}));
     expect_lawful(compression_laws(un::Fp16Wire{}, {.tolerance = 1.5 * 0x1p-11}));
     expect_lawful(compression_laws(un::Int8Wire{}));

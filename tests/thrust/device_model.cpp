@@ -1,5 +1,5 @@
-// A Trainer of a model whose memory the host must not touch. A stand-in for a GPU: pages that nobody may read or write but the
-// model's own code and Thrust's copies. Whoever else does ends the test by a signal.
+// A Trainer of a model whose memory the host must not touch. A stand-in for a GPU: pages that only the model's own code and Thrust's
+// copies may read or write. Any other access ends the test by a signal.
 #include "support.hpp"
 
 #include <unisono/optimizer/adam.hpp>

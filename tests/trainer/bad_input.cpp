@@ -1,4 +1,4 @@
-// What is wrong is refused on every rank, by name, and nobody hangs.
+// What is wrong is refused on every rank, by name, and no rank hangs.
 #include "models.hpp"
 #include "outcomes.hpp"
 

@@ -118,9 +118,9 @@ BOOST_AUTO_TEST_CASE(who_holds_up_the_others_is_named) {
                report.text());
         expect(report.text().find("the others waited for rank 1: 0.") != std::string::npos, report.text());
         expect(report.ranks[0].rest() >= 0 && report.ranks[1].awaited > 0.2, "what is left");
-        un::TraceReport fair = report; // who waits for whom by turns is nobody's fault
+        un::TraceReport fair = report; // to wait for each other by turns is no rank's fault
         for (un::RankTime& one : fair.ranks) one.awaited = fair.waiting() / 3;
-        expect(fair.straggler() == -1, "nobody");
+        expect(fair.straggler() == -1, "no straggler");
         expect(un::TraceReport{}.straggler() == -1, "nothing");
     }));
 }

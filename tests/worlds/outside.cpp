@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(unisono_run_waits_for_late_ranks_for_a_time) {
     }
 }
 
-// Nobody hears from a launcher that is stopped what became of the others.
+// No rank hears from a launcher that is stopped what became of the others.
 BOOST_AUTO_TEST_CASE(a_lost_rank_is_named_also_where_the_launcher_is_stopped) {
     for (const auto& [transport, mode] :
          {std::pair("tcp", "loop"), std::pair("memory", "loop"), std::pair("tcp", "gather")}) {

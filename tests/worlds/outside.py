@@ -291,7 +291,7 @@ def leave_at_last(job, options, chance, victim):
     job.check_left([victim])
     named = f"rank {victim} (pid {job.pids[victim]}), which is stopped"
     if (job.start == "run" or victim != 0) and named not in job.text():
-        raise Wrong(f"nobody says '{named}'")
+        raise Wrong(f"no rank says '{named}'")
 
 
 def full(job, options, chance, victim):

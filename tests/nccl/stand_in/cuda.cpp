@@ -263,7 +263,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     --state().counts.streams;
     return cudaSuccess;
 }
-/// Nobody may ask what is not carried out.
+/// What is not carried out must not be asked.
 static bool asks_a_capture(const std::shared_ptr<Capture>& capture) {
     if (capture == nullptr) return false;
     capture->invalid = true;

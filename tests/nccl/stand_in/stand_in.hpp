@@ -61,7 +61,7 @@ std::vector<std::string> take_misuse();
 /// All collectives that were carried out since the last time, by name.
 std::vector<std::string> take_calls();
 
-/// Everybody may touch memory of devices from now on, or nobody: as an MPI that is CUDA-aware does.
+/// All may touch memory of devices from now on, or none: as an MPI that is CUDA-aware does.
 void open_to_all(bool open);
 /// Where the host may read and write what lies at an address of a device.
 std::byte* seen_by_host(const void* of_device);

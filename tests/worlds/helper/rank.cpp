@@ -49,7 +49,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
         std::printf("rank %d of %d: %s\n", world.rank(), world.size(), wrong == 0 ? "all is well" : "wrong");
         return wrong == 0 ? 0 : 1;
     }
-    if (mode == "forks") { // what a child of a rank does, and that it ends, is nobody's business
+    if (mode == "forks") { // what a child of a rank does, and that it ends, concerns no other rank
         const int child = ::fork();
         if (child == 0) {
             {
@@ -75,7 +75,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
     }
     std::vector<float> data(20'000, 1.0f);
     un::barrier(world);
-    if (mode == "unwind") { // it leaves by an exception that nobody has told of
+    if (mode == "unwind") { // it leaves by an exception that is not reported
         if (me == victim) throw std::runtime_error("not told");
         un::barrier(world);
     } else if (mode == "exit") { // without a goodbye
@@ -100,7 +100,7 @@ int run(const std::string& mode, const std::vector<int>& numbers) {
             std::this_thread::sleep_for(1ms);
         }
     } else if (mode == "chain") {
-        // Everybody waits for its neighbour, and one rank is stopped, or (with a second number) computes: it is at the root,
+        // Each rank waits for its neighbour, and one rank is stopped, or (with a second number) computes: it is at the root,
         // whoever complains first.
         world.set_timeout(me == (victim + 2) % world.size() ? patience : 20s);
         if (me == victim) {
