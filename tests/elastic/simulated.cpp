@@ -5,6 +5,7 @@
 #include <unisono/guard/finite.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/sampler/distributed.hpp>
+#include <unisono/sharding/state.hpp>
 #include <unisono/simulate_elastic.hpp>
 #include <unisono/trainer/hashes.hpp>
 #include <unisono/trainer/reproducible.hpp>
@@ -19,6 +20,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <regex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -36,6 +38,7 @@ constexpr std::int64_t rows = 256;
 struct Job {
     int replicas = 1, epochs = 1;
     bool spoils = false;
+    std::int64_t every = 0; ///< not 0: state is sharded, with a snapshot after so many updates
     friend auto operator<=>(const Job&, const Job&) = default;
 };
 
@@ -67,24 +70,28 @@ private:
     std::vector<float> weights_ = std::vector<float>(width, 0.1f), slopes_ = std::vector<float>(width);
 };
 
-template <class World, class Compute, class OnUpdate>
-std::uint64_t train(World& world, const Job& job, Compute compute, OnUpdate on_update) {
-    static const std::vector<float> values = un::torch_rand(5, rows * width);
-    const un::RowData<float> data(values, width);
-    Line model(compute, job.spoils);
-    un::Trainer trainer{world,
-                        model,
-                        un::Replicas{job.replicas},
-                        un::FiniteGuard{un::OnOffence::skip},
-                        un::DistributedSampler{.shuffle = true, .seed = 3},
-                        un::Reproducible{},
-                        un::AdamW{.learning_rate = 0.01}};
+template <class World, class Model, class Data, class OnUpdate, class... Policies>
+std::uint64_t fit(World& world, Model& model, const Data& data, const Job& job, OnUpdate on_update,
+                  Policies... policies) {
+    un::Trainer trainer{world, model, policies...};
     const std::int64_t batch = rows / job.replicas / 4;
     trainer.fit(data, {.epochs = job.epochs, .batch_size = std::max<std::int64_t>(1, batch), .progress = false},
                 on_update);
     if constexpr (requires { trainer.now(); })
         return trainer.collectively([](auto& now) { return un::state_hash(now).parameters; });
     else return un::state_hash(trainer).parameters;
+}
+template <class World, class Compute, class OnUpdate>
+std::uint64_t train(World& world, const Job& job, Compute compute, OnUpdate on_update) {
+    static const std::vector<float> values = un::torch_rand(5, rows * width);
+    const un::RowData<float> data(values, width);
+    Line model(compute, job.spoils);
+    const auto with = [&](auto... more) {
+        return fit(world, model, data, job, on_update, un::Replicas{job.replicas}, un::FiniteGuard{un::OnOffence::skip},
+                   un::DistributedSampler{.shuffle = true, .seed = 3}, un::Reproducible{},
+                   un::AdamW{.learning_rate = 0.01}, more...);
+    };
+    return job.every == 0 ? with() : with(un::StateSharding{}, un::Snapshots{.every = job.every});
 }
 std::uint64_t undisturbed(const Job& job) {
     static std::map<Job, std::uint64_t> known;
@@ -126,6 +133,8 @@ Plan plan(std::uint64_t seed) {
     p.job.replicas = p.ranks + static_cast<int>(draw(4));
     p.job.epochs = 1 + static_cast<int>(draw(3));
     p.job.spoils = un::CounterRandom(seed, 79)() % 2 == 0;
+    un::CounterRandom sharding(seed, 80);
+    if (sharding() % 3 == 0) p.job.every = 1 + sharding() % 5;
     p.proven_only = draw(2) == 0;
     const un::nanoseconds length = 8 * p.job.epochs * p.update_ns;
     un::SimulationOptions& network = p.simulation.network;
@@ -190,6 +199,17 @@ struct Sums {
                   changes = 0;
 };
 
+/// Whether the error names owners and the ranks that had their copies, and none of these has come to its end.
+bool has_named_lost_ranks(const std::string& text, const un::ElasticSimulationReport& report) {
+    static const std::regex pair("rank (\\d+) \\(copied to rank (\\d+)\\)");
+    const std::sregex_iterator pairs(text.begin(), text.end(), pair), end;
+    for (auto one = pairs; one != end; ++one)
+        for (const un::SimulatedProcess& process : report.processes)
+            for (const std::size_t i : {1u, 2u})
+                if (process.number == std::stoi((*one)[i]) && !process.crashed && !process.threw) return false;
+    return pairs != end;
+}
+
 /// Empty, or what went wrong.
 template <class Rules = un::detail::MembershipRules>
 std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
@@ -223,7 +243,11 @@ std::string failure_of(std::uint64_t seed, Sums& sums, bool lonely = false) {
             if (says("has been left behind")) ++sums.left_behind;
             else if (says("neither a majority")) ++sums.no_majority;
             else if (says("all ranks that had the training's state were lost")) ++sums.no_state;
-            else if (says("waited to be added")) ++sums.not_added;
+            else if (p.job.every > 0 && says("no rank has the state of ")) {
+                ++sums.no_state;
+                if (p.proven_only && !has_named_lost_ranks(text, report))
+                    failure = "process " + std::to_string(i) + " ended with: " + text;
+            } else if (says("waited to be added")) ++sums.not_added;
             else failure = "process " + std::to_string(i) + " ended with: " + text;
             if (known && p.proven_only)
                 failure = "others were only killed, and process " + std::to_string(i) + " ended with: " + text;

@@ -26,8 +26,8 @@ namespace detail {
 /// A rank's part of a snapshot.
 struct KeptSnapshot {
     SnapshotKey key = {};
-    std::vector<int> owners = {}; ///< numbers of the ranks of its world; -1 for those that own nothing
-    int rank = 0;                 ///< this rank's place among them
+    std::vector<int> owners = {};                    ///< words of the ranks of its world (owner_word)
+    int rank = 0;                                    ///< this rank's place among them
     std::vector<std::uint8_t> own = {}, before = {}; ///< slices of this rank, and of the one before it
     bool arrived = false;                            ///< the latter
     std::vector<std::uint8_t> numbers = {};
@@ -67,7 +67,9 @@ public:
         const std::size_t before = (rank + ranks - 1) % ranks;
         before_bytes_ = of_ranks[own.size() * before];
         bool all_own_all = ranks > 1;
-        const auto note = [&](std::size_t r, std::size_t elements) { owners_[r] = elements > 0 ? members[r] : -1; };
+        const auto note = [&](std::size_t r, std::size_t elements) {
+            owners_[r] = owner_word(members[r], elements > 0);
+        };
         for (std::size_t r = 0; r < ranks; ++r) {
             note(r, of_ranks[own.size() * r + 1]);
             all_own_all = all_own_all && of_ranks[own.size() * r + 1] == all;

@@ -134,23 +134,28 @@ inline FoundSnapshot newest_whole(const std::vector<std::vector<KeptWords>>& kep
     return best;
 }
 
-/// The error, the same on all ranks, of state that no rank has any more. `owners`: the numbers of
-/// the ranks of the snapshot's world; -1 for those that own nothing.
+/// A rank of a snapshot's world by its number as a member; below 0 where it owns nothing.
+constexpr int owner_word(int number, bool owns) { return owns ? number : ~number; }
+constexpr int number_of(int word) { return word < 0 ? ~word : word; }
+
+/// The error, the same on all ranks, of state that no rank has any more. `owners`: the words of the
+/// ranks of the snapshot's world.
 [[noreturn]] inline void throw_state_lost(const FoundSnapshot& found, std::span<const int> owners) {
-    std::vector<int> gone;
+    std::string gone;
     for (std::size_t i = 0; i < owners.size(); ++i)
-        if (owners[i] >= 0 && found.holders[i] < 0) gone.push_back(owners[i]);
-    const std::string what = gone.empty() ? std::string("the newest update")
-                                          : concat({"the slices of ", list_of(gone), " (members' numbers)"});
+        if (owners[i] >= 0 && found.holders[i] < 0)
+            gone += concat({gone.empty() ? "" : ", ", "rank ", owners[i], " (copied to rank ",
+                            number_of(owners[(i + 1) % owners.size()]), ")"});
+    const std::string what = gone.empty() ? std::string("the newest update") : concat({"the slices of ", gone});
     throw agreed_error(
         Fault{.code = ErrorCode::peer_lost,
               .rank = -1,
               .peer = -1,
               .operation = "elastic",
               .sequence = 0,
-              .message = concat({"nobody has the state of ", what,
-                                 " any more: the ranks that had it were lost before others had copied it (Snapshots); "
-                                 "start again from a checkpoint"})});
+              .message = concat({"no rank has the state of ", what,
+                                 " any more: the ranks that had it, by their numbers as members, were lost before "
+                                 "others had copied it (Snapshots); start again from a checkpoint"})});
 }
 
 } // namespace detail

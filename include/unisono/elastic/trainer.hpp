@@ -15,6 +15,7 @@
 
 #include "unisono/elastic/change_trace.hpp"
 #include "unisono/elastic/hosting.hpp"
+#include "unisono/elastic/probation.hpp"
 #include "unisono/elastic/rules.hpp"
 #include "unisono/elastic/snapshot_run.hpp"
 #include "unisono/elastic/state.hpp"
@@ -22,6 +23,7 @@
 #include "unisono/trainer/trainer.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,8 +65,7 @@ public:
     static constexpr bool shards_parameters = Inner::shards_parameters;
 
     Trainer(World& world, Model& trained, Given... given)
-        : world_(&world), model_(&trained), given_(std::move(given)...), on_probation_(world.is_new_here()),
-          added_here_(world.is_new_here()) {
+        : world_(&world), model_(&trained), given_(std::move(given)...), probation_(world.is_new_here()) {
         if constexpr (has_owners) std::get<Copies>(given_).check();
         world.begin_trainer();
         try {
@@ -78,7 +79,12 @@ public:
     }
     Trainer(const Trainer&) = delete;
     Trainer& operator=(const Trainer&) = delete;
-    ~Trainer() { world_->end_trainer(); }
+    /// With Snapshots: collective, unless an exception is under way. A rank that was interrupted in
+    /// its last call may need what others have.
+    ~Trainer() {
+        if (has_owners && inner_ && std::uncaught_exceptions() == 0) wait_for_all();
+        world_->end_trainer();
+    }
 
     /// As Trainer::fit. `on_update` is called once on every rank that takes part for each update. A
     /// rank that was interrupted in an update which others had committed calls it in the
@@ -341,6 +347,13 @@ private:
         detail::put_numbers(numbers, state_);
         snapshots_.take(*inner_, std::move(numbers.bytes()), first);
     }
+    /// All others have come to the end of their last call, or have said why not.
+    void wait_for_all() noexcept {
+        try {
+            surviving([&] { barrier(world_->group()); });
+        } catch (...) { // this rank has all that it has been asked for
+        }
+    }
     /// Makes a call of the user's own that the others have finished.
     template <class Call>
     auto alone(Call& call) {
@@ -365,7 +378,7 @@ private:
     void commit() {
         ++state_.passes;
         fruitless_ = 0;
-        on_probation_ = added_here_ = false;
+        probation_.pass();
         if constexpr (has_owners) snapshots_.note_update();
         remember();
     }
@@ -387,33 +400,12 @@ private:
                 body();
                 return;
             } catch (const error& failed) {
-                if (!goes_without_new_ranks(failed) && !world_->has_lost(failed)) throw;
+                if (!probation_.ends(*world_, failed) && !world_->has_lost(failed)) throw;
                 if (fruitless_ >= most_fruitless) throw;
                 lost = true;
             }
         }
     }
-    /// Ranks that were added have shown before their first update that they do not fit, by what all
-    /// ranks compare: they leave, and the others go on.
-    bool goes_without_new_ranks(const error& failed) {
-        if (!on_probation_ || (failed.code() != ErrorCode::mismatch && !is_sent_away(failed))) return false;
-        if (added_here_) {
-            world_->leave();
-            return false;
-        }
-        world_->abort({.code = ErrorCode::peer_lost,
-                       .rank = world_->rank(),
-                       .peer = -1,
-                       .operation = "elastic",
-                       .sequence = 0,
-                       .message = concat({sent_away, failed.why().message})});
-        return true;
-    }
-    /// Whether another rank has found first that this one, which was added, does not fit.
-    bool is_sent_away(const error& failed) const {
-        return added_here_ && failed.why().message.find(sent_away) != std::string::npos;
-    }
-    static constexpr const char* sent_away = "ranks that were added leave again: ";
     void recover() {
         [[maybe_unused]] const nanoseconds began = steady_now();
         restores_ = true;
@@ -427,7 +419,7 @@ private:
         const WorldChange& change = world_->changes().back();
         if constexpr (traces) tracer_.formed(began, change);
         fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;
-        on_probation_ = on_probation_ || !change.joined.empty();
+        probation_.begin(!change.joined.empty());
         begin();
     }
 
@@ -445,8 +437,7 @@ private:
     bool is_set_ = false; ///< epoch or schedule, by the user since the last snapshot
     bool missed_ = false; ///< others have committed an update of this `fit`, and this rank has not told of it
     [[no_unique_address]] detail::ChangeTracer<traces> tracer_;
-    bool on_probation_; ///< there are ranks that were added, and have made no update yet
-    bool added_here_;   ///< and this is one of them
+    detail::Probation probation_;
 };
 
 UNISONO_NAMESPACE_END
