@@ -105,6 +105,10 @@ BOOST_AUTO_TEST_CASE(other_owners) {
     survive<un::SharedMemory>(4, {{0, 6}, {2, 11}}, {.every = 3}, un::ParameterServerReducer{});
     survive<un::SharedMemory>(4, {{1, 6}, {3, 11}}, {.every = 3}, un::AutomaticSharding{});
 }
+/// Fewer ranks are left than there were servers.
+BOOST_AUTO_TEST_CASE(as_many_servers_as_ranks) {
+    survive<un::SharedMemory>(3, {{0, 4}, {2, 9}}, {.every = 2}, un::ParameterServerReducer{.servers = 3});
+}
 /// Ranks that own nothing have nothing to lose: any of them may be lost together.
 BOOST_AUTO_TEST_CASE(neighbours_that_own_nothing) {
     survive<un::SharedMemory>(5, {{1, 6}, {2, 6}, {3, 6}}, {.every = 4}, un::ParameterServerReducer{});

@@ -1,8 +1,8 @@
 // The policy matrix over an elastic world: each combination that the rules allow loses a rank, gets one, and ends with the bits of an undisturbed run.
 //
 // The combinations are the rows of tests/matrix/pairwise.hpp. Where the rules refuse a row, it is counted with the reason, and tried again with a
-// synchronous update and a reducer without owners, and then with another sampler, so that each pair of the other policies trains. Reducers, shardings and accumulations that are
-// in no row come in addition.
+// synchronous update, and then with another sampler, so that each pair of the other policies trains. Where ranks own slices, snapshots are taken every
+// second update. Reducers, shardings and accumulations that are in no row come in addition.
 #pragma once
 
 #define UNISONO_TEST_TRANSPORT unisono::SharedMemory // of the matrix's own checks, which are not used here
@@ -49,9 +49,7 @@ struct Ended {
 template <class... Policies>
 struct ElasticTraining
     : un::detail::ChosenTraining<un::Group<Transport>, Model, un::detail::ChosenPolicies<Policies...>> {
-    struct Snapshots { // none
-        static constexpr bool copies = false;
-    };
+    using Snapshots = un::Snapshots;
 };
 
 /// The process `who` (below 2: one of the first world; 2: one that comes) kills itself after the third update, if it is `victim`.
@@ -59,9 +57,13 @@ template <class... Policies>
 Ended train(ElasticWorld& world, int who, int victim, const Policies&... policies) {
     Model model;
     un::RowData<double, double> data{inputs(), columns, targets()};
-    un::Trainer trainer{
-        world,      model, un::Replicas{replicas}, un::Reproducible{}, un::Buckets{.first_bytes = 1, .bytes = 24},
-        policies...};
+    un::Trainer trainer{world,
+                        model,
+                        un::Replicas{replicas},
+                        un::Reproducible{},
+                        un::Buckets{.first_bytes = 1, .bytes = 24},
+                        un::Snapshots{.every = 2},
+                        policies...};
     const un::FitOptions options{.epochs = epochs, .batch_size = batch_size, .progress = false};
     trainer.fit(data, options, [&](const un::UpdateReport& report) {
         const un::nanoseconds until = un::steady_now() + 10'000'000'000;
@@ -152,7 +154,10 @@ bool check_elastic(const Reducer& reducer, const Update& update, const Sharding&
                 return serial(replicas, update, sampler, accumulation, weighing, optimizer, rate, clipping, updates);
             },
             [&](ElasticWorld& world, int who, int victim) {
-                return train(world, who, victim, reducer, update, sharding, guard, optimizer, sampler, accumulation,
+                Reducer mine = reducer;
+                if constexpr (requires { reducer.within(1); })
+                    if (victim < 0) mine = reducer.within(1); // the rank that is undisturbed is alone
+                return train(world, who, victim, mine, update, sharding, guard, optimizer, sampler, accumulation,
                              weighing, rate, clipping);
             });
         return true;
@@ -174,12 +179,8 @@ void check_elastic_row() {
     const auto& reducer = chosen<Row, reducers_at>();
     const auto& sampler = chosen<Row, 0>();
     if (with(reducer, chosen<Row, updates_at>(), sampler)) return;
-    const auto with_any_reducer = [&](const auto& one) {
-        if constexpr (un::detail::gives_owners<std::remove_cvref_t<decltype(reducer)>>)
-            return with(un::NativeReducer{}, un::Synchronous{}, one);
-        else return with(reducer, un::Synchronous{}, one);
-    };
-    if (!with_any_reducer(sampler)) BOOST_TEST(with_any_reducer(un::DistributedSampler{.seed = 6}));
+    if (with(reducer, un::Synchronous{}, sampler)) return;
+    BOOST_TEST(with(reducer, un::Synchronous{}, un::DistributedSampler{.seed = 6}));
 }
 
 template <std::size_t First, std::size_t... I>

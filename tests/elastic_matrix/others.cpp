@@ -39,9 +39,9 @@ BOOST_AUTO_TEST_CASE(others) {
         with(un::RingReducer{.chunk_bytes = 16}, OwnUpdate{}, un::Replicated{}, un::AccumulateSamples{.samples = 7}));
     BOOST_TEST(with(SumOnlyReducer{}, un::Synchronous{}, un::Replicated{}, un::AccumulateTokens{.tokens = 20}));
     BOOST_TEST(with(un::HalvingDoublingReducer{}, un::Synchronous{}, un::Replicated{}, un::NoAccumulation{}));
-    BOOST_TEST(!with(un::NativeReducer{}, un::Synchronous{}, EqualShards{}, un::NoAccumulation{}));
-    BOOST_TEST(!with(un::NativeReducer{}, un::Synchronous{}, un::StateSharding{}, un::NoAccumulation{}));
-    BOOST_TEST(!with(un::NativeReducer{}, un::Synchronous{}, un::AutomaticSharding{}, un::NoAccumulation{}));
+    BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, EqualShards{}, un::NoAccumulation{}));
+    BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, un::StateSharding{}, un::NoAccumulation{}));
+    BOOST_TEST(with(un::NativeReducer{}, un::Synchronous{}, un::AutomaticSharding{}, un::NoAccumulation{}));
 }
 
 // After all others. A combination that is lost on the way, or refused by a new rule, changes these numbers.
@@ -51,6 +51,6 @@ BOOST_AUTO_TEST_CASE(as_many_combinations_as_ever,
                          boost::unit_test::depends_on("others")) {
     int refused = 0;
     for (const auto& [reason, count] : counts().refused) refused += count;
-    BOOST_TEST(counts().ran == 30);
-    BOOST_TEST(refused == 35);
+    BOOST_TEST(counts().ran == 33);
+    BOOST_TEST(refused == 27);
 }

@@ -266,7 +266,16 @@ private:
             throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
     }
     Inner make(Group<Transport>& group) {
-        return std::apply([&](auto&... given) { return Inner(group, *model_, given...); }, given_);
+        const int ranks = group.size();
+        const bool changed = world_->epoch() > 0;
+        return std::apply(
+            [&](auto&... given) { return Inner(group, *model_, (changed ? within(given, ranks) : given)...); }, given_);
+    }
+    /// The policy where fewer ranks are left than it says.
+    template <class Policy>
+    static Policy within(const Policy& policy, int ranks) {
+        if constexpr (requires { policy.within(ranks); }) return policy.within(ranks);
+        else return policy;
     }
     void begin() {
         const nanoseconds began = world_->now();

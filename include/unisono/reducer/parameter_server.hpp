@@ -21,6 +21,12 @@ UNISONO_NAMESPACE_BEGIN
 /// here with servers among the workers.
 struct ParameterServerReducer {
     int servers = 1;
+    /// In an elastic world of which fewer ranks are left than there were servers, all are servers.
+    [[nodiscard]] ParameterServerReducer within(int ranks) const {
+        ParameterServerReducer fewer = *this;
+        if (servers > ranks) fewer.servers = ranks;
+        return fewer;
+    }
 
     static constexpr std::string_view name = "parameter server";
     static constexpr Family family = Family::reducer;
