@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_does_not_fit_is_told_why) {
     BOOST_TEST(desk.has(0));
 }
 
-/// Without the secret nobody gets as far as to apply; with it, nobody gets in by what is no application.
+/// Without the secret no process gets as far as to apply; with it, none gets in by what is no application.
 BOOST_AUTO_TEST_CASE(strangers_wait_for_nothing) {
     const Desk desk;
     BOOST_TEST(!knock(desk, un::JobToken::random()).has_value());

@@ -235,7 +235,7 @@ BOOST_AUTO_TEST_CASE(added_to_no_world) {
         const auto [found, what] = refusal();
         BOOST_TEST((found == code && what.find(text) != what.npos), what);
     };
-    expect(un::ErrorCode::timeout, "nobody has left an address there");
+    expect(un::ErrorCode::timeout, "no rank has left an address there");
     // A launcher says that the training has ended. Before the timeout, which would be ten minutes here.
     const std::string ended = folder / "job.elastic.meet.ended";
     std::fclose(std::fopen(ended.c_str(), "w"));
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
     }
 }
 
-/// Nobody gets in, no member leaves, and rank 1, which is killed meanwhile, is all that is lost.
+/// No stranger gets in, no member leaves, and rank 1, which is killed meanwhile, is all that is lost.
 template <class Transport>
 void be_attacked() {
     if (too_slow()) return;

@@ -25,7 +25,7 @@ void run_ranks(int ranks, const Shared& told, MakeBody make_body) {
     run_ranks<Transport>(ranks, patient(), told, make_body, [](const un::Processes&) {});
 }
 
-/// Rank 1 dies after update 4, another process comes, and once it is there rank 0 dies after update `last` or later. Under sanitizers nobody
+/// Rank 1 dies after update 4, another process comes, and once it is there rank 0 dies after update `last` or later. Under sanitizers none
 /// comes. `train_in(world, on_update)` is the training.
 template <class Transport, class Train>
 void lose_and_add(int ranks, std::uint64_t last, const Shared& told, Train train_in) {

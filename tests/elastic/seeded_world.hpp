@@ -123,7 +123,7 @@ private:
         std::uint64_t updates = 0, state = 1, round = 0;
         Time paused_until = 0;
         std::shared_ptr<World> world = {};
-        std::vector<Event> inbox = {}; ///< while it trains nobody reads
+        std::vector<Event> inbox = {}; ///< while it trains it reads none
         std::map<int, bool> said_goodbye = {};
     };
 
@@ -228,7 +228,7 @@ private:
                            decision.members.end(), node.number) != decision.members.end()))
                 continue;
             node.node_of[number] = other;
-            if (!alive(other)) { // refused: nobody listens any more
+            if (!alive(other)) { // refused: no process listens any more
                 push(arrival(other, n),
                      {.time = 0, .number = 0, .what = What::end_of_connection, .node = n, .from = other});
                 continue;
@@ -306,7 +306,7 @@ private:
         case What::fault:
             if (node.trains && node.member->epoch() == event.key) fail(n);
             return;
-        case What::late: // nobody has died, as far as it knows, and the others do not come
+        case What::late: // no other has died, as far as it knows, and the others do not come
             if (node.trains && node.member->epoch() == event.key / 1024 && node.round == event.key % 1024) fail(n);
             return;
         case What::give: return give(n, event.key);

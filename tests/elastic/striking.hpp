@@ -174,7 +174,7 @@ struct StruckPlan {
     int ranks = 0, come = 0;
     std::vector<Strike> strikes = {};
     std::array<unsigned, 2> after_us = {};           ///< when they come
-    std::map<int, un::nanoseconds> stopped_for = {}; ///< short: nobody takes it for dead
+    std::map<int, un::nanoseconds> stopped_for = {}; ///< short: no rank takes it for dead
     bool stops = false;
 };
 inline StruckPlan struck_plan(unsigned seed, bool may_stop) {
@@ -290,7 +290,7 @@ void kill_many(unsigned usual, const Place& place = {}) {
                                        << sums.stopped << " stopped (" << sums.left_behind << " left behind, "
                                        << sums.no_majority << " found no majority), " << sums.added << " added, "
                                        << sums.changes << " changes of world; slowest " << sums.slowest_ms << " ms; in "
-                                       << sums.unchanged << " trainings nobody was killed in time");
+                                       << sums.unchanged << " trainings no rank was killed in time");
     BOOST_TEST(sums.killed >= sums.trials / 2);
     BOOST_TEST(sums.changes > 0);
     if (seeds >= 20) BOOST_TEST(sums.added > 0);

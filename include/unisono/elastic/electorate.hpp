@@ -11,7 +11,7 @@
 /// accepted, unless all members of one are gone. Then a late `decided` of theirs must not count: a
 /// member acts on it only if it has not promised a higher ballot since (Paxos alone would not ask
 /// that). A member that has acted on a decision answers older messages with `joined`, which counts
-/// as its promise and its acceptance in every ballot; so while it lives, nobody who must hear all
+/// as its promise and its acceptance in every ballot; so while it lives, no member that must hear all
 /// living members can choose otherwise.
 ///
 /// *Adding.* A successor may name members that are added: processes that wait at a member. Who has
@@ -19,14 +19,14 @@
 /// go on alone. So that they do not go on, too:
 /// - A member that was added takes part in nothing until each of the kept members has acted on the
 ///   decision (it is `ready`), or is gone. Then all of these that live answer with `joined`, and
-///   nobody of them can choose otherwise. They tell those that are added who is `gone`.
+///   none of them can choose otherwise. They tell those that are added who is `gone`.
 /// - Who was left behind and is not known to be gone is *doubtful*. While one is, a quorum needs
 ///   one of its *elders*, the members that it knows: as long as an elder lives, the doubtful one
 ///   does not go on alone.
 /// - The majority is one of the kept members, until the next membership. So an added member that is
-///   silent at once stops nobody.
-/// A member that was added has no state until a world has brought it one. Where nobody who has a
-/// state is left, all end with an error.
+///   silent at once stops no other.
+/// A member that was added has no state until a world has brought it one. Where no member that has
+/// a state is left, all end with an error.
 
 #include "unisono/core/time.hpp"
 #include "unisono/elastic/membership_messages.hpp"
@@ -101,7 +101,7 @@ protected:
         return message.word == MembershipWord::decided &&
                !std::binary_search(message.successor.members.begin(), message.successor.members.end(), me_);
     }
-    /// A majority, or everybody who is not gone.
+    /// A majority, or all that are not gone.
     [[nodiscard]] bool has_quorum(const std::map<int, bool>& by) const {
         if (!Rules::needs_quorum) return true;
         const auto kept = members_.begin() + static_cast<std::ptrdiff_t>(kept_members());

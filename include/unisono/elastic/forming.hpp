@@ -127,7 +127,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     bool reach(int member, Applicant);     connects; false: its process has ended
 ///     void wait(until, heard, lost, came);   heard(from, message), lost(member), came(member)
 ///     Group<Transport> meet(members, epoch, allowed, wait(until));
-///     void all_are_here();                   after that nobody connects until the next change
+///     void all_are_here();                   no process connects until the next change
 ///     void listen(first);                    `first`: this member hears those that come
 ///     bool look();                           whether somebody waits
 ///     std::vector<Applicant> applicants() const;

@@ -1,7 +1,7 @@
 #pragma once
 
 /// \file
-/// One connection between any two members, for as long as both live. While ranks train nobody reads
+/// One connection between any two members, for as long as both live. While ranks train none reads
 /// it: it costs nothing then. A process that ends closes its connections, so that the end of one,
 /// without a goodbye before it, proves a death; a host that falls silent proves nothing.
 
@@ -79,7 +79,7 @@ public:
     [[nodiscard]] bool knows(int member) const {
         return member < members() && peers_[static_cast<std::size_t>(member)].known;
     }
-    /// Connects to a member that was added. False where nobody listens there any more: its process
+    /// Connects to a member that was added. False where no process listens there any more: its own
     /// has ended.
     bool reach(int member, const Applicant& added) {
         peer_at(member).known = true;

@@ -292,7 +292,7 @@ private:
     std::vector<int> lost_;
     Application application_ = {}; ///< of a process that is to be added, and of that:
     std::optional<Entrance> entrance_;
-    std::string why_ = "nobody has left an address there";
+    std::string why_ = "no rank has left an address there";
 };
 
 } // namespace detail

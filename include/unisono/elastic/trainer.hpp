@@ -259,7 +259,7 @@ private:
                    "with them\n";
     }
     static constexpr bool traces = Training::Tracing::traces;
-    static constexpr int most_fruitless = 3; ///< changes in a row that lost nobody, without an update between them
+    static constexpr int most_fruitless = 3; ///< changes in a row that lost no rank, without an update between them
 
     void check_alive() const {
         if (!inner_)
