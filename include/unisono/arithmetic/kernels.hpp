@@ -153,6 +153,19 @@ struct Combine {
     }
 };
 
+/// The same bits by one plain loop, for operations on a few numbers (`Few`).
+template <class Op, class T>
+void combine_few(const void*, const std::byte* const* sources, std::size_t source_count, std::byte* const* targets,
+                 std::size_t target_count, std::size_t count) {
+    using Fold = Folding<Op, T>;
+    for (std::size_t i = 0; i < count; ++i) {
+        auto folded = Fold::in(load<T>(sources[0], i));
+        for (std::size_t s = 1; s < source_count; ++s) folded = Op{}(folded, Fold::in(load<T>(sources[s], i)));
+        const T result = source_count == 1 ? load<T>(sources[0], i) : Fold::out(folded);
+        for (std::size_t t = 0; t < target_count; ++t) store<T>(targets[t], i, result);
+    }
+}
+
 UNISONO_NO_CONTRACTION_END
 
 /// One source: copied as it is, chunk by chunk where there are several targets.

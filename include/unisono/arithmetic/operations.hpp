@@ -124,6 +124,17 @@ struct Max {
 
 UNISONO_NO_CONTRACTION_END
 
+namespace detail {
+
+/// `Op` on a few numbers that ranks tell one another: the same bits, and a kernel that costs little
+/// to compile.
+template <class Op>
+struct Few : Op {
+    static constexpr bool few = true;
+};
+
+} // namespace detail
+
 /// sum(weight * x) / sum(weight) over the ranks. The collective multiplies each rank's contribution
 /// by its own weight (`scale`), reduces products and weights with `Sum`, and divides (`divide`); a
 /// rank without data has weight 0. Floating types only. Weights are never negative, and finite:
@@ -145,6 +156,8 @@ Reduction make_reduction(const Op& op) {
     if constexpr (std::is_same_v<Op, WeightedMean>) {
         op.check();
         return {ReductionKind::weighted_mean, element_type_of<T>, &detail::combine_kernel<Sum, T>, nullptr};
+    } else if constexpr (requires { Op::few; }) {
+        return {Op::kind, element_type_of<T>, &detail::combine_few<Op, T>, nullptr};
     } else if constexpr (detail::built_in_operation<Op>) {
         return {Op::kind, element_type_of<T>, &detail::combine_kernel<Op, T>, nullptr};
     } else {

@@ -39,8 +39,8 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
     if constexpr (mean) {
         OperationState& operation = group.operation(index);
         operation.numbers = {op.weight, 0.0};
-        const std::uint32_t weights =
-            detail::start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1, Sum{}, NativeSchedule{});
+        const std::uint32_t weights = detail::start_all_reduce(group, &operation.numbers[0], &operation.numbers[1], 1,
+                                                               Few<Sum>{}, NativeSchedule{});
         operation.companion = weights;
         operation.finish = &divide_by_weights<T>;
     }

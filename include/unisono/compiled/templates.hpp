@@ -24,6 +24,7 @@
 #include "unisono/schedule/families.hpp"
 #include "unisono/trainer/agreement.hpp"
 #include "unisono/trainer/exchange/offence.hpp"
+#include "unisono/trainer/fit.hpp"
 #include "unisono/trainer/stop_on_signal.hpp"
 #include "unisono/transport/in_process.hpp"
 #include "unisono/transport/shared_memory.hpp"
@@ -49,6 +50,10 @@ UNISONO_COMPILED_KERNELS(std::int64_t)
 UNISONO_COMPILED_KERNELS(std::uint8_t)
 #undef UNISONO_COMPILED_KERNELS
 #undef UNISONO_COMPILED_KERNEL
+
+UNISONO_COMPILED_TEMPLATE void detail::combine_few<detail::Few<Sum>, double>(const void*, const std::byte* const*,
+                                                                             std::size_t, std::byte* const*,
+                                                                             std::size_t, std::size_t);
 
 #define UNISONO_COMPILED_UPDATE(Policy, T)                    \
     UNISONO_COMPILED_TEMPLATE void Policy::update<T, OnHost>( \
@@ -110,7 +115,7 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
     UNISONO_COMPILED_TEMPLATE void detail::check_root(const Group<Transport>&, int, const char*);                      \
     UNISONO_COMPILED_TEMPLATE void detail::check_count(const Group<Transport>&, Collective, const char*, std::size_t,  \
                                                        std::size_t);                                                   \
-    UNISONO_COMPILED_TEMPLATE void detail::tell_all(Group<Transport>&, std::string_view);                              \
+    UNISONO_COMPILED_TEMPLATE void detail::tell_all_and_throw(Group<Transport>&, std::string_view);                    \
     UNISONO_COMPILED_TEMPLATE void detail::gather_words(Group<Transport>&, std::span<const std::uint64_t>,             \
                                                         std::span<std::uint64_t>, Caller);                             \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on(Group<Transport>&, std::string_view,                               \
@@ -119,17 +124,24 @@ UNISONO_COMPILED_TEMPLATE class detail::PlanOf<schedule::TreeAllReduce>;
     UNISONO_COMPILED_TEMPLATE void detail::agree_on_shapes(Group<Transport>&, const Layout&, ElementType,              \
                                                            const ParameterLabels&);                                    \
     UNISONO_COMPILED_TEMPLATE void detail::agree_on_offence(Group<Transport>&, Offence&);                              \
+    UNISONO_COMPILED_TEMPLATE void detail::agree_on_fit(Group<Transport>&, const FitOptions&, const Position&,         \
+                                                        const TrainingPlan&);                                          \
     UNISONO_COMPILED_TEMPLATE bool detail::StopAgreement::stop(Group<Transport>&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::InProcessWorld>;
 UNISONO_COMPILED_GROUP(InProcess)
-UNISONO_COMPILED_TEMPLATE void detail::run_world<InProcess>(const std::shared_ptr<InProcess::World>&,
-                                                            detail::RankBody<InProcess>, const RunOptions&);
+UNISONO_COMPILED_TEMPLATE void detail::run_new_world<InProcess>(int, detail::RankBody<InProcess>, const RunOptions&);
 UNISONO_COMPILED_TEMPLATE class detail::MemoryEndpoint<detail::SharedMemoryWorld>;
 UNISONO_COMPILED_GROUP(SharedMemory)
 #undef UNISONO_COMPILED_GROUP
 #undef UNISONO_COMPILED_ENGINE
 #undef UNISONO_COMPILED_COLLECTIVE
 
+UNISONO_COMPILED_TEMPLATE class detail::FitLoop<AccumulationWindow>;
+UNISONO_COMPILED_TEMPLATE void detail::plan_updates(TrainingPlan&, const AccumulationWindow&, const UpdateTerms&,
+                                                    const EpochRounds&, const FitOptions&);
+UNISONO_COMPILED_TEMPLATE std::int64_t detail::derive_batch_size(const AccumulationWindow&, const UpdateTerms&,
+                                                                 std::int64_t, const EpochRounds&, const SamplerShape&,
+                                                                 std::int64_t, std::int64_t);
 UNISONO_COMPILED_TEMPLATE class ProgressReporter<StandardErrorOutput>;
 
 UNISONO_NAMESPACE_END

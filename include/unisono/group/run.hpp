@@ -184,6 +184,12 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
     rank_that_failed = -1;
 }
 
+template <class Transport>
+void run_new_world(int ranks, RankBody<Transport> body, const RunOptions& options) {
+    check_run(ranks, options);
+    run_world<Transport>(std::make_shared<typename Transport::World>(ranks), body, options);
+}
+
 } // namespace detail
 
 /// The rank that threw or was lost in the latest `run` or `run_joined` of this thread; -1: none.
@@ -198,9 +204,7 @@ void run_world(const std::shared_ptr<typename Transport::World>& shared, RankBod
 template <thread_transport Transport, class Body>
 void run(int ranks, Body body, const RunOptions& options = {}) {
     if constexpr (detail::takes_group<Body, Transport>) {
-        detail::check_run(ranks, options);
-        const auto shared = std::make_shared<typename Transport::World>(ranks);
-        detail::run_world<Transport>(shared, body, options);
+        detail::run_new_world<Transport>(ranks, body, options);
     } else detail::refuse_body<Body>();
 }
 

@@ -65,10 +65,10 @@ struct TraceChange {
 class TraceLog {
 public:
     TraceLog() = default;
-    explicit TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
+    explicit TraceLog(std::size_t capacity);
 
     void add(const TraceEvent& event);
-    void add(TraceChange change) { changes_.push_back(std::move(change)); }
+    void add(TraceChange change);
     [[nodiscard]] const std::vector<TraceEvent>& events() const { return events_; }
     [[nodiscard]] const std::vector<TraceChange>& changes() const { return changes_; }
     [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
@@ -156,6 +156,10 @@ UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
+
+UNISONO_DEFINITION TraceLog::TraceLog(std::size_t capacity) : capacity_(capacity) { events_.reserve(capacity); }
+
+UNISONO_DEFINITION void TraceLog::add(TraceChange change) { changes_.push_back(std::move(change)); }
 
 UNISONO_DEFINITION void TraceLog::add(const TraceEvent& event) {
     totals_[static_cast<std::size_t>(event.what)] += event.end - event.begin;

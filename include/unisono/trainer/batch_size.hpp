@@ -170,7 +170,7 @@ BatchSize find_batch_size(World& world, const BatchSizeOptions& options, Run&& r
                 fastest = 0;
             }
             std::array<double, 3> most = {beyond, fastest, static_cast<double>(trial.bytes)};
-            if (ranks > 1) all_reduce(world, most, Max{});
+            if (ranks > 1) all_reduce(world, most, detail::Few<Max>{});
             trial.bytes = static_cast<std::uint64_t>(most[2]);
             if (most[0] == 0) {
                 trial.seconds = most[1];

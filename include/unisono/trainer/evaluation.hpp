@@ -111,25 +111,52 @@ struct Outputs {
     }
 };
 
+/// Outputs that follow one another both on their rank and in the order of the data set.
+struct OutputRun {
+    std::size_t rank;
+    std::size_t samples;
+};
+/// Those of all ranks in the order of the data set. `hosts`: the rank of each replica.
+List<OutputRun> output_runs(const SamplerShape& shape, std::span<const std::size_t> hosts);
+
 /// The outputs of all ranks in the order of the data set.
 template <class World, class E>
 std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& shape) {
     if (world.size() == 1) return std::move(mine.values);
     const std::array<std::uint64_t, 2> facts = {mine.width, static_cast<std::uint64_t>(shape.hosted)};
-    std::vector<std::uint64_t> of_ranks(2 * static_cast<std::size_t>(world.size()));
+    List<std::uint64_t> of_ranks(2 * static_cast<std::size_t>(world.size()));
     gather_words(world, facts, of_ranks);
     std::size_t each = 0;
-    std::vector<std::size_t> hosts; // the rank of each replica
+    List<std::size_t> hosts;
     for (std::size_t r = 0; r < of_ranks.size() / 2; ++r) {
         each = std::max(each, static_cast<std::size_t>(of_ranks[2 * r]));
-        hosts.insert(hosts.end(), static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
+        hosts.resize(hosts.size() + static_cast<std::size_t>(of_ranks[2 * r + 1]), r);
     }
     std::vector<std::size_t> counts;
     const std::vector<E> all = gather_all(world, mine.values, counts);
-    std::vector<std::size_t> next(counts.size(), 0);
+    List<std::size_t> next(counts.size());
     for (std::size_t r = 1; r < counts.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
     std::vector<E> ordered;
     ordered.reserve(all.size());
+    for (const OutputRun& run : output_runs(shape, hosts)) {
+        const std::size_t count = run.samples * each;
+        std::size_t& from = next[run.rank];
+        if (from + count > all.size()) refuse_input("predict: ranks gave different numbers of outputs for a sample");
+        ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(from),
+                       all.begin() + static_cast<std::ptrdiff_t>(from + count));
+        from += count;
+    }
+    return ordered;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION List<OutputRun> output_runs(const SamplerShape& shape, std::span<const std::size_t> hosts) {
     std::vector<SampleStream> streams;
     for (std::int64_t r = 0; r < shape.replicas; ++r) {
         SamplerShape other = shape;
@@ -137,21 +164,18 @@ std::vector<E> in_data_order(World& world, Outputs<E> mine, const SamplerShape& 
         other.hosted = 1;
         streams.push_back(EvaluationSampler{}.stream(other, Epoch{0}));
     }
-    for (const std::size_t samples = static_cast<std::size_t>(shape.data_size); ordered.size() < samples * each;) {
-        const std::size_t before = ordered.size();
+    List<OutputRun> runs;
+    for (std::size_t samples = 0; samples < static_cast<std::size_t>(shape.data_size);) {
+        const std::size_t before = samples;
         for (std::size_t r = 0; r < streams.size(); ++r) {
-            const std::size_t count = streams[r].next().samples.size() * each;
-            std::size_t& from = next[hosts[r]];
-            if (from + count > all.size())
-                refuse_input("predict: ranks gave different numbers of outputs for a sample");
-            ordered.insert(ordered.end(), all.begin() + static_cast<std::ptrdiff_t>(from),
-                           all.begin() + static_cast<std::ptrdiff_t>(from + count));
-            from += count;
+            runs.push_back({hosts[r], streams[r].next().samples.size()});
+            samples += runs.back().samples;
         }
-        if (ordered.size() == before) break;
+        if (samples == before) break;
     }
-    return ordered;
+    return runs;
 }
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

@@ -55,6 +55,21 @@ inline error within(const error& failed, std::string_view call) {
     return error(std::move(fault));
 }
 
+/// Tells all other ranks, and throws the exception that is being handled again; a mismatch in an
+/// inner operation also names `operation`.
+template <class World>
+[[noreturn]] void tell_all_and_throw(World& world, std::string_view operation) {
+    tell_all(world, operation);
+    try {
+        throw;
+    } catch (const error& failed) {
+        const bool names_inner_operation = failed.code() == ErrorCode::mismatch && failed.sequence() != 0 &&
+                                           failed.operation().find("::") == std::string::npos;
+        if (names_inner_operation) throw within(failed, operation);
+        throw;
+    }
+}
+
 /// Runs `body`. If it throws, the world is told, and the exception goes on to the caller unchanged:
 /// every other rank's pending and later calls throw an `error` that names this rank and has the
 /// exception's text. A mismatch in an inner operation also names `operation`, the user's call. In a
@@ -63,15 +78,8 @@ template <class World, class Body>
 auto telling_all(World& world, std::string_view operation, Body&& body) -> decltype(body()) {
     try {
         return body();
-    } catch (const error& failed) {
-        tell_all(world, operation);
-        const bool names_inner_operation = failed.code() == ErrorCode::mismatch && failed.sequence() != 0 &&
-                                           failed.operation().find("::") == std::string::npos;
-        if (names_inner_operation) throw within(failed, operation);
-        throw;
     } catch (...) {
-        tell_all(world, operation);
-        throw;
+        tell_all_and_throw(world, operation);
     }
 }
 

@@ -4,6 +4,7 @@
 /// The training loop: epochs, rounds, windows, updates.
 
 #include "unisono/data/loader.hpp"
+#include "unisono/model/pass.hpp"
 #include "unisono/observe/progress.hpp"
 #include "unisono/trainer/plan.hpp"
 #include "unisono/trainer/session.hpp"
@@ -11,7 +12,9 @@
 
 #include <array>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -46,191 +49,276 @@ auto start_observer(const Observer& observer, bool prints) {
 /// continued. \throws error bad_input
 void begin_fit(TrainingProgress& progress, const FitOptions& options, std::int64_t data_size);
 
-/// One call of `fit`.
-template <class Session, class Data, class OnUpdate>
-class Fit {
+/// The steps of a training as the loop of `fit` calls them, which does not know its types.
+class FitSteps {
+public:
+    virtual void begin_window() = 0;
+    /// The next micro-batch of this rank; null: the epoch is over.
+    virtual const MicroBatch* next() = 0;
+    /// Computes it, as number `replica` of `replicas` of an update. `alone`: each rank hosts one of
+    /// this update at most.
+    virtual void compute(std::uint64_t epoch, std::uint64_t replica, bool last, bool alone) = 0;
+    /// A round has ended; the tokens of all ranks in it. Called where tokens are counted.
+    virtual double tokens_of_round() = 0;
+    /// Drops what was collected.
+    virtual void abandon() = 0;
+    /// \throws where it must not be left out
+    virtual UpdateReport update(std::int64_t epoch, const RatePoint& point) = 0;
+    virtual void restart(Epoch epoch, std::int64_t samples) = 0;
+    virtual bool goes_on(const UpdateReport& report) = 0;
+    virtual bool stop() = 0;
+    enum class Moment : std::uint8_t { begin, update, epoch_end };
+    virtual void show(Moment moment, const ProgressPoint& point) = 0;
+
+    std::uint64_t replicas = 1; ///< whose micro-batches make an update
+    bool repeat = false;        ///< the last update is to be collected again
+    bool shown = true;          ///< `show` does something after updates
+    bool observed = true;       ///< so does `goes_on`
+
+protected:
+    FitSteps() = default;
+    FitSteps(const FitSteps&) = default;
+    FitSteps& operator=(const FitSteps&) = default;
+    ~FitSteps() = default;
+};
+
+/// The loop of `fit`: epochs, rounds, windows, updates. `Window`: of the accumulation.
+template <class Window>
+class FitLoop {
 public:
     /// `position`: where to begin; it moves with each update, also if one throws.
-    Fit(Session& session, Data& data, const FitOptions& options, Position& position, OnUpdate& on_update)
-        : session_(session), data_(data), options_(options), position_(position), first_epoch_(position.epoch.number()),
-          on_update_(on_update), window_(session.policies().accumulation.window(
-                                     session.policies().hosting.counted(session.policies().sampler))) {}
+    FitLoop(const FitOptions& given, Position& position, const Window& window, bool counts_tokens)
+        : options(given), position_(position), first_epoch_(position.epoch.number()), window_(window),
+          counts_tokens_(counts_tokens) {}
 
-    FitReport run() {
-        auto& world = session_.world();
-        const auto& policies = session_.policies();
-        const auto size = static_cast<std::size_t>(data_.size());
-        session_.assemble();
-        const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, policies.hosting, options_,
-                                                size, session_.workers(), session_.worker());
-        auto stream = policies.sampler.stream(shape, position_.epoch);
-        plan_ = plan_training(stream, policies.sampler, policies.accumulation, policies.hosting, shape, options_,
-                              session_.workers());
-        agree_on(world, "fit",
-                 std::array<std::string_view, 8>{"FitOptions.stop_on (1: given)", "data.size()",
-                                                 "FitOptions.batch_size", "FitOptions.epochs", "the first epoch",
-                                                 "the first sample", "the micro-batches of an epoch", "the replicas"},
-                 std::array<std::int64_t, 8>{options_.stop_on != nullptr ? 1 : 0, shape.data_size, shape.batch_size,
-                                             options_.epochs, position_.epoch.number(), position_.samples,
-                                             plan_.rounds_per_epoch, shape.replicas});
-        if (Session::served && options_.stop_on != nullptr)
-            refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
-                         "and servers "
-                         "have no update in common after which to stop");
-        if (session_.serves()) return finish();
-        if (position_.samples != 0) stream.restart(position_.epoch, position_.samples);
-        if (plan_.updates_per_epoch > 0) point_.updates_total = session_.exchange().applied() + updates_to_come(stream);
-        point_.global_batch = static_cast<std::uint64_t>(plan_.samples_per_update);
-        Loader loader(data_, std::move(stream),
-                      LoaderOptions{.depth = options_.read_ahead, .timeout = world.timeout()});
-        auto observer = start_observer(policies.observer, options_.progress && world.rank() == 0);
-        observer.begin(point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
-        report_.stopped = stopping_.stop(world);
-        Epoch epoch = position_.epoch;
-        report_.epochs.reserve(static_cast<std::size_t>(options_.epochs));
-        for (std::int64_t done = 0; done < options_.epochs && !report_.stopped; ++done) {
-            if (done != 0) loader.restart(epoch);
-            run_epoch(loader, epoch, observer);
-            epoch = epoch.next();
-        }
-        return finish();
-    }
+    /// Trains for `options.epochs` epochs, of which `epoch` is what is left of the first.
+    void run(FitSteps& steps, const EpochRounds& epoch, std::uint64_t updates);
 
-    [[nodiscard]] const TrainingPlan& plan() const { return plan_; }
+    const FitOptions& options;
+    TrainingPlan plan;
+    FitReport report;
 
 private:
-    FitReport finish() {
-        session_.meet();
-        if constexpr (Session::asynchronous) agree_on_end();
-        broadcast_buffers(session_.world(), session_.model());
-        report_.position = position_;
-        return std::move(report_);
-    }
-    /// Agrees on the position of rank 0, a worker: servers have not counted samples, and workers
-    /// may have stopped at different positions.
-    void agree_on_end() {
-        std::array<std::int64_t, 3> end = {position_.epoch.number(), position_.samples, report_.stopped ? 1 : 0};
-        broadcast(session_.world(), end, 0);
-        position_ = {Epoch{end[0]}, end[1]};
-        report_.stopped = end[2] != 0;
-        report_.staleness = session_.run().staleness().last();
-    }
+    void run_epoch(FitSteps& steps, Epoch epoch);
 
-    template <class Stream>
-    std::uint64_t updates_to_come(const Stream& stream) const {
-        return static_cast<std::uint64_t>(updates_of(session_.policies().accumulation, plan_, stream) +
-                                          (options_.epochs - 1) * plan_.updates_per_epoch);
-    }
-
-    ProgressPoint point_of(std::int64_t epoch, std::int64_t samples, double loss) const {
+    [[nodiscard]] ProgressPoint point_of(std::int64_t epoch, std::int64_t samples, double loss) const {
         return {.epoch = static_cast<std::uint64_t>(epoch),
-                .epochs = static_cast<std::uint64_t>(first_epoch_ + options_.epochs),
+                .epochs = static_cast<std::uint64_t>(first_epoch_ + options.epochs),
                 .samples = static_cast<std::uint64_t>(samples),
-                .samples_total = static_cast<std::uint64_t>(plan_.shape.data_size),
+                .samples_total = static_cast<std::uint64_t>(plan.shape.data_size),
                 .loss = loss};
     }
-
-    template <class Loader, class Observer>
-    void run_epoch(Loader& loader, Epoch epoch, Observer& observer) {
-        report_.epochs.push_back({.epoch = epoch.number()});
-        double weighted_loss = 0;
-        begin_window();
-        for (auto* item = loader.next(); item != nullptr; item = loader.next()) {
-            const MicroBatch& micro = item->entry;
-            const bool due = micro.ends_round && due_after(micro);
-            if (due && plan_.most_hosted == 1 && window_.totals().micro_batches == 0) session_.expect_one();
-            if (item->batch)
-                session_.add(*item->batch, static_cast<double>(micro.samples.size()), facts_of(micro, epoch), due);
-            if (!micro.ends_round) continue;
-            if constexpr (counts_tokens) session_.end_round();
-            window_.add(totals_of(micro));
-            if (!(counts_tokens ? window_.closed() || (micro.ends_epoch && window_.due_at_end()) : due)) {
-                if (micro.ends_epoch) session_.abandon();
-                continue;
-            }
-            const UpdateReport update = session_.update(epoch.number(), point_);
-            if (session_.must_repeat()) {
-                loader.restart(epoch, position_.samples); // where this window began
-                begin_window();
-                continue;
-            }
-            session_.stop_if_not_finite(update, "fit");
-            EpochReport& sums = report_.epochs.back();
-            (update.committed ? sums.updates : sums.skipped) += 1;
-            if (!update.committed && !update.alone && point_.updates_total != 0)
-                --point_.updates_total; // as who goes on from here would count
-            if (update.committed) {
-                sums.samples += update.samples;
-                weighted_loss += update.loss * static_cast<double>(update.samples);
-            }
-            position_ = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
-            observer.update(point_of(epoch.number(), micro.resume.samples, update.loss));
-            if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) show_image(session_.model());
-            report_.stopped = !goes_on(on_update_, update) || stopping_.stop(session_.world());
-            begin_window();
-            if (report_.stopped) break;
-        }
-        EpochReport& sums = report_.epochs.back();
-        sums.loss = sums.samples > 0 ? weighted_loss / static_cast<double>(sums.samples) : 0;
-        if (report_.stopped) return;
-        position_ = {epoch.next(), 0};
-        observer.epoch_end(point_of(epoch.number(), plan_.shape.data_size, sums.loss));
-    }
-
     /// Starts a new window; what an epoch's end has dropped no longer counts.
-    void begin_window() {
-        session_.begin();
+    void begin_window(FitSteps& steps) {
+        steps.begin_window();
         window_.reset();
-        tokens_before_ = 0;
     }
-
-    static constexpr bool counts_tokens =
-        std::remove_cvref_t<decltype(std::declval<Session&>().policies().accumulation)>::counts_tokens;
-
     /// Whether an update follows this round, as far as that is known before the round's tokens are
     /// counted.
-    bool due_after(const MicroBatch& micro) const {
-        if constexpr (counts_tokens) return false;
-        auto after = window_;
-        after.add({plan_.counted, micro.round_samples, 0});
+    [[nodiscard]] bool due_after(const MicroBatch& micro) const {
+        if (counts_tokens_) return false;
+        Window after = window_;
+        after.add({plan.counted, micro.round_samples, 0});
         return after.closed() || (micro.ends_epoch && after.due_at_end());
     }
 
-    Totals totals_of(const MicroBatch& micro) {
-        Totals round{plan_.counted, micro.round_samples, 0};
-        if constexpr (counts_tokens) {
-            std::array<double, 1> tokens = {session_.exchange().sums().tokens - tokens_before_};
-            tokens_before_ += tokens[0];
-            if (session_.world().size() > 1) all_reduce(session_.world(), tokens);
-            round.tokens = static_cast<std::int64_t>(tokens[0]);
-        }
-        return round;
-    }
-
-    PassFacts facts_of(const MicroBatch& micro, Epoch epoch) const {
-        const std::int64_t rounds = window_.totals().micro_batches / plan_.counted;
-        return {.seed = options_.seed,
-                .epoch = static_cast<std::uint64_t>(epoch.number()),
-                .update = session_.exchange().applied(),
-                .replica = static_cast<std::uint64_t>(rounds * plan_.shape.replicas + micro.replica),
-                .replicas = static_cast<std::uint64_t>(plan_.shape.replicas *
-                                                       std::max<std::int64_t>(1, plan_.rounds_per_update)),
-                .samples = micro.samples};
-    }
-
-    Session& session_;
-    Data& data_;
-    const FitOptions& options_;
     Position& position_;
     std::int64_t first_epoch_;
-    OnUpdate& on_update_;
-    decltype(std::declval<Session&>().policies().accumulation.window(1)) window_;
-    TrainingPlan plan_;
+    Window window_;
+    bool counts_tokens_;
     RatePoint point_;
-    FitReport report_;
-    double tokens_before_ = 0;
-    StopAgreement stopping_{options_.stop_on};
 };
+
+template <class Window>
+void FitLoop<Window>::run(FitSteps& steps, const EpochRounds& rounds, std::uint64_t updates) {
+    if (plan.updates_per_epoch > 0)
+        point_.updates_total = updates + static_cast<std::uint64_t>(updates_of(window_, plan, rounds) +
+                                                                    (options.epochs - 1) * plan.updates_per_epoch);
+    point_.global_batch = static_cast<std::uint64_t>(plan.samples_per_update);
+    steps.replicas =
+        static_cast<std::uint64_t>(plan.shape.replicas * std::max<std::int64_t>(1, plan.rounds_per_update));
+    steps.show(FitSteps::Moment::begin,
+               point_of(position_.epoch.number(), position_.samples, std::numeric_limits<double>::quiet_NaN()));
+    report.stopped = options.stop_on != nullptr && steps.stop();
+    Epoch epoch = position_.epoch;
+    report.epochs.reserve(static_cast<std::size_t>(options.epochs));
+    for (std::int64_t done = 0; done < options.epochs && !report.stopped; ++done) {
+        if (done != 0) steps.restart(epoch, 0);
+        run_epoch(steps, epoch);
+        epoch = epoch.next();
+    }
+}
+
+template <class Window>
+void FitLoop<Window>::run_epoch(FitSteps& steps, Epoch epoch) {
+    report.epochs.push_back({.epoch = epoch.number()});
+    EpochReport& sums = report.epochs.back();
+    double weighted_loss = 0;
+    begin_window(steps);
+    while (const MicroBatch* next = steps.next()) {
+        const MicroBatch& micro = *next;
+        const bool due = micro.ends_round && due_after(micro);
+        const std::int64_t before = window_.totals().micro_batches;
+        steps.compute(static_cast<std::uint64_t>(epoch.number()),
+                      static_cast<std::uint64_t>(before / plan.counted * plan.shape.replicas + micro.replica), due,
+                      due && plan.most_hosted == 1 && before == 0);
+        if (!micro.ends_round) continue;
+        window_.add({plan.counted, micro.round_samples,
+                     counts_tokens_ ? static_cast<std::int64_t>(steps.tokens_of_round()) : 0});
+        if (!(counts_tokens_ ? window_.closed() || (micro.ends_epoch && window_.due_at_end()) : due)) {
+            if (micro.ends_epoch) steps.abandon();
+            continue;
+        }
+        const UpdateReport update = steps.update(epoch.number(), point_);
+        if (steps.repeat) {
+            steps.restart(epoch, position_.samples); // where this window began
+            begin_window(steps);
+            continue;
+        }
+        (update.committed ? sums.updates : sums.skipped) += 1;
+        if (!update.committed && !update.alone && point_.updates_total != 0)
+            --point_.updates_total; // as who goes on from here would count
+        if (update.committed) {
+            sums.samples += update.samples;
+            weighted_loss += update.loss * static_cast<double>(update.samples);
+        }
+        position_ = micro.ends_epoch ? Position{epoch.next(), 0} : micro.resume;
+        if (steps.shown)
+            steps.show(FitSteps::Moment::update, point_of(epoch.number(), micro.resume.samples, update.loss));
+        report.stopped = (steps.observed && !steps.goes_on(update)) || (options.stop_on != nullptr && steps.stop());
+        begin_window(steps);
+        if (report.stopped) break;
+    }
+    sums.loss = sums.samples > 0 ? weighted_loss / static_cast<double>(sums.samples) : 0;
+    if (report.stopped) return;
+    position_ = {epoch.next(), 0};
+    steps.show(FitSteps::Moment::epoch_end, point_of(epoch.number(), plan.shape.data_size, sums.loss));
+}
+
+/// The steps of one call of `fit`.
+template <class Session, class Loader, class Observer, class OnUpdate>
+class FitStepsOf final : public FitSteps {
+public:
+    FitStepsOf(Session& session, Loader& loader, Observer& observer, OnUpdate& on_update, const FitOptions& options)
+        : session_(session), loader_(loader), observer_(observer), on_update_(on_update), seed_(options.seed),
+          stopping_(options.stop_on) {
+        if constexpr (std::is_same_v<Observer, ProgressReporter<>>)
+            this->shown = observer.style() != ProgressStyle::off;
+        this->observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
+    }
+
+    void begin_window() override {
+        session_.begin();
+        tokens_before_ = 0;
+    }
+    const MicroBatch* next() override {
+        item_ = loader_.next();
+        return item_ == nullptr ? nullptr : &item_->entry;
+    }
+    void compute(std::uint64_t epoch, std::uint64_t replica, bool last, bool alone) override {
+        if (alone) session_.expect_one();
+        if (!item_->batch) return;
+        const std::span<const std::size_t> samples = item_->entry.samples;
+        session_.add(*item_->batch, static_cast<double>(samples.size()),
+                     PassFacts{.seed = seed_,
+                               .epoch = epoch,
+                               .update = session_.exchange().applied(),
+                               .replica = replica,
+                               .replicas = this->replicas,
+                               .samples = samples},
+                     last);
+    }
+    double tokens_of_round() override {
+        if constexpr (std::remove_cvref_t<decltype(session_.policies().accumulation)>::counts_tokens) {
+            session_.end_round();
+            std::array<double, 1> tokens = {session_.exchange().sums().tokens - tokens_before_};
+            tokens_before_ += tokens[0];
+            if (session_.world().size() > 1) all_reduce(session_.world(), tokens, Few<Sum>{});
+            return tokens[0];
+        } else {
+            return 0;
+        }
+    }
+    void abandon() override { session_.abandon(); }
+    UpdateReport update(std::int64_t epoch, const RatePoint& point) override {
+        UpdateReport report = session_.update(epoch, point);
+        this->repeat = session_.must_repeat();
+        if (!this->repeat) session_.stop_if_not_finite(report, "fit");
+        return report;
+    }
+    void restart(Epoch epoch, std::int64_t samples) override { loader_.restart(epoch, samples); }
+    bool goes_on(const UpdateReport& report) override {
+        if constexpr (!std::is_same_v<OnUpdate, IgnoreUpdates>) show_image(session_.model());
+        return detail::goes_on(on_update_, report);
+    }
+    bool stop() override { return stopping_.stop(session_.world()); }
+    void show(Moment moment, const ProgressPoint& point) override {
+        if (moment == Moment::update) observer_.update(point);
+        else if (moment == Moment::begin) observer_.begin(point);
+        else observer_.epoch_end(point);
+    }
+
+private:
+    Session& session_;
+    Loader& loader_;
+    Observer& observer_;
+    OnUpdate& on_update_;
+    typename Loader::Item* item_ = nullptr;
+    std::uint64_t seed_;
+    double tokens_before_ = 0;
+    StopAgreement stopping_;
+};
+
+/// Compares what must be equal on all ranks before `fit`.
+template <class World>
+void agree_on_fit(World& world, const FitOptions& options, const Position& position, const TrainingPlan& plan) {
+    agree_on(world, "fit",
+             std::array<std::string_view, 8>{"FitOptions.stop_on (1: given)", "data.size()", "FitOptions.batch_size",
+                                             "FitOptions.epochs", "the first epoch", "the first sample",
+                                             "the micro-batches of an epoch", "the replicas"},
+             std::array<std::int64_t, 8>{options.stop_on != nullptr ? 1 : 0, plan.shape.data_size,
+                                         plan.shape.batch_size, options.epochs, position.epoch.number(),
+                                         position.samples, plan.rounds_per_epoch, plan.shape.replicas});
+}
+
+/// One call of `fit`.
+template <class Session, class Data, class OnUpdate>
+FitReport fit(Session& session, Data& data, const FitOptions& options, Position& position, OnUpdate& on_update) {
+    auto& world = session.world();
+    const auto& policies = session.policies();
+    FitLoop loop(options, position, policies.accumulation.window(policies.hosting.counted(policies.sampler)),
+                 std::remove_cvref_t<decltype(policies.accumulation)>::counts_tokens);
+    session.assemble();
+    const SamplerShape shape = shape_of_fit(policies.sampler, policies.accumulation, policies.hosting, options,
+                                            static_cast<std::size_t>(data.size()), session.workers(), session.worker());
+    auto stream = policies.sampler.stream(shape, position.epoch);
+    loop.plan = plan_training(rounds_of(stream), policies.sampler, policies.accumulation, policies.hosting, shape,
+                              options, session.workers());
+    agree_on_fit(world, options, position, loop.plan);
+    if (Session::served && options.stop_on != nullptr)
+        refuse_input("FitOptions.stop_on is given, with an update that servers make; expected none. Why: workers "
+                     "and servers "
+                     "have no update in common after which to stop");
+    if (!session.serves()) {
+        if (position.samples != 0) stream.restart(position.epoch, position.samples);
+        const EpochRounds rounds = rounds_of(stream);
+        Loader loader(data, std::move(stream), LoaderOptions{.depth = options.read_ahead, .timeout = world.timeout()});
+        auto observer = start_observer(policies.observer, options.progress && world.rank() == 0);
+        FitStepsOf steps(session, loader, observer, on_update, options);
+        loop.run(steps, rounds, session.exchange().applied());
+    }
+    session.meet();
+    if constexpr (Session::asynchronous) { // servers have not counted samples, workers may have stopped elsewhere
+        std::array<std::int64_t, 3> end = {position.epoch.number(), position.samples, loop.report.stopped ? 1 : 0};
+        broadcast(world, end, 0); // rank 0 is a worker
+        position = {Epoch{end[0]}, end[1]};
+        loop.report.stopped = end[2] != 0;
+        loop.report.staleness = session.run().staleness().last();
+    }
+    broadcast_buffers(world, session.model());
+    loop.report.position = position;
+    return std::move(loop.report);
+}
 
 } // namespace detail
 UNISONO_NAMESPACE_END

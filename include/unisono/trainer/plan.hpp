@@ -12,7 +12,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
+#include <string_view>
 
 UNISONO_NAMESPACE_BEGIN
 
@@ -50,45 +50,128 @@ struct TrainingPlan {
 
 namespace detail {
 
-/// The number of equal rounds that close a window; 0 where tokens decide.
-template <accumulation_policy Accumulation>
-std::int64_t rounds_to_close(const Accumulation& policy, std::int64_t hosted, std::int64_t round_samples) {
-    auto window = policy.window(hosted);
-    if constexpr (Accumulation::counts_tokens) {
-        return 0;
-    } else {
-        constexpr std::int64_t most = std::int64_t{1} << 24;
-        const Totals round{hosted, round_samples, 0};
-        for (std::int64_t rounds = 1; rounds <= most; ++rounds) {
-            if (window.would_close(round)) return rounds;
-            window.add(round);
-        }
-        refuse_input({Accumulation::name, ": an update would take more than ", most, " micro-batches of each replica (",
-                      round_samples, " samples per round); expected fewer"});
-    }
+/// The rounds from a stream's position to its epoch's end.
+struct EpochRounds {
+    std::int64_t rounds = 0;
+    std::int64_t samples_of_one = 0; ///< of a full round, all replicas together
+    std::int64_t samples = 0;
+};
+template <sample_stream Stream>
+EpochRounds rounds_of(const Stream& stream) {
+    EpochRounds all{stream.rounds(), stream.global_batch(), stream.rounds() * stream.global_batch()};
+    if constexpr (requires { stream.samples(); }) all.samples = stream.samples();
+    return all;
 }
 
-/// The number of micro-batches of `batch_size` whose update has `global_batch_size` samples.
-template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
-std::int64_t derive_batch_size(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
-                               std::int64_t global_batch, std::int64_t data_size, std::int64_t world) {
-    const SamplerShape shape = hosting.shape(sampler, data_size, 1, world, 0);
-    const auto stream = sampler.stream(shape, Epoch{0});
-    const std::int64_t rounds = rounds_to_close(accumulation, hosting.counted(sampler), stream.global_batch());
-    const std::int64_t unit = stream.global_batch() * rounds;
+/// The facts of an accumulation and of a policy of replicas, without their types.
+struct UpdateTerms {
+    std::string_view accumulation;
+    bool counts_tokens = false;
+    bool logical = false;
+};
+template <class Accumulation, class Hosting>
+inline constexpr UpdateTerms update_terms{Accumulation::name, Accumulation::counts_tokens, Hosting::logical};
+
+/// Refuses invalid options by name, before any communication.
+void check_fit(const FitOptions& options, std::size_t data_size);
+
+/// The number of equal rounds that close a window; 0 where tokens decide.
+template <class Window>
+std::int64_t rounds_to_close(Window window, const UpdateTerms& terms, std::int64_t hosted, std::int64_t round_samples) {
+    if (terms.counts_tokens) return 0;
+    constexpr std::int64_t most = std::int64_t{1} << 24;
+    const Totals round{hosted, round_samples, 0};
+    for (std::int64_t rounds = 1; rounds <= most; ++rounds) {
+        if (window.would_close(round)) return rounds;
+        window.add(round);
+    }
+    refuse_input({terms.accumulation, ": an update would take more than ", most, " micro-batches of each replica (",
+                  round_samples, " samples per round); expected fewer"});
+}
+
+/// The number of micro-batches of `global_batch_size` samples; `epoch` and `shape` are those of
+/// micro-batches of one sample.
+template <class Window>
+std::int64_t derive_batch_size(const Window& window, const UpdateTerms& terms, std::int64_t counted,
+                               const EpochRounds& epoch, const SamplerShape& shape, std::int64_t global_batch,
+                               std::int64_t world) {
+    const std::int64_t rounds = rounds_to_close(window, terms, counted, epoch.samples_of_one);
+    const std::int64_t unit = epoch.samples_of_one * rounds;
     if (rounds == 0 || global_batch % unit != 0)
         refuse_input({"FitOptions.global_batch_size is ", global_batch, "; expected a multiple of ", unit, " (",
-                      (Hosting::logical ? shape.replicas : world), (Hosting::logical ? " replicas x " : " ranks x "),
-                      (Hosting::logical ? rounds : shape.hosted * rounds),
+                      (terms.logical ? shape.replicas : world), (terms.logical ? " replicas x " : " ranks x "),
+                      (terms.logical ? rounds : shape.hosted * rounds),
                       " micro-batches each), so that batch_size can be derived"});
     return global_batch / unit;
 }
 
-/// The shape of one rank. Refuses invalid options by name, before any communication.
+/// The shape of one rank.
 template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
 SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulation, const Hosting& hosting,
                           const FitOptions& options, std::size_t data_size, int world, int rank) {
+    check_fit(options, data_size);
     const auto size = static_cast<std::int64_t>(data_size);
+    std::int64_t batch_size = options.batch_size;
+    if (batch_size == 0) {
+        const SamplerShape shape = hosting.shape(sampler, size, 1, world, 0);
+        const std::int64_t counted = hosting.counted(sampler);
+        batch_size =
+            derive_batch_size(accumulation.window(counted), update_terms<Accumulation, Hosting>, counted,
+                              rounds_of(sampler.stream(shape, Epoch{0})), shape, options.global_batch_size, world);
+    }
+    return hosting.shape(sampler, size, batch_size, world, rank);
+}
+
+/// Updates to the epoch's end. The window at the end, which may be short, is kept or dropped.
+template <class Window>
+std::int64_t updates_of(Window window, const TrainingPlan& plan, const EpochRounds& epoch) {
+    if (epoch.rounds == 0) return 0;
+    const std::int64_t windows = (epoch.rounds - 1) / plan.rounds_per_update; // before the last one
+    const std::int64_t full = epoch.rounds - windows * plan.rounds_per_update - 1;
+    window.add({plan.counted * full, epoch.samples_of_one * full, 0});
+    window.add({plan.counted, epoch.samples - (epoch.rounds - 1) * epoch.samples_of_one, 0});
+    return windows + (window.due_at_end() ? 1 : 0);
+}
+
+template <class Window>
+void plan_updates(TrainingPlan& plan, const Window& window, const UpdateTerms& terms, const EpochRounds& epoch,
+                  const FitOptions& options) {
+    plan.rounds_per_update = rounds_to_close(window, terms, plan.counted, epoch.samples_of_one);
+    plan.samples_per_update = plan.rounds_per_update * epoch.samples_of_one;
+    plan.rounds_per_epoch = epoch.rounds;
+    if (plan.rounds_per_epoch == 0)
+        refuse_input({"fit: an epoch of ", plan.shape.data_size, " samples has no micro-batch for ",
+                      plan.shape.replicas, " replicas; expected more samples, or a sampler that drops none"});
+    if (plan.rounds_per_update == 0) return;
+    if (options.global_batch_size != 0 && options.global_batch_size != plan.samples_per_update)
+        refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size, "; expected ",
+                      plan.samples_per_update, ": ", (terms.logical ? plan.shape.replicas : plan.world),
+                      (terms.logical ? " replicas x " : " ranks x "),
+                      (terms.logical ? plan.rounds_per_update : plan.hosted()), " micro-batches each, of batch_size ",
+                      plan.shape.batch_size});
+    plan.updates_per_epoch = updates_of(window, plan, epoch);
+}
+
+/// The plan for a stream at the beginning of an epoch.
+template <sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
+TrainingPlan plan_training(const EpochRounds& epoch, const Sampler& sampler, const Accumulation& accumulation,
+                           const Hosting& hosting, const SamplerShape& shape, const FitOptions& options, int world) {
+    TrainingPlan plan{.shape = shape,
+                      .world = world,
+                      .counted = hosting.counted(sampler),
+                      .most_hosted = hosting.most_hosted(sampler, world)};
+    plan_updates(plan, accumulation.window(plan.counted), update_terms<Accumulation, Hosting>, epoch, options);
+    return plan;
+}
+
+} // namespace detail
+UNISONO_NAMESPACE_END
+
+#if UNISONO_DEFINES
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+UNISONO_DEFINITION void check_fit(const FitOptions& options, std::size_t data_size) {
     if (data_size == 0) refuse_input("fit: the data set is empty (size() is 0)");
     if (options.epochs < 1) refuse_input({"FitOptions.epochs is ", options.epochs, "; expected at least 1"});
     if (options.batch_size < 0)
@@ -96,56 +179,10 @@ SamplerShape shape_of_fit(const Sampler& sampler, const Accumulation& accumulati
     if (options.global_batch_size < 0)
         refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size,
                       "; expected at least 1, or 0 to leave it open"});
-    std::int64_t batch_size = options.batch_size;
-    if (batch_size == 0) {
-        if (options.global_batch_size == 0)
-            refuse_input("FitOptions.batch_size is 0; expected at least 1, or a global_batch_size to derive it from");
-        batch_size = derive_batch_size(sampler, accumulation, hosting, options.global_batch_size, size, world);
-    }
-    return hosting.shape(sampler, size, batch_size, world, rank);
-}
-
-/// Updates from a stream's position to its epoch's end. The window at the end, which may be short,
-/// is kept or dropped.
-template <accumulation_policy Accumulation, sample_stream Stream>
-std::int64_t updates_of(const Accumulation& accumulation, const TrainingPlan& plan, const Stream& stream) {
-    const std::int64_t rounds = stream.rounds();
-    if (rounds == 0) return 0;
-    const std::int64_t windows = (rounds - 1) / plan.rounds_per_update; // before the last one
-    const std::int64_t full = rounds - windows * plan.rounds_per_update - 1;
-    std::int64_t last = stream.global_batch(); // samples of the last round
-    if constexpr (requires { stream.samples(); }) last = stream.samples() - (rounds - 1) * last;
-    auto window = accumulation.window(plan.counted);
-    window.add({plan.counted * full, stream.global_batch() * full, 0});
-    window.add({plan.counted, last, 0});
-    return windows + (window.due_at_end() ? 1 : 0);
-}
-
-/// The plan for a stream at the beginning of an epoch.
-template <sample_stream Stream, sampler_policy Sampler, accumulation_policy Accumulation, class Hosting>
-TrainingPlan plan_training(const Stream& stream, const Sampler& sampler, const Accumulation& accumulation,
-                           const Hosting& hosting, const SamplerShape& shape, const FitOptions& options, int world) {
-    TrainingPlan plan;
-    plan.world = world;
-    plan.shape = shape;
-    plan.counted = hosting.counted(sampler);
-    plan.most_hosted = hosting.most_hosted(sampler, world);
-    plan.rounds_per_update = rounds_to_close(accumulation, plan.counted, stream.global_batch());
-    plan.samples_per_update = plan.rounds_per_update * stream.global_batch();
-    plan.rounds_per_epoch = stream.rounds();
-    if (plan.rounds_per_epoch == 0)
-        refuse_input({"fit: an epoch of ", shape.data_size, " samples has no micro-batch for ", shape.replicas,
-                      " replicas; expected more samples, or a sampler that drops none"});
-    if (plan.rounds_per_update == 0) return plan;
-    if (options.global_batch_size != 0 && options.global_batch_size != plan.samples_per_update)
-        refuse_input({"FitOptions.global_batch_size is ", options.global_batch_size, "; expected ",
-                      plan.samples_per_update, ": ", (Hosting::logical ? shape.replicas : world),
-                      (Hosting::logical ? " replicas x " : " ranks x "),
-                      (Hosting::logical ? plan.rounds_per_update : plan.hosted()),
-                      " micro-batches each, of batch_size ", shape.batch_size});
-    plan.updates_per_epoch = updates_of(accumulation, plan, stream);
-    return plan;
+    if (options.batch_size == 0 && options.global_batch_size == 0)
+        refuse_input("FitOptions.batch_size is 0; expected at least 1, or a global_batch_size to derive it from");
 }
 
 } // namespace detail
 UNISONO_NAMESPACE_END
+#endif // UNISONO_DEFINES

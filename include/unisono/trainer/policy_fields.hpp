@@ -21,6 +21,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
@@ -41,18 +42,20 @@ private:
     [[nodiscard]] std::string value_text() const;
 };
 
+void append_field(List<PolicyField>& list, const PolicyField& field);
+
 /// Appends the fields in order. Nested aggregates are entered; other types are skipped.
 template <class T>
 void append_fields(List<PolicyField>& list, const T& value, std::string_view name = {}, std::string_view group = {}) {
     if constexpr (std::is_same_v<T, bool>) {
-        list.push_back({PolicyField::Kind::boolean, value ? 1u : 0u, name, group});
+        append_field(list, {PolicyField::Kind::boolean, value ? 1u : 0u, name, group});
     } else if constexpr (std::is_floating_point_v<T>) {
-        list.push_back(
-            {PolicyField::Kind::real, std::bit_cast<std::uint64_t>(static_cast<double>(value)), name, group});
+        append_field(list,
+                     {PolicyField::Kind::real, std::bit_cast<std::uint64_t>(static_cast<double>(value)), name, group});
     } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
         PolicyField field{PolicyField::Kind::integer, static_cast<std::uint64_t>(value), name, group};
         if constexpr (requires { std::string_view(name_of(value)); }) field.word = name_of(value);
-        list.push_back(field);
+        append_field(list, field);
     } else {
         with_fields(value, [&](const auto&... fields) {
             [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -75,16 +78,25 @@ struct PolicyFacts {
     [[nodiscard]] std::uint64_t hash() const;
 };
 
+/// Facts without fields behind the others; returns the place for the fields.
+List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family, std::string_view name,
+                                bool differs_between_ranks);
+
+template <class P>
+void append_facts_of(std::vector<PolicyFacts>& all, const P& policy) {
+    if constexpr (requires { policy.visit_held([](const auto&) {}); }) // it holds another: AnyReducer
+        policy.visit_held([&](const auto& held) { append_facts_of(all, held); });
+    else
+        append_fields(append_facts(
+                          all, name_of(P::family), P::name, requires { requires P::differs_between_ranks; }),
+                      policy);
+}
+
 template <class P>
 PolicyFacts facts_of(const P& policy) {
-    if constexpr (requires { policy.visit_held([](const auto&) {}); }) { // it holds another: AnyReducer
-        return policy.visit_held([](const auto& held) { return facts_of(held); });
-    } else {
-        PolicyFacts facts{name_of(P::family), P::name};
-        append_fields(facts.fields, policy);
-        facts.differs_between_ranks = requires { requires P::differs_between_ranks; };
-        return facts;
-    }
+    std::vector<PolicyFacts> one;
+    append_facts_of(one, policy);
+    return one.front();
 }
 
 } // namespace detail
@@ -93,6 +105,14 @@ UNISONO_NAMESPACE_END
 #if UNISONO_DEFINES
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+UNISONO_DEFINITION void append_field(List<PolicyField>& list, const PolicyField& field) { list.push_back(field); }
+
+UNISONO_DEFINITION List<PolicyField>& append_facts(std::vector<PolicyFacts>& all, std::string_view family,
+                                                   std::string_view name, bool differs_between_ranks) {
+    all.push_back({family, name, {}, differs_between_ranks});
+    return all.back().fields;
+}
 
 UNISONO_DEFINITION std::string PolicyField::text() const {
     std::string value = value_text();

@@ -123,14 +123,14 @@ struct TrainerPolicies {
     explicit TrainerPolicies(Given&... given) : TrainerPolicies(Places{std::addressof(given)..., nullptr}) {}
 
     [[nodiscard]] std::vector<PolicyFacts> facts() const {
-        std::vector<PolicyFacts> all = {facts_of(sampler),  facts_of(accumulation), facts_of(weighing_policy),
-                                        facts_of(guard),    facts_of(reducer),      facts_of(update),
-                                        facts_of(sharding), facts_of(optimizer),    facts_of(learning_rate)};
-        if constexpr (Compression::compresses) all.push_back(facts_of(compression));
-        if constexpr (!std::is_same_v<Clipping, NoClipping>) all.push_back(facts_of(clipping));
-        if constexpr (Scaling::scales) all.push_back(facts_of(scaling));
-        if constexpr (Summation::reproducible) all.push_back(facts_of(summation));
-        if constexpr (Hosting::logical) all.push_back(facts_of(hosting));
+        std::vector<PolicyFacts> all;
+        const auto append = [&](const auto&... policies) { (append_facts_of(all, policies), ...); };
+        append(sampler, accumulation, weighing_policy, guard, reducer, update, sharding, optimizer, learning_rate);
+        if constexpr (Compression::compresses) append(compression);
+        if constexpr (!std::is_same_v<Clipping, NoClipping>) append(clipping);
+        if constexpr (Scaling::scales) append(scaling);
+        if constexpr (Summation::reproducible) append(summation);
+        if constexpr (Hosting::logical) append(hosting);
         return all;
     }
 

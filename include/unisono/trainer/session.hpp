@@ -160,7 +160,7 @@ public:
     void expect([[maybe_unused]] std::size_t hosted) {
         if constexpr (on_grid) {
             std::array<std::int32_t, 1> most = {hosted > 1 ? 2 : 1};
-            if (world_->size() > 1) all_reduce(*world_, most, Max{});
+            if (world_->size() > 1) all_reduce(*world_, most, Few<Max>{});
             if (most[0] == 1) exchange_->expect_one();
         }
     }

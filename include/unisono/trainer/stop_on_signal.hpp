@@ -128,7 +128,7 @@ bool StopAgreement::stop(World& world) {
     if (asked_ == nullptr || --updates_left_ > 0) return false;
     const nanoseconds now = steady_now();
     std::array<double, 2> all = {asked_->signal() != 0 ? 1.0 : 0.0, static_cast<double>(now - last_) * 1e-9};
-    if (world.size() > 1) all_reduce(world, all, Max{});
+    if (world.size() > 1) all_reduce(world, all, Few<Max>{});
     const double seconds_of_one = all[1] / static_cast<double>(interval_);
     const double wanted = began_ ? 0.5 / std::max(seconds_of_one, 1e-9) : 1.0;
     interval_ = static_cast<std::int64_t>(std::clamp(wanted, 1.0, 2.0 * static_cast<double>(interval_)));

@@ -57,7 +57,7 @@ struct PlainTotals {
     void agree(World& world, UpdateSums& sums) {
         if (world.size() == 1) return;
         std::array<double, UpdateSums::count> all = sums.pack();
-        all_reduce(world, all);
+        all_reduce(world, all, Few<Sum>{});
         sums = UpdateSums::unpack(all);
     }
 };
@@ -81,7 +81,7 @@ public:
     template <class World>
     void agree(World& world) {
         std::array<double, 1> all = {sum_};
-        all_reduce(world, all);
+        all_reduce(world, all, Few<Sum>{});
         sum_ = all[0];
     }
     [[nodiscard]] double value() const { return sum_; }

@@ -347,7 +347,7 @@ void write_trace_of(World& world, const TraceLog& log, const Layout& layout, con
             }
             why[0] = write_trace_file(path, ranks, layout);
         }
-        all_reduce(world, why, Max{});
+        all_reduce(world, why, detail::Few<Max>{});
         if (why[0] == 0) return;
         throw agreed_error(Fault{
             .code = ErrorCode::refused,

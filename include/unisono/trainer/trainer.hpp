@@ -93,7 +93,7 @@ public:
         if constexpr (detail::trains_on<Model, Data> && std::invocable<OnUpdate&, const UpdateReport&>) {
             return calling("fit", [&] {
                 detail::begin_fit(progress_, options, static_cast<std::int64_t>(data.size()));
-                return detail::Fit(session_, data, options, progress_.position, on_update).run();
+                return detail::fit(session_, data, options, progress_.position, on_update);
             });
         } else {
             detail::tell_batches_of<Model, Data>();
@@ -263,8 +263,8 @@ public:
         const auto shape = detail::shape_of_fit(p.sampler, p.accumulation, p.hosting, options, data_size,
                                                 session_.workers(), session_.worker());
         return describe() +
-               detail::plan_text(detail::plan_training(p.sampler.stream(shape, Epoch{0}), p.sampler, p.accumulation,
-                                                       p.hosting, shape, options, session_.workers()));
+               detail::plan_text(detail::plan_training(detail::rounds_of(p.sampler.stream(shape, Epoch{0})), p.sampler,
+                                                       p.accumulation, p.hosting, shape, options, session_.workers()));
     }
 
     /// Sets the epoch of the passes of `step`; `fit` does so by itself.

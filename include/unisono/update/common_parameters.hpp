@@ -86,8 +86,8 @@ public:
         clock_ = 0;
         common_->counter_of(world_->rank()).store(0, std::memory_order_relaxed);
         count_.meet(
-            0, [&](auto& sums) { all_reduce(*world_, sums); },
-            [&](auto& most) { all_reduce(*world_, most, Max{}); }); // no rank continues before all have read
+            0, [&](auto& sums) { all_reduce(*world_, sums, Few<Sum>{}); },
+            [&](auto& most) { all_reduce(*world_, most, Few<Max>{}); }); // no rank continues before all have read
     }
 
     [[nodiscard]] const StalenessCount& staleness() const { return count_; }

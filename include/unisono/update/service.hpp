@@ -108,8 +108,9 @@ public:
                 broadcast(*world_, std::span<T>(one.parameters, one.count), extent.owner);
             });
         const double updates = count_.meet(
-            static_cast<double>(serves() ? training.applied() : 0), [&](auto& sums) { all_reduce(*world_, sums); },
-            [&](auto& most) { all_reduce(*world_, most, Max{}); });
+            static_cast<double>(serves() ? training.applied() : 0),
+            [&](auto& sums) { all_reduce(*world_, sums, Few<Sum>{}); },
+            [&](auto& most) { all_reduce(*world_, most, Few<Max>{}); });
         if (drops && !serves()) training.restore_applied(static_cast<std::uint64_t>(updates));
         clock_ = 0;
     }

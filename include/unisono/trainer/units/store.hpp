@@ -258,7 +258,7 @@ private:
         if (closed_ && mine != nothing_here)
             refuse_input("a micro-batch was added after the last one of this update was announced");
         std::array<std::int32_t, 1> most = {mine};
-        all_reduce(*world_, most, Max{});
+        all_reduce(*world_, most, Few<Max>{});
         closed_ = most[0] == last_one;
         return static_cast<Here>(most[0]);
     }
