@@ -69,7 +69,7 @@ options=(-D UNISONO_TEST_ALL=OFF -D UNISONO_EXAMPLES=data_parallel)
 if [ -n "$all" ]; then
     options=(-D UNISONO_TEST_ALL=ON -D UNISONO_EXAMPLES=)
     optional+=(yaml thrust tbb)
-    if [ "$preset" = dev ]; then optional+=(openmpi mpich eigen dlib doxygen codespell); fi
+    if [ "$preset" = dev ]; then optional+=(openmpi mpich eigen dlib doxygen codespell clang19); fi
 fi
 if [ -n "$precompiled" ]; then options+=(-D UNISONO_TEST_PRECOMPILED=ON); fi
 install_missing "${needed[@]}"

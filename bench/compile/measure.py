@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROUNDS = 3
 OPTIONS = ["-std=c++20", "-O2", f"-I{ROOT / 'include'}"]
 TRAINER = re.search(r"^```cpp\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)[1]
+MODULE = "Trainer, module"
 SECOND = """
         un::Trainer second{world, model, un::%s};
         (void)second.fit(data, {.epochs = 3, .batch_size = 4});
@@ -60,6 +61,8 @@ int main() {
     yield "Trainer (README)", trainer()
     yield "umbrella, compiled mode", "#define UNISONO_COMPILED\n" + umbrella
     yield "Trainer, compiled mode", "#define UNISONO_COMPILED\n" + trainer()
+    if compiler == "clang++-19":
+        yield MODULE, (ROOT / "examples/module/module.cc").read_text()
     yield "+ clipping", trainer(", un::ClipByNorm{.max_norm = 1.0}")
     yield "+ sums on a grid", trainer(", un::Reproducible{}", "reproducible")
     yield "+ sharded state", trainer(", un::StateSharding{}")
@@ -69,10 +72,11 @@ int main() {
         yield name, include(header)
 
 
-def compiled(compiler, source, out):
+def compiled(compiler, source, out, module):
     """Processor seconds and bytes of text, or the first error."""
+    command = [compiler, *OPTIONS, "-isystem", "/usr/include/eigen3", "-c", source, "-o", out]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([compiler, *OPTIONS, "-isystem", "/usr/include/eigen3", "-c", source, "-o", out], capture_output=True, text=True)
+    done = subprocess.run(command + module, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         return None, next((line for line in done.stderr.splitlines() if "error" in line), "failed")
@@ -84,7 +88,10 @@ def measure(compiler):
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
     print(f"\n{version}, {' '.join(OPTIONS[:2])}")
     with tempfile.TemporaryDirectory() as folder:
-        sources = {}
+        sources, module = {}, []
+        if compiler == "clang++-19":
+            subprocess.run([compiler, *OPTIONS, "--precompile", ROOT / "src/unisono.cppm", "-o", f"{folder}/unisono.pcm"], check=True)
+            module = [f"-fmodule-file=unisono={folder}/unisono.pcm"]
         for name, text in programs(compiler):
             path = pathlib.Path(folder, f"{len(sources)}.cpp")
             path.write_text(text)
@@ -93,7 +100,7 @@ def measure(compiler):
         for _ in range(ROUNDS):
             for name, path in sources.items():
                 if name not in absent:
-                    seconds, size = compiled(compiler, str(path), os.path.join(folder, "out.o"))
+                    seconds, size = compiled(compiler, str(path), os.path.join(folder, "out.o"), module if name == MODULE else [])
                     if seconds is None:
                         absent[name] = size
                     else:

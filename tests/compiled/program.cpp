@@ -1,14 +1,18 @@
 // A program that is compiled in both modes: its output has the bits of collectives and trainings, and an error's message.
-#include <unisono/trainer/hashes.hpp>
-#include <unisono/trainer/reproducible.hpp>
-#include <unisono/unisono.hpp>
-
 #include <cstdint>
 #include <cstdio>
 #include <numeric>
 #include <span>
 #include <string>
 #include <vector>
+
+#ifdef UNISONO_TEST_MODULE
+import unisono;
+#else
+#include <unisono/trainer/hashes.hpp>
+#include <unisono/trainer/reproducible.hpp>
+#include <unisono/unisono.hpp>
+#endif
 
 namespace un = unisono;
 
