@@ -52,6 +52,16 @@ else()
     message(STATUS "bench/peers: gloo was not found and is left out")
 endif()
 
+# run.sh leaves DeepSpeed's sources there. Their loops are written for AVX-512, and ask for OpenMP, which one thread per rank does not need.
+find_path(PEERS_DEEPSPEED_SOURCES csrc/cpu/comm/shm.cpp PATHS ${PROJECT_SOURCE_DIR}/build/bench/deepspeed NO_DEFAULT_PATH)
+if(PEERS_DEEPSPEED_SOURCES AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
+    peers_contender(deepspeed deepspeed)
+    target_include_directories(peers_deepspeed SYSTEM PRIVATE ${folder}/contenders/stand_in ${PEERS_DEEPSPEED_SOURCES})
+    target_compile_options(peers_deepspeed PRIVATE -march=native -Wno-maybe-uninitialized)
+else()
+    message(STATUS "bench/peers: DeepSpeed's sources were not found, and it is left out")
+endif()
+
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND)
     # On few sizes, and every result is verified; no time is asserted.

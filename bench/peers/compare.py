@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Unisono beside Open MPI, MPICH, Gloo and a copy, as processes of one host; run.sh builds them and starts it.
+"""Unisono beside Open MPI, MPICH, Gloo, DeepSpeed and a copy, as processes of one host; run.sh builds them and starts it.
 
 How turns are given is in bench/support/contest.py; what is measured, and how results are verified, in
 contenders/contender.hpp, the same for all.
@@ -15,10 +15,10 @@ from contest import geometric_mean, in_words, print_row
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
 SIZES = [8 * 4**k for k in range(13)] + [256 << 20]
-PEERS = ["openmpi", "mpich", "gloo"]
+PEERS = ["openmpi", "mpich", "gloo", "deepspeed"]
 TUNED = "openmpi_malloc"
 TITLES = {"unisono": "unisono", "unisono_own_memory": "own memory", "openmpi": "Open MPI", TUNED: "its malloc set",
-          "mpich": "MPICH", "gloo": "Gloo", "floor": "copy"}
+          "mpich": "MPICH", "gloo": "Gloo", "deepspeed": "DeepSpeed", "floor": "copy"}
 NAMES = TITLES | {"unisono_own_memory": "unisono in its own memory", TUNED: "Open MPI with its malloc set",
                   "floor": "the copy"}
 COPY_FROM = 512 << 10  # below, a copy is no floor: nothing is exchanged
@@ -42,6 +42,8 @@ class SharedMemoryContest(contest.Contest):
         program = self.programs / f"peers_{name.split('_')[0]}"
         if not program.exists():
             return None, f"it was not built, since its library was not found ({program})"
+        if name == "deepspeed" and ranks > cores:
+            return None, f"with {ranks} ranks on {cores} cores it polls for milliseconds"
         if name == "mpich":
             if ranks > cores:
                 return None, f"with {ranks} ranks on {cores} cores it takes milliseconds for a byte"
@@ -63,7 +65,7 @@ class SharedMemoryContest(contest.Contest):
         return "copy" if name == "floor" else collective
 
     def joins(self, name, collective):
-        return name != "floor" or collective != "barrier"
+        return collective == "all_reduce" if name == "deepspeed" else name != "floor" or collective != "barrier"
 
     def fits(self, collective, size, ranks):
         return collective not in ("reduce_scatter", "all_gather") or size % (4 * ranks) == 0
@@ -147,7 +149,7 @@ def settings_of(quick):
 
 def compare(arguments, place):
     settings = settings_of(arguments.quick)
-    names = ["unisono", "openmpi", TUNED, "mpich", "gloo", "floor"]
+    names = ["unisono", "openmpi", TUNED, "mpich", "gloo", "deepspeed", "floor"]
     if arguments.own_memory:
         names.insert(1, "unisono_own_memory")
     begin = time.monotonic()

