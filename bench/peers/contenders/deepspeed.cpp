@@ -12,7 +12,8 @@ public:
     DeepSpeed(const bench::Invitation& invitation, int rank) : rank_(rank), ranks_(invitation.ranks) {
         std::string name = std::to_string(std::hash<std::string>()(invitation.place)), none = "0";
         shm_initialize(ranks_, rank_, name.data(), none.data());
-        shared_ = std::string("/") + SHM_BUFFER_NAME + "_" + std::to_string(::getuid()) + "_" + name + "_0_" + std::to_string(rank_);
+        shared_ = std::string("/") + SHM_BUFFER_NAME + "_" + std::to_string(::getuid()) + "_" + name + "_0_" +
+                  std::to_string(rank_);
     }
     static std::shared_ptr<float> allocate(std::size_t count, int number) { return bench::own_memory(count, number); }
 

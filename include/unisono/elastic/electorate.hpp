@@ -11,8 +11,8 @@
 /// accepted, unless all members of one are gone. Then a late `decided` of theirs must not count: a
 /// member acts on it only if it has not promised a higher ballot since (Paxos alone would not ask
 /// that). A member that has acted on a decision answers older messages with `joined`, which counts
-/// as its promise and its acceptance in every ballot; so while it lives, no member that must hear all
-/// living members can choose otherwise.
+/// as its promise and its acceptance in every ballot; so while it lives, no member that must hear
+/// all living members can choose otherwise.
 ///
 /// *Adding.* A successor may name members that are added: processes that wait at a member. Who has
 /// not heard of the decision knows nothing of them, and may see all others that it knows die, and

@@ -131,8 +131,8 @@ public:
                .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
         if (size() == 1) formed_->group.check(); // a rank alone waits for none, and would not notice
     }
-    /// A training has work for that many ranks. Until it has said so, no process is added. The same on
-    /// all ranks.
+    /// A training has work for that many ranks. Until it has said so, no process is added. The same
+    /// on all ranks.
     void take_in_at_most(int ranks) { formation_->take_in_at_most(ranks); }
     /// Whether the training has come to its end, so that processes that come later have nothing to
     /// do (`training_has_ended`), if the world ends without an exception. `fit` says true, unless a
