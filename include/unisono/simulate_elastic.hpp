@@ -96,7 +96,7 @@ public:
     [[nodiscard]] bool look() const { return listens_ && !applicants().empty(); }
     [[nodiscard]] std::vector<Applicant> applicants() const { return processes_->applicants(process_); }
     void forget(const std::vector<Applicant>&) const {}
-    void part_with(const std::vector<int>&, const std::vector<Applicant>&, const std::string&) const {}
+    void refuse(const std::vector<Applicant>&, const std::string&) const {}
     void end_training() const {}
     void hear_refusal() const {}
 
@@ -148,6 +148,7 @@ ElasticSimulationReport simulate_elastic_by(int ranks, const ElasticSimulation& 
         } catch (...) {
             mine.threw = std::current_exception();
         }
+        mine.crashed = mine.crashed || world.statistics(process).crashed;
         mine.number = processes->number(process);
         processes->end(process);
         world.leave(process);

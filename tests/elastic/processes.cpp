@@ -288,6 +288,15 @@ BOOST_AUTO_TEST_CASE(started_again_too_late) {
         train_alone(true);
     }
     train_alone(true); // a signal has stopped it: there is something left to do
+    {                  // the last training has failed, and the program has caught that
+        auto world = un::join<un::Elastic<un::SharedMemory>>(options);
+        Layer model;
+        un::Trainer trainer{world, model, un::Replicas{4}, un::Sgd{.learning_rate = 0.01}};
+        const std::vector<float> values(64 * Layer::width, 0.5f);
+        const un::RowData<float> data(values, Layer::width);
+        trainer.fit(data, {.batch_size = 4, .progress = false});
+        BOOST_CHECK_THROW(trainer.fit(data, {.batch_size = -1, .progress = false}), un::error);
+    }
     train_alone(false);
     BOOST_CHECK_EXCEPTION(train_alone(false), un::training_has_ended, [](const un::error& failed) {
         return failed.code() == un::ErrorCode::refused &&

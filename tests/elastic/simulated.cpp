@@ -49,6 +49,8 @@ public:
     Line(Compute compute, bool spoils) : compute_(std::move(compute)), spoils_(spoils) {}
     std::array<std::span<float>, 1> parameters() { return {weights_}; }
     std::array<std::span<float>, 1> gradients() { return {slopes_}; }
+    [[nodiscard]] const std::vector<float>& weights() const { return weights_; }
+    void set(float weight) { std::fill(weights_.begin(), weights_.end(), weight); }
     template <class Batch>
     double operator()(const Batch& batch, un::Pass& pass) {
         compute_();
@@ -372,6 +374,75 @@ BOOST_AUTO_TEST_CASE(options_that_are_refused) {
     expect({.network = {.crashes = {{.rank = 2}}}}, "rank 2, expected a rank below 2");
     expect({.joins = {-1}}, "ElasticSimulation::joins has -1, expected at least 0 nanoseconds");
     expect({.longest = -5}, "ElasticSimulation::longest is -5, expected at least 0 nanoseconds");
+}
+
+/// A program whose calls change the state, as a resume does, and which changes the model after its training.
+template <class... Policies>
+std::vector<float> change_state(un::nanoseconds crash, un::nanoseconds join, Policies... policies) {
+    un::ElasticSimulation simulation;
+    simulation.network.detection_ns = ms;
+    if (crash > 0) simulation.network.crashes = {{.rank = 2, .at_ns = crash}};
+    if (join > 0) simulation.joins = {join};
+    simulation.elastic.join.rendezvous.timeout = std::chrono::milliseconds(300);
+    std::vector<float> found;
+    const un::ElasticSimulationReport report = un::simulate_elastic(3, simulation, [&](auto& world) {
+        static const std::vector<float> values = un::torch_rand(5, rows * width);
+        const un::RowData<float> data(values, width);
+        Line model([&] { world.group().endpoint().compute(4 * ms); }, false);
+        {
+            un::Trainer trainer{world, model, un::Replicas{4}, un::Reproducible{}, un::AdamW{}, policies...};
+            const un::FitOptions once{.batch_size = 32, .progress = false};
+            trainer.fit(data, once);
+            trainer.collectively([](auto& now) {
+                now.trained().set(0.25f);
+                now.restore(un::TrainingProgress{});
+                return true;
+            });
+            trainer.fit(data, once);
+            trainer.collectively([&](auto& now) {
+                const std::vector<float>& mine = now.trained().weights();
+                if (found.empty()) found = mine;
+                BOOST_TEST((found == mine), "crash at " << crash << ", join at " << join << ": ranks differ");
+                return true;
+            });
+            model.set(7);
+        }
+        for (const float weight : model.weights()) BOOST_TEST(weight == 7.f);
+    });
+    for (const un::SimulatedProcess& one : report.processes) {
+        if (one.crashed || !one.threw) continue;
+        try {
+            std::rethrow_exception(one.threw);
+        } catch (const un::error& failed) {
+            const std::string text = failed.what();
+            BOOST_TEST((text.find("waited to be added") != text.npos), "crash at " << crash << ": " << text);
+        }
+    }
+    return found;
+}
+BOOST_AUTO_TEST_CASE(calls_that_change_the_state) {
+    const std::vector<float> expected = change_state(0, 0);
+    for (un::nanoseconds at = ms; at < 70 * ms; at += 2 * ms) {
+        BOOST_TEST_CONTEXT("at " << at << " ns") {
+            BOOST_TEST((change_state(at, 0) == expected));
+            BOOST_TEST((change_state(0, at) == expected));
+            BOOST_TEST((change_state(at, 0, un::StateSharding{}, un::Snapshots{.every = 2}) == expected));
+            BOOST_TEST((change_state(at, at, un::StateSharding{}, un::Snapshots{.every = 2}) == expected));
+        }
+    }
+}
+
+/// A rank that is behind could not tell the second one's state from the first one's.
+BOOST_AUTO_TEST_CASE(one_trainer_per_world) {
+    const un::ElasticSimulationReport report = un::simulate_elastic(2, {}, [](auto& world) {
+        for (int i = 0; i < 2; ++i)
+            train(
+                world, {.replicas = 2}, [] {}, [](const un::UpdateReport&) {});
+    });
+    for (const un::SimulatedProcess& one : report.processes)
+        BOOST_CHECK_EXCEPTION(std::rethrow_exception(one.threw), un::error, [](const un::error& failed) {
+            return std::string(failed.what()).find("found a second trainer over an elastic world") != std::string::npos;
+        });
 }
 
 /// Crashes at times that the program says: changes of the world have virtual times.

@@ -138,6 +138,7 @@ protected:
     [[nodiscard]] Successor successor_of(const Promises& promises) const {
         Successor proposed;
         for (const auto& [from, promise] : promises) {
+            if (is_unwanted(from)) continue;
             proposed.members.push_back(from);
             if (promise.updates == no_state_yet) continue;
             if (proposed.source >= 0 && promise.updates <= proposed.updates) continue;
@@ -156,11 +157,16 @@ protected:
     int next_number_;
     std::size_t most_ = ~std::size_t{0};
     std::map<int, bool> gone_;
+    std::vector<int> unwanted_; ///< live, and are left out of what this member proposes
 
 private:
+    [[nodiscard]] bool is_unwanted(int member) const {
+        return std::find(unwanted_.begin(), unwanted_.end(), member) != unwanted_.end();
+    }
     void note_doubtful(const Promises& promises, Successor& proposed) const {
         const auto note = [&](int member) {
-            if (!is_gone(member) && promises.find(member) == promises.end()) proposed.doubtful.push_back(member);
+            if (!is_gone(member) && (promises.find(member) == promises.end() || is_unwanted(member)))
+                proposed.doubtful.push_back(member);
         };
         std::for_each(decision_.doubtful.begin(), decision_.doubtful.end(), note);
         if (!proposed.doubtful.empty()) proposed.elders = decision_.elders;

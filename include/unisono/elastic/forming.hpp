@@ -132,8 +132,8 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     bool look();                           whether somebody waits
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);
-///     void part_with(const std::vector<int>&, const std::vector<Applicant>&, why);   says why
-///     void end_training() const;             by the first member, as it leaves
+///     void refuse(const std::vector<Applicant>&, why);   they hear why they are left out
+///     void end_training() const;             by members, as they leave
 ///     void hear_refusal();                   of a process that is added. Errors: it is left out
 ///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
 ///     error not_added() const;               after the deadline
@@ -143,7 +143,7 @@ public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
     ~MembershipFormation() override {
         if (!membership_) return;
-        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->members().front() == medium_.me())
+        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
             medium_.end_training();
         membership_->leave();
         send();
@@ -220,22 +220,22 @@ private:
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
             } catch (const error& failed) {
-                if (attempt == most_attempts || !(is_loss(failed) || part_with_added(failed))) throw;
+                if (attempt == most_attempts || !(is_loss(failed) || leave_out_added(failed))) throw;
             }
             allowed = std::min<nanoseconds>(2 * allowed, std::max<nanoseconds>(allowed, options_.patience.count()));
             membership_->begin(updates, medium_.now());
         }
     }
     /// The members failed by something else than a loss. If there are new ones among them, these do
-    /// not fit: the others go on without them. They have no state, so that they cannot go on alone.
-    bool part_with_added(const error& failed) {
-        const Successor decision = membership_->decision();
-        const std::vector<int> added(decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept()),
-                                     decision.members.end());
-        if (added.empty() || std::find(added.begin(), added.end(), medium_.me()) != added.end()) return false;
-        medium_.part_with(added, decision.added,
-                          concat({"the elastic world could not be formed with this process: ", failed.why().message}));
-        for (const int number : added) membership_->lost(number, medium_.now());
+    /// not fit, and this member proposes the next membership without them.
+    bool leave_out_added(const error& failed) {
+        const Successor& decision = membership_->decision();
+        const auto added = decision.members.begin() + static_cast<std::ptrdiff_t>(decision.kept());
+        if (decision.added.empty() || std::find(added, decision.members.end(), medium_.me()) != decision.members.end())
+            return false;
+        medium_.refuse(decision.added,
+                       concat({"the elastic world could not be formed with this process: ", failed.why().message}));
+        membership_->leave_out({added, decision.members.end()});
         return true;
     }
     /// Waits until members of the world that is there have added this process.

@@ -1,7 +1,8 @@
 #pragma once
 
 /// \file
-/// How many replicas each rank hosts, and a warning where these are not equally many.
+/// How many replicas each rank hosts, and a warning where these are not equally many; policies for
+/// fewer ranks.
 
 #include "unisono/core/text.hpp"
 
@@ -31,6 +32,16 @@ void warn_of_uneven_hosting(const Hosting& hosting, std::int64_t ranks, std::uin
     if constexpr (requires { hosting.count; })
         static_cast<void>(std::fputs(uneven_hosting_text(hosting.count, ranks, epoch).c_str(), stderr));
 }
+
+/// A policy where so many ranks are left, which may be fewer than it says.
+template <class Policy>
+Policy within(const Policy& policy, int ranks) {
+    if constexpr (requires { policy.within(ranks); }) return policy.within(ranks);
+    else return policy;
+}
+struct Nothing {
+    void operator()() const {}
+};
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -40,7 +40,7 @@ class Membership : Electorate<Rules> {
     using Base = Electorate<Rules>;
     using Base::is_member, Base::is_gone, Base::first_here, Base::has_all, Base::has_quorum, Base::has_no_elders,
         Base::successor_of, Base::turn, Base::is_end_for_me;
-    using Base::me_, Base::members_, Base::decision_, Base::gone_, Base::next_number_, Base::most_;
+    using Base::me_, Base::members_, Base::decision_, Base::gone_, Base::next_number_, Base::most_, Base::unwanted_;
 
 public:
     using Phase = MembershipPhase;
@@ -71,6 +71,8 @@ public:
     void expect(std::vector<Applicant> applicants) { applicants_ = std::move(applicants); }
     /// Applicants are added to what this member proposes while it has fewer members.
     void take_in_at_most(std::size_t members) { most_ = members; }
+    /// Proposals of this member are without these, which live: they are doubtful then.
+    void leave_out(std::vector<int> members) { unwanted_ = std::move(members); }
     /// Another member of this membership can be reached only now: it hears that this one is there.
     void introduce(int other) {
         const auto past = past_.find(epoch_ - 1);

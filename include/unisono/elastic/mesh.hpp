@@ -105,10 +105,6 @@ public:
     /// The secret of an epoch's world, which all members know and none sends.
     [[nodiscard]] JobToken secret_of(std::uint64_t epoch) const { return secret_.of_job(concat({"epoch ", epoch})); }
 
-    /// Hears nothing more from a member.
-    void part_with(int member) {
-        if (knows(member)) peers_[static_cast<std::size_t>(member)].socket.close();
-    }
     void send(int to, const Blob& payload) {
         if (!knows(to)) return;
         Peer& peer = peers_[static_cast<std::size_t>(to)];

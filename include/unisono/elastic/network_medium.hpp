@@ -126,9 +126,8 @@ public:
     void forget(const std::vector<Applicant>& added) {
         if (desk_) desk_->forget(added);
     }
-    void part_with(const std::vector<int>& members, const std::vector<Applicant>& added, const std::string& why) {
+    void refuse(const std::vector<Applicant>& added, const std::string& why) {
         if (desk_) desk_->refuse(added, why);
-        for (const int member : members) mesh_->part_with(member);
     }
     /// A process that looks itself whether there is a world learns that there is none any more.
     void end_training() const {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -191,10 +192,13 @@ public:
     }
     void forget_all() { all_.clear(); }
 
-    /// The bytes that this rank sends with each snapshot, and those that two snapshots take here.
-    [[nodiscard]] std::size_t sent_bytes() const { return kept_.empty() ? 0 : kept_.back().own.size(); }
-    [[nodiscard]] std::size_t kept_bytes() const {
-        return kept_.empty() ? 0 : 2 * (kept_.back().own.size() + kept_.back().before.size());
+    /// For `describe`: the bytes that this rank sends with each snapshot, and that two take here.
+    [[nodiscard]] std::string sentence(std::int64_t every) const {
+        const std::size_t sent = kept_.empty() ? 0 : kept_.back().own.size();
+        const std::size_t kept = kept_.empty() ? 0 : 2 * (sent + kept_.back().before.size());
+        return concat({"elastic: every ", every,
+                       " updates each rank copies its slices to the next rank: ", bytes_text(sent), " sent, ",
+                       bytes_text(kept), " kept on this rank; when ranks are lost, all go back to the last copy\n"});
     }
 
 private:

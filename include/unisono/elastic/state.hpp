@@ -150,6 +150,17 @@ void take_numbers(ByteImage& image, ElasticState<T>& state) {
     image.take(std::span<std::int32_t>(state.grids));
     image.take(std::span<EpochReport>(state.sums.epochs));
 }
+/// The numbers of a snapshot; `is_set`: but for the epoch and the rate's schedule, which the user
+/// has set since.
+template <class T>
+void go_back(ByteImage& image, ElasticState<T>& state, bool is_set) {
+    const Epoch epoch = state.progress.epoch;
+    const RatePoint point = state.point;
+    take_numbers(image, state);
+    if (!is_set) return;
+    state.progress.epoch = epoch;
+    state.point = point;
+}
 /// Local: it cannot fail half-way.
 template <class Model, class T>
 void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
@@ -157,6 +168,21 @@ void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     for_each_span(model.parameters(), [&](auto one) { image.take(one); });
     if (state.has_optimizer)
         for (std::size_t a = 0; a < state.optimizer.size(); ++a) image.take(state.optimizer.array(a));
+}
+
+/// A copy of what a trainer changes in memory: the parameters, and the optimizer's arrays, if any.
+template <class T, class Model>
+ByteImage copy_of(Model& model, OptimizerState<T>* optimizer) {
+    ByteImage image;
+    for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a)
+        image.put(std::span<const T>(optimizer->array(a)));
+    return image;
+}
+template <class T, class Model>
+void put_back(ByteImage& image, Model& model, OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { image.take(one); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) image.take(optimizer->array(a));
 }
 
 /// Of models whose state fits each other's.

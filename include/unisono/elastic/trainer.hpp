@@ -82,8 +82,8 @@ public:
     /// With Snapshots: collective, unless an exception is under way. A rank that was interrupted in
     /// its last call may need what others have.
     ~Trainer() {
-        if (has_owners && inner_ && std::uncaught_exceptions() == 0) wait_for_all();
-        world_->end_trainer();
+        if constexpr (has_owners)
+            if (inner_) end();
     }
 
     /// As Trainer::fit. `on_update` is called once on every rank that takes part for each update. A
@@ -94,6 +94,7 @@ public:
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
         ++begun_fits_;
+        world_->set_complete(false);
         const bool others_have_finished = begun_fits_ <= state_.fits;
         const bool others_have_begun = state_.fit_end >= 0; // this rank was added
         if (!others_have_finished) remember();
@@ -101,6 +102,7 @@ public:
         Position start = {};
         if (options.start) start = *options.start;
         std::optional<FitReport> undisturbed;
+        bool told_to_stop = false; // by the observer, and not by a signal
         missed_ = false;
         const std::size_t changes = world_->changes().size();
         const auto disturbed = [&] { return others_have_begun || world_->changes().size() != changes; };
@@ -124,8 +126,9 @@ public:
                         state_.last = update;
                         commit();
                         if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
-                            state_.sums.stopped = !detail::goes_on(on_update, update);
-                        if (state_.sums.stopped) return false;
+                            told_to_stop = !detail::goes_on(on_update, update);
+                        state_.sums.stopped = told_to_stop;
+                        if (told_to_stop) return false;
                         if constexpr (has_owners)
                             if (update.committed && update.number % static_cast<std::uint64_t>(every()) == 0)
                                 copy_slices(false);
@@ -133,7 +136,6 @@ public:
                         return true;
                     });
                     remember();
-                    world_->set_complete(undisturbed->stopped == state_.sums.stopped); // else a signal has
                     state_.sums.stopped = state_.sums.stopped || undisturbed->stopped;
                 }
                 if constexpr (has_owners) {
@@ -145,13 +147,11 @@ public:
         if (!others_have_finished) {
             state_.fits = begun_fits_;
             state_.fit_end = -1;
+            ++state_.passes;
         }
+        world_->set_complete(told_to_stop || !state_.sums.stopped);
         if (undisturbed && !disturbed()) return *undisturbed;
-        FitReport report;
-        report.epochs = state_.sums.epochs;
-        report.position = state_.progress.position;
-        report.stopped = state_.sums.stopped || (undisturbed && undisturbed->stopped);
-        return report;
+        return {.epochs = state_.sums.epochs, .position = state_.progress.position, .stopped = state_.sums.stopped};
     }
 
     /// As Trainer::step, unless ranks are lost: then it returns in the next world, with
@@ -179,9 +179,9 @@ public:
 
     /// Calls `call(trainer)` with the trainer over the current group, on all ranks together; its
     /// result must not depend on the number of ranks. If ranks are lost meanwhile, it is called
-    /// again in the next world. A rank that had not finished while others had calls it alone. With
-    /// Snapshots the call ends with a copy, and a rank that calls it alone does so with the state
-    /// that the others had after it, and holds all of that meanwhile.
+    /// again in the next world. A rank that had not finished while others had calls it alone, with
+    /// the state that the others had after it; it holds a copy of that meanwhile, and whatever the
+    /// call changes is put back. With Snapshots the call ends with a copy.
     ///
     ///     const un::StateHash hash =
     ///         trainer.collectively([](auto& now) { return un::state_hash(now); });
@@ -190,6 +190,8 @@ public:
         using Result = std::decay_t<decltype(call(std::declval<Inner&>()))>;
         check_alive();
         std::optional<Result> result;
+        const bool complete = world_->is_complete();
+        world_->set_complete(false);
         surviving([&] {
             if (finished_ < most_finished_) {
                 result.emplace(alone(call));
@@ -198,8 +200,10 @@ public:
                 result.emplace(call(*inner_));
                 remember();
                 if constexpr (has_owners) confirm_snapshot();
+                ++state_.passes;
             }
         });
+        world_->set_complete(complete);
         if (++finished_ >= most_finished_) snapshots_.forget_all();
         return std::move(*result);
     }
@@ -213,10 +217,7 @@ public:
         return collectively([&](auto& trainer) { return trainer.predict(data, options); });
     }
     void verify_replicas() {
-        collectively([](auto& trainer) {
-            trainer.verify_replicas();
-            return true;
-        });
+        collectively([](auto& trainer) { return trainer.verify_replicas(), true; });
     }
 
     [[nodiscard]] std::string describe() const { return concat({inner_->describe(), sentence()}); }
@@ -250,10 +251,7 @@ public:
 
 private:
     [[nodiscard]] std::string sentence() const {
-        if constexpr (has_owners)
-            return concat({"elastic: every ", every(), " updates each rank copies its slices to the next rank: ",
-                           bytes_text(snapshots_.sent_bytes()), " sent, ", bytes_text(snapshots_.kept_bytes()),
-                           " kept on this rank; when ranks are lost, all go back to the last copy\n"});
+        if constexpr (has_owners) return snapshots_.sentence(every());
         else
             return "elastic: every rank has all parameters and all of the optimizer's state; those that are left go on "
                    "with them\n";
@@ -266,16 +264,9 @@ private:
             throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
     }
     Inner make(Group<Transport>& group) {
-        const int ranks = group.size();
-        const bool changed = world_->epoch() > 0;
-        return std::apply(
-            [&](auto&... given) { return Inner(group, *model_, (changed ? within(given, ranks) : given)...); }, given_);
-    }
-    /// The policy where fewer ranks are left than it says.
-    template <class Policy>
-    static Policy within(const Policy& policy, int ranks) {
-        if constexpr (requires { policy.within(ranks); }) return policy.within(ranks);
-        else return policy;
+        const int ranks = world_->epoch() == 0 ? detail::most_ranks : group.size();
+        return std::apply([&](auto&... given) { return Inner(group, *model_, detail::within(given, ranks)...); },
+                          given_);
     }
     void begin() {
         const nanoseconds began = world_->now();
@@ -331,13 +322,7 @@ private:
         if (found) {
             detail::ByteImage numbers;
             numbers.bytes() = snapshots_.go_back(*inner_, *found, finished_ < most_finished_);
-            const Epoch epoch = state_.progress.epoch;
-            const RatePoint point = state_.point;
-            detail::take_numbers(numbers, state_);
-            if (is_set_) { // by the user, since that snapshot
-                state_.progress.epoch = epoch;
-                state_.point = point;
-            }
+            detail::go_back(numbers, state_, is_set_);
             restore(*inner_);
         }
         copy_slices(true);
@@ -356,24 +341,40 @@ private:
         detail::put_numbers(numbers, state_);
         snapshots_.take(*inner_, std::move(numbers.bytes()), first);
     }
-    /// All others have come to the end of their last call, or have said why not.
-    void wait_for_all() noexcept {
+    /// All others have come to the end of their last call. One that was interrupted in it may need
+    /// what this rank has; the model stays as it is.
+    void end() noexcept {
+        if (std::uncaught_exceptions() != 0) return world_->end_by_exception();
+        std::optional<detail::ByteImage> kept;
         try {
-            surviving([&] { barrier(world_->group()); });
-        } catch (...) { // this rank has all that it has been asked for
+            surviving([&] { barrier(world_->group()); },
+                      [&] {
+                          if constexpr (!unit_model<Model>)
+                              if (!kept) kept = detail::copy_of<Element>(*model_, nullptr);
+                      });
+        } catch (...) { // this rank has all that it was asked for
         }
+        if constexpr (!unit_model<Model>)
+            if (kept) detail::put_back<Element>(*kept, *model_, nullptr);
     }
     /// Makes a call of the user's own that the others have finished.
     template <class Call>
     auto alone(Call& call) {
         Group<Transport> group;
         Inner trainer = make(group);
+        detail::ByteImage kept;
         if constexpr (has_owners) snapshots_.read_all(trainer);
-        else trainer.optimizer_state() = std::move(inner_->optimizer_state());
+        else {
+            kept = detail::copy_of(*model_, &inner_->optimizer_state());
+            trainer.optimizer_state() = std::move(inner_->optimizer_state());
+        }
         restore(trainer);
         auto result = call(trainer);
-        if constexpr (!has_owners) inner_->optimizer_state() = std::move(trainer.optimizer_state());
-        else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_); // whatever it has done
+        if constexpr (!has_owners) {
+            inner_->optimizer_state() = std::move(trainer.optimizer_state());
+            detail::put_back(kept, *model_, &inner_->optimizer_state());
+            restore(*inner_);
+        } else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_);
         return result;
     }
     /// Restores the state after the last committed update.
@@ -400,8 +401,9 @@ private:
     }
 
     /// Runs `body` to its end; each time that ranks are lost, again in the next world.
-    template <class Body>
-    void surviving(Body body) {
+    /// `before` is called before each recovery.
+    template <class Body, class Before = detail::Nothing>
+    void surviving(Body body, Before before = {}) {
         for (bool lost = false;;) {
             try {
                 if (lost) recover();
@@ -411,6 +413,7 @@ private:
             } catch (const error& failed) {
                 if (!probation_.ends(*world_, failed) && !world_->has_lost(failed)) throw;
                 if (fruitless_ >= most_fruitless) throw;
+                before();
                 lost = true;
             }
         }

@@ -104,13 +104,16 @@ public:
         return formed_ ? formed_->group.size() : 0;
     }                                                    ///< 0 where this rank could not go on
     [[nodiscard]] int number() const { return number_; } ///< this rank's in the first world, or when it was added
-    [[nodiscard]] std::uint64_t epoch() const { return formed_->epoch; }
+    [[nodiscard]] std::uint64_t epoch() const { return formed().epoch; }
     /// The numbers of the current ranks, in their order.
-    [[nodiscard]] const std::vector<int>& members() const { return formed_->members; }
+    [[nodiscard]] const std::vector<int>& members() const { return formed().members; }
     [[nodiscard]] const std::vector<WorldChange>& changes() const { return changes_; }
     /// The current group, for collectives. It belongs to one epoch: after a change there is another
     /// one.
-    [[nodiscard]] Group<Transport>& group() { return formed_->group; }
+    [[nodiscard]] Group<Transport>& group() {
+        static_cast<void>(formed());
+        return formed_->group;
+    }
     /// The most advanced rank, after a change of the world.
     [[nodiscard]] int source() const { return formed_->source; }
     /// True if ranks of this world may have committed different numbers of updates: until `settle`,
@@ -137,20 +140,32 @@ public:
     /// Whether the training has come to its end, so that processes that come later have nothing to
     /// do (`training_has_ended`), if the world ends without an exception. `fit` says true, unless a
     /// signal stopped it; a loop of your own may. It matters where UNISONO_JOINS is auto.
-    void set_complete(bool complete) { formation_->set_complete(complete); }
+    void set_complete(bool complete) {
+        if (formation_) formation_->set_complete(complete);
+    }
+    [[nodiscard]] bool is_complete() const { return formation_ && formation_->is_complete(); }
+    /// An exception ends this rank's part: the others need not wait for it.
+    void end_by_exception() {
+        abort({.code = ErrorCode::aborted,
+               .rank = rank(),
+               .peer = -1,
+               .operation = "Trainer",
+               .sequence = 0,
+               .message = concat({"an exception ended the trainer of rank ", rank()})});
+    }
     /// This rank goes no further, and the others need not wait for it.
     void leave() {
         formed_.reset();
         formation_.reset();
     }
-    /// One trainer at a time: the state that goes from world to world is one trainer's.
+    /// The state that goes from world to world is one trainer's: a rank that is behind, or was
+    /// added, could not tell a second one's from the first one's.
     void begin_trainer() {
         if (std::exchange(has_trainer_, true))
-            refuse_input("Trainer: found a second trainer over an elastic world; expected one at a time");
-        ++trainers_;
+            refuse_input("Trainer: found a second trainer over an elastic world; expected one per world, which may "
+                         "make several calls of fit");
     }
-    /// That have begun over this world, on this rank.
-    [[nodiscard]] std::uint64_t trainers() const { return trainers_; }
+    /// It could not begin.
     void end_trainer() { has_trainer_ = false; }
     /// Of the clock by which changes are measured.
     [[nodiscard]] nanoseconds now() const { return formation_->now(); }
@@ -204,6 +219,11 @@ public:
     }
 
 private:
+    [[nodiscard]] const detail::FormedWorld<Transport>& formed() const {
+        if (!formed_)
+            throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+        return *formed_;
+    }
     static int number_in(const detail::FormedWorld<Transport>& world) {
         return world.members[static_cast<std::size_t>(world.group.rank())];
     }
@@ -215,7 +235,6 @@ private:
     bool fresh_ = false;
     bool new_here_ = false;
     bool has_trainer_ = false;
-    std::uint64_t trainers_ = 0;
 };
 
 namespace detail {

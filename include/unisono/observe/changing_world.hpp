@@ -8,8 +8,8 @@
 /// An update is committed only after the first rank has told its file of the one before, since all
 /// ranks make updates together. So the numbers of one update at most may be missing when the first
 /// rank is lost, or be in the file already though the update is repeated. The end of the file says
-/// which. After a change ranks may also go back to a snapshot: what a trainer makes again is in the
-/// file, up to the last update there.
+/// which. After a change ranks may also go back to a snapshot: what they make again is in the file,
+/// up to the last update there.
 
 #include "unisono/core/config.hpp"
 
@@ -51,19 +51,12 @@ public:
           rank_([](const void* one) { return static_cast<const World*>(one)->rank(); }),
           epoch_([](const void* one) { return static_cast<std::uint64_t>(static_cast<const World*>(one)->epoch()); }),
           changes_([](const void* one) { return static_cast<const World*>(one)->changes().size(); }),
-          trainers_([](const void* one) {
-              if constexpr (requires(const World& the) { the.trainers(); })
-                  return static_cast<const World*>(one)->trainers();
-              else return std::uint64_t{0};
-          }),
           sums_([](const void* one, std::size_t from) { return sums_of(*static_cast<const World*>(one), from); }) {}
     /// Of the current world; -1 where this rank is in none.
     [[nodiscard]] int rank() const { return rank_(world_); }
     [[nodiscard]] int size() const { return size_(world_); }
     [[nodiscard]] std::uint64_t epoch() const { return epoch_(world_); }
     [[nodiscard]] std::size_t changes() const { return changes_(world_); }
-    /// That have begun in it.
-    [[nodiscard]] std::uint64_t trainers() const { return trainers_(world_); }
     /// Of all changes but the first `from`.
     [[nodiscard]] ChangeSums sums(std::size_t from) const { return sums_(world_, from); }
 
@@ -91,7 +84,6 @@ private:
     int (*rank_)(const void*);
     std::uint64_t (*epoch_)(const void*);
     std::size_t (*changes_)(const void*);
-    std::uint64_t (*trainers_)(const void*);
     ChangeSums (*sums_)(const void*, std::size_t);
 };
 
@@ -116,8 +108,7 @@ struct WorldWatch {
     std::size_t told = 0;              ///< changes that are in the file
     bool told_first = false;           ///< the world's size is in it
     std::vector<KeptUpdate> kept = {}; ///< the last report's, and those that may be missing
-    std::uint64_t trainer = 0;         ///< of the last report
-    std::uint64_t last_in_file = 0;    ///< update of that trainer, as far as this rank knows
+    std::uint64_t last_in_file = 0;    ///< update, as far as this rank knows
     bool again = false;                ///< updates up to that one may be made again
 };
 

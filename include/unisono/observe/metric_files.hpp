@@ -193,8 +193,6 @@ private:
         if (changes == watch.seen) watch.kept.clear(); // it has written these, or there would be no update
         else watch.again = true;
         watch.seen = changes;
-        const std::uint64_t trainer = watch.world.trainers(), before = std::exchange(watch.trainer, trainer);
-        if (before != 0 && before != trainer) watch.again = false; // its updates are counted from 1
         if (!writes_ && committed) watch.kept.push_back({number, {scalars.begin(), scalars.end()}});
         if (!writes_ || !committed) return writes_;
         if (watch.again && number <= watch.last_in_file) return false;
@@ -217,7 +215,11 @@ private:
         }
         watch.told_first = true;
         for (const KeptUpdate& one : std::exchange(watch.kept, {}))
-            if (!last || one.number > last->update) put_all(one.number, now, one.scalars);
+            if (!last || one.number > last->update) {
+                put_all(one.number, now, one.scalars);
+                watch.last_in_file = std::max(watch.last_in_file, one.number);
+                watch.again = true;
+            }
     }
     template <class Add>
     void add_world(Add add) {
