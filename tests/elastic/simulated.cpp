@@ -378,10 +378,12 @@ BOOST_AUTO_TEST_CASE(options_that_are_refused) {
 
 /// A program whose calls change the state, as a resume does, and which changes the model after its training.
 template <class... Policies>
-std::vector<float> change_state(un::nanoseconds crash, un::nanoseconds join, Policies... policies) {
+std::vector<float> change_state(un::nanoseconds crash, un::nanoseconds join, un::nanoseconds second,
+                                Policies... policies) {
     un::ElasticSimulation simulation;
     simulation.network.detection_ns = ms;
     if (crash > 0) simulation.network.crashes = {{.rank = 2, .at_ns = crash}};
+    if (second > 0) simulation.network.crashes.push_back({.rank = 0, .at_ns = second});
     if (join > 0) simulation.joins = {join};
     simulation.elastic.join.rendezvous.timeout = std::chrono::milliseconds(300);
     std::vector<float> found;
@@ -421,15 +423,72 @@ std::vector<float> change_state(un::nanoseconds crash, un::nanoseconds join, Pol
     return found;
 }
 BOOST_AUTO_TEST_CASE(calls_that_change_the_state) {
-    const std::vector<float> expected = change_state(0, 0);
+    const std::vector<float> expected = change_state(0, 0, 0);
     for (un::nanoseconds at = ms; at < 70 * ms; at += 2 * ms) {
         BOOST_TEST_CONTEXT("at " << at << " ns") {
-            BOOST_TEST((change_state(at, 0) == expected));
-            BOOST_TEST((change_state(0, at) == expected));
-            BOOST_TEST((change_state(at, 0, un::StateSharding{}, un::Snapshots{.every = 2}) == expected));
-            BOOST_TEST((change_state(at, at, un::StateSharding{}, un::Snapshots{.every = 2}) == expected));
+            BOOST_TEST((change_state(at, 0, 0) == expected));
+            for (const un::nanoseconds later : {3 * ms, 11 * ms, 23 * ms})
+                BOOST_TEST((change_state(at, 0, at + later) == expected));
+            BOOST_TEST((change_state(0, at, 0) == expected));
+            BOOST_TEST((change_state(at, 0, 0, un::StateSharding{}, un::Snapshots{.every = 2}) == expected));
+            BOOST_TEST((change_state(at, at, 0, un::StateSharding{}, un::Snapshots{.every = 2}) == expected));
         }
     }
+}
+
+/// In a loop of the user's own, on one rank or more, with a call after every fourth update; another process comes, or a rank dies.
+std::uint64_t steps_with_calls(int ranks, un::nanoseconds join, un::nanoseconds crash) {
+    un::ElasticSimulation simulation;
+    simulation.elastic.join.rendezvous.timeout = std::chrono::milliseconds(300);
+    simulation.network.detection_ns = ms;
+    if (join > 0) simulation.joins = {join};
+    if (crash > 0) simulation.network.crashes = {{.rank = ranks - 1, .at_ns = crash}};
+    std::uint64_t found = 0;
+    un::simulate_elastic(ranks, simulation, [&](auto& world) {
+        static const std::vector<float> values = un::torch_rand(5, rows * width);
+        Line model([&] { world.group().endpoint().compute(2 * ms); }, false);
+        un::Trainer trainer{world, model, un::Replicas{2}, un::Reproducible{}, un::AdamW{}};
+        std::uint64_t hash = 0;
+        while (trainer.updates() < 16) {
+            const auto batch = [&](std::size_t replica) {
+                const auto at = values.begin() + static_cast<std::ptrdiff_t>((trainer.updates() * 2 + replica) * width);
+                return un::RowBatch<float>{.values = {at, at + width}, .width = width};
+            };
+            if (world.size() == 1) static_cast<void>(trainer.step(batch(0), batch(1)));
+            else static_cast<void>(trainer.step(batch(static_cast<std::size_t>(world.rank()))));
+            if (trainer.updates() % 4 == 0)
+                hash = trainer.collectively([](auto& now) { return un::state_hash(now).parameters; });
+        }
+        if (found == 0) found = hash;
+        BOOST_TEST(hash == found, "ranks differ");
+    });
+    return found;
+}
+BOOST_AUTO_TEST_CASE(loops_of_ones_own) {
+    const std::uint64_t expected = steps_with_calls(1, 0, 0);
+    BOOST_TEST(expected == steps_with_calls(2, 0, 0));
+    for (un::nanoseconds at = ms; at < 64 * ms; at += 2 * ms) {
+        BOOST_TEST_CONTEXT("at " << at << " ns") {
+            BOOST_TEST(steps_with_calls(1, at, 0) == expected);
+            BOOST_TEST(steps_with_calls(2, 0, at) == expected);
+            BOOST_TEST(steps_with_calls(2, at, at / 2) == expected);
+        }
+    }
+}
+
+/// The trainer's group may go away under such a call.
+BOOST_AUTO_TEST_CASE(no_calls_within_on_update) {
+    const un::ElasticSimulationReport report = un::simulate_elastic(1, {}, [](auto& world) {
+        static const std::vector<float> values(64 * width);
+        Line model([] {}, false);
+        un::Trainer trainer{world, model, un::Replicas{2}, un::AdamW{}};
+        trainer.fit(un::RowData<float>(values, width), {.batch_size = 8, .progress = false},
+                    [&](const un::UpdateReport&) { trainer.verify_replicas(); });
+    });
+    BOOST_CHECK_EXCEPTION(std::rethrow_exception(report.processes[0].threw), un::error, [](const un::error& failed) {
+        return std::string(failed.what()).find("found a call within on_update over an elastic world") !=
+               std::string::npos;
+    });
 }
 
 /// A rank that is behind could not tell the second one's state from the first one's.

@@ -133,7 +133,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     std::vector<Applicant> applicants() const;
 ///     void forget(const std::vector<Applicant>&);
 ///     void refuse(const std::vector<Applicant>&, why);   they hear why they are left out
-///     void end_training() const;             by members, as they leave
+///     void end_training() const;             by the first member, as it leaves
 ///     void hear_refusal();                   of a process that is added. Errors: it is left out
 ///     void apply(nanoseconds deadline);      asks to be added, unless it has. Errors: refused.
 ///     error not_added() const;               after the deadline
@@ -143,7 +143,8 @@ public:
     MembershipFormation(const ElasticOptions& options, Medium medium) : options_(options), medium_(std::move(medium)) {}
     ~MembershipFormation() override {
         if (!membership_) return;
-        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member)
+        if (this->is_complete() && std::uncaught_exceptions() == 0 && membership_->phase() == Phase::member &&
+            membership_->members().front() == medium_.me())
             medium_.end_training();
         membership_->leave();
         send();

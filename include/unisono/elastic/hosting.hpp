@@ -42,6 +42,17 @@ Policy within(const Policy& policy, int ranks) {
 struct Nothing {
     void operator()() const {}
 };
+/// Raised as long as it lives.
+class Flag {
+public:
+    explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+    ~Flag() { flag_ = false; }
+
+private:
+    bool& flag_;
+};
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -93,6 +93,7 @@ public:
     }
     /// The next world has been formed, and works.
     void work() {
+        unwanted_.clear();
         phase_ = Phase::member;
         started_ = never;
     }

@@ -49,7 +49,9 @@ struct FitSums {
 /// The state after the last update, without the parameters, which the model holds.
 template <class T>
 struct ElasticState {
-    std::uint64_t passes = 0; ///< updates, with those that the guard has left out
+    /// Updates, with those that the guard has left out; and the same with calls that came to their
+    /// end: of two ranks the one with more is ahead.
+    std::uint64_t made = 0, passes = 0;
     TrainingProgress progress = {};
     std::vector<std::int32_t> grids = {}; ///< exponents, with Reproducible
     LossScale loss_scale = {};
@@ -100,7 +102,7 @@ template <class T>
 void put_numbers(ByteImage& image, const ElasticState<T>& state) {
     const TrainingProgress& p = state.progress;
     for (const std::uint64_t word :
-         {state.passes, p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
+         {state.made, state.passes, p.updates, static_cast<std::uint64_t>(p.position.epoch.number()),
           static_cast<std::uint64_t>(p.position.samples), static_cast<std::uint64_t>(p.epoch.number()), p.seed,
           static_cast<std::uint64_t>(p.data_size), std::uint64_t{p.restored},
           static_cast<std::uint64_t>(state.loss_scale.good_updates), std::uint64_t{state.sums.stopped},
@@ -126,6 +128,7 @@ void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
 template <class T>
 void take_numbers(ByteImage& image, ElasticState<T>& state) {
     TrainingProgress& p = state.progress;
+    state.made = image.take_one<std::uint64_t>();
     state.passes = image.take_one<std::uint64_t>();
     p.updates = image.take_one<std::uint64_t>();
     p.position.epoch = Epoch{image.take_one<std::int64_t>()};

@@ -14,6 +14,7 @@
 /// after it is whole, so that no rank goes back behind a call that another has finished.
 
 #include "unisono/elastic/change_trace.hpp"
+#include "unisono/elastic/fit.hpp"
 #include "unisono/elastic/hosting.hpp"
 #include "unisono/elastic/probation.hpp"
 #include "unisono/elastic/rules.hpp"
@@ -47,6 +48,8 @@ UNISONO_NAMESPACE_BEGIN
 /// trainer's start on it. Errors: as Trainer's, ElasticWorld's, and those of Snapshots.
 template <class Transport, class Model, class... Given>
 class Trainer<ElasticWorld<Transport>, Model, Given...> {
+    template <class, class, class>
+    friend class detail::ElasticFit;
     using World = ElasticWorld<Transport>;
     using Inner = Trainer<Group<Transport>, Model, Given...>;
     using Chosen = detail::ChosenPolicies<Given...>;
@@ -87,71 +90,15 @@ public:
     }
 
     /// As Trainer::fit. `on_update` is called once on every rank that takes part for each update. A
-    /// rank that was interrupted in an update which others had committed calls it in the
-    /// next world. With Snapshots it is called again for updates that are made again; the report
-    /// counts them once. A checkpoint that was being saved when a rank was lost does not appear.
+    /// rank that was interrupted in an update which others had committed calls it in the next
+    /// world. With Snapshots it is called again for updates that are made again; the report counts
+    /// them once. It makes no call in which ranks wait for each other: save between two calls of
+    /// `fit`, by `collectively`. Of a call that others had finished when this rank was added, the
+    /// report is that of their last one.
     template <class Data, class OnUpdate = detail::IgnoreUpdates>
     FitReport fit(Data&& data, const FitOptions& options = {}, OnUpdate on_update = {}) {
         check_alive();
-        ++begun_fits_;
-        world_->set_complete(false);
-        const bool others_have_finished = begun_fits_ <= state_.fits;
-        const bool others_have_begun = state_.fit_end >= 0; // this rank was added
-        if (!others_have_finished) remember();
-        const bool starts = options.start.has_value();
-        Position start = {};
-        if (options.start) start = *options.start;
-        std::optional<FitReport> undisturbed;
-        bool told_to_stop = false; // by the observer, and not by a signal
-        missed_ = false;
-        const std::size_t changes = world_->changes().size();
-        const auto disturbed = [&] { return others_have_begun || world_->changes().size() != changes; };
-        if (!others_have_finished)
-            surviving([&] {
-                if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
-                    if (std::exchange(missed_, false))
-                        detail::telling_all(world_->group(), "Trainer::fit",
-                                            [&] { return detail::goes_on(on_update, state_.last); });
-                if (begun_fits_ <= state_.fits) return; // others have finished it
-                FitOptions rest = options;
-                if (state_.fit_end < 0) { // it begins: for the first time, or after a snapshot from before it
-                    state_.sums = {};
-                    if (starts) state_.progress.position = start;
-                    state_.fit_end = state_.progress.position.epoch.number() + options.epochs;
-                } else rest.start = {};
-                rest.epochs = state_.fit_end - state_.progress.position.epoch.number();
-                if (!state_.sums.stopped && (rest.epochs > 0 || !disturbed())) {
-                    undisturbed = inner_->fit(data, rest, [&](const UpdateReport& update) {
-                        state_.sums.add(update);
-                        state_.last = update;
-                        commit();
-                        if constexpr (!std::is_same_v<OnUpdate, detail::IgnoreUpdates>)
-                            told_to_stop = !detail::goes_on(on_update, update);
-                        state_.sums.stopped = told_to_stop;
-                        if (told_to_stop) return false;
-                        if constexpr (has_owners)
-                            if (update.committed && update.number % static_cast<std::uint64_t>(every()) == 0)
-                                copy_slices(false);
-                        world_->take_in_applicants();
-                        return true;
-                    });
-                    remember();
-                    state_.sums.stopped = state_.sums.stopped || undisturbed->stopped;
-                }
-                if constexpr (has_owners) {
-                    state_.fits = begun_fits_;
-                    state_.fit_end = -1;
-                    confirm_snapshot();
-                }
-            });
-        if (!others_have_finished) {
-            state_.fits = begun_fits_;
-            state_.fit_end = -1;
-            ++state_.passes;
-        }
-        world_->set_complete(told_to_stop || !state_.sums.stopped);
-        if (undisturbed && !disturbed()) return *undisturbed;
-        return {.epochs = state_.sums.epochs, .position = state_.progress.position, .stopped = state_.sums.stopped};
+        return detail::ElasticFit(*this, data, options, on_update).run();
     }
 
     /// As Trainer::step, unless ranks are lost: then it returns in the next world, with
@@ -161,15 +108,17 @@ public:
     template <class... Batches>
     UpdateReport step(const Batches&... batches) {
         check_alive();
+        world_->set_complete(false);
         UpdateReport report;
-        bool changed = false;
+        bool changed = false, done = false;
         surviving([&] {
-            if (changed) return;
+            if (changed || done) return;
             changed = true; // unless it comes to its end
             report = inner_->step(batches...);
             commit();
             if constexpr (has_owners) confirm_snapshot();
             changed = false;
+            done = true;
             world_->take_in_applicants();
         });
         if (changed) report = {.number = updates()};
@@ -262,6 +211,8 @@ private:
     void check_alive() const {
         if (!inner_)
             throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+        if (observes_)
+            refuse_input("Trainer: found a call within on_update over an elastic world; expected none there");
     }
     Inner make(Group<Transport>& group) {
         const int ranks = world_->epoch() == 0 ? detail::most_ranks : group.size();
@@ -287,7 +238,7 @@ private:
     void make_inner() { inner_.reset(new Inner(make(world_->group()))); }
     void begin_with_all() {
         if (world_->is_fresh()) {
-            const std::uint64_t passes = state_.passes;
+            const std::uint64_t made = state_.made;
             if (world_->is_new_here()) { // the shape of the optimizer's state
                 Group<Transport> alone;
                 Inner trainer = make(alone);
@@ -296,7 +247,7 @@ private:
             }
             most_finished_ = detail::bring_forward(world_->group(), world_->source(), world_->is_new_here(), finished_,
                                                    *model_, state_);
-            missed_ = missed_ || (!world_->is_new_here() && state_.passes != passes);
+            missed_ = missed_ || (!world_->is_new_here() && state_.made != made);
             world_->settle();
         }
         make_inner();
@@ -387,6 +338,8 @@ private:
     }
     void commit() {
         ++state_.passes;
+        ++state_.made;
+        finished_ = std::max(finished_, most_finished_); // all are at one point of the program
         fruitless_ = 0;
         probation_.pass();
         if constexpr (has_owners) snapshots_.note_update();
@@ -411,7 +364,9 @@ private:
                 body();
                 return;
             } catch (const error& failed) {
-                if (!probation_.ends(*world_, failed) && !world_->has_lost(failed)) throw;
+                const bool goes_on = probation_.ends(*world_, failed) || world_->has_lost(failed);
+                if (world_->rank() < 0) inner_.reset(); // it has left
+                if (!goes_on) throw;
                 if (fruitless_ >= most_fruitless) throw;
                 before();
                 lost = true;
@@ -446,8 +401,9 @@ private:
     std::uint64_t begun_fits_ = 0;
     int fruitless_ = 0;
     bool restores_ = false;
-    bool is_set_ = false; ///< epoch or schedule, by the user since the last snapshot
-    bool missed_ = false; ///< others have committed an update of this `fit`, and this rank has not told of it
+    bool observes_ = false; ///< on_update is called
+    bool is_set_ = false;   ///< epoch or schedule, by the user since the last snapshot
+    bool missed_ = false;   ///< others have committed an update of this `fit`, and this rank has not told of it
     [[no_unique_address]] detail::ChangeTracer<traces> tracer_;
     detail::Probation probation_;
 };

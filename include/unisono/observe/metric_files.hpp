@@ -23,7 +23,8 @@
 /// one, the next first rank does. Not covered:
 /// - the last update, if no call that all ranks make follows it,
 /// - a rank that was left behind, and writes a line when it wakes,
-/// - lines of `write`, and of updates that were left out.
+/// - lines of `write`, and of updates that were left out,
+/// - lines after a change, if a call just before it has gone back to an earlier checkpoint.
 /// The first line, and the next one after a change, also have world_size and membership_epoch.
 /// After a change they have ranks_lost, ranks_added, and recovery_seconds with its parts
 /// ending_seconds, agreeing_seconds, meeting_seconds and starting_seconds. The world must not move,
@@ -172,6 +173,13 @@ protected:
     }
     ~MetricFile() = default;
     [[nodiscard]] bool writes() const { return writes_; }
+    /// Of earlier runs. Where the world has changed already, others of this run have written.
+    template <class World>
+    static std::int64_t earlier_bytes(const World& world, const std::string& path) {
+        if constexpr (changing_world<World>)
+            if (world.epoch() != 0) return 0;
+        return size_of_file(path);
+    }
     /// To be called while `Derived` is there: what a lost rank has left out is written.
     void finish() {
         if (!watch_) return;
@@ -262,7 +270,7 @@ class JsonLinesFile : public detail::MetricFile<JsonLinesFile> {
 public:
     template <class World>
     JsonLinesFile(const World& world, std::string path)
-        : MetricFile(world), path_(std::move(path)), before_(detail::size_of_file(path_)) {
+        : MetricFile(world), path_(std::move(path)), before_(earlier_bytes(world, path_)) {
         if (writes()) open();
     }
     ~JsonLinesFile() { finish(); }
@@ -301,7 +309,7 @@ class CsvFile : public detail::MetricFile<CsvFile> {
 public:
     template <class World>
     CsvFile(const World& world, std::string path)
-        : MetricFile(world), path_(std::move(path)), before_(detail::size_of_file(path_)) {
+        : MetricFile(world), path_(std::move(path)), before_(earlier_bytes(world, path_)) {
         if (writes()) open();
     }
     ~CsvFile() { finish(); }

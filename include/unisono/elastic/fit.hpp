@@ -1,0 +1,113 @@
+#pragma once
+
+/// \file
+/// One call of `fit` over an elastic world, on one rank: a sequence of calls over groups.
+
+#include "unisono/elastic/hosting.hpp"
+#include "unisono/trainer/failure.hpp"
+#include "unisono/trainer/fit.hpp"
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+UNISONO_NAMESPACE_BEGIN
+namespace detail {
+
+/// `Trainer`: of trainer.hpp, whose state it moves on.
+template <class Trainer, class Data, class OnUpdate>
+class ElasticFit {
+public:
+    ElasticFit(Trainer& trainer, Data& data, const FitOptions& options, OnUpdate& on_update)
+        : of_(trainer), state_(trainer.state_), data_(data), options_(options), on_update_(on_update),
+          number_(++trainer.begun_fits_), changes_(trainer.world_->changes().size()),
+          others_have_begun_(state_.fit_end >= 0) {
+        if (options.start) start_ = *options.start;
+    }
+
+    FitReport run() {
+        of_.world_->set_complete(false);
+        of_.missed_ = false;
+        if (state_.fits < number_) { // else others have finished it
+            of_.remember();
+            try {
+                of_.surviving([&] { in_this_world(); });
+            } catch (...) {
+                state_.fit_end = -1;
+                throw;
+            }
+            if (state_.fits < number_) { // else another rank's state is here
+                state_.fits = number_;
+                ++state_.passes;
+            }
+            state_.fit_end = -1;
+        }
+        of_.world_->set_complete(told_to_stop_ || !state_.sums.stopped);
+        if (undisturbed_ && !disturbed()) return *undisturbed_;
+        return {.epochs = state_.sums.epochs, .position = state_.progress.position, .stopped = state_.sums.stopped};
+    }
+
+private:
+    static constexpr bool observed = !std::is_same_v<OnUpdate, IgnoreUpdates>;
+
+    [[nodiscard]] bool disturbed() const { return others_have_begun_ || of_.world_->changes().size() != changes_; }
+    [[nodiscard]] bool tell(const UpdateReport& update) {
+        const Flag observes(of_.observes_);
+        return goes_on(on_update_, update);
+    }
+    void in_this_world() {
+        if constexpr (observed)
+            if (std::exchange(of_.missed_, false))
+                told_to_stop_ = !telling_all(of_.world_->group(), "Trainer::fit", [&] { return tell(state_.last); });
+        if (state_.fits >= number_) return; // others have finished it
+        FitOptions rest = options_;
+        if (state_.fit_end < 0) { // it begins: for the first time, or after a snapshot from before it
+            state_.sums = {};
+            if (options_.start) {
+                state_.progress.position = start_;
+                state_.progress.restored = false;
+            }
+            state_.fit_end = state_.progress.position.epoch.number() + options_.epochs;
+        } else rest.start = {};
+        rest.epochs = state_.fit_end - state_.progress.position.epoch.number();
+        if (!state_.sums.stopped && (rest.epochs > 0 || !disturbed())) {
+            undisturbed_ = of_.inner_->fit(data_, rest, [&](const UpdateReport& update) { return note(update); });
+            of_.remember();
+            state_.sums.stopped = state_.sums.stopped || undisturbed_->stopped;
+        }
+        if constexpr (Trainer::has_owners) {
+            state_.fits = number_;
+            state_.fit_end = -1;
+            of_.confirm_snapshot();
+        }
+    }
+    /// After each update: whether the training goes on.
+    bool note(const UpdateReport& update) {
+        state_.sums.add(update);
+        state_.last = update;
+        of_.commit();
+        if constexpr (observed) told_to_stop_ = !tell(update);
+        state_.sums.stopped = told_to_stop_;
+        if (told_to_stop_) return false;
+        if constexpr (Trainer::has_owners)
+            if (update.committed && update.number % static_cast<std::uint64_t>(of_.every()) == 0)
+                of_.copy_slices(false);
+        of_.world_->take_in_applicants();
+        return true;
+    }
+
+    Trainer& of_;
+    decltype(Trainer::state_)& state_;
+    Data& data_;
+    const FitOptions& options_;
+    OnUpdate& on_update_;
+    std::uint64_t number_; ///< of this call
+    std::size_t changes_;  ///< of the world, before it
+    bool others_have_begun_;
+    bool told_to_stop_ = false; ///< by the observer, and not by a signal
+    Position start_ = {};
+    std::optional<FitReport> undisturbed_;
+};
+
+} // namespace detail
+UNISONO_NAMESPACE_END
