@@ -220,6 +220,11 @@ BOOST_AUTO_TEST_CASE(signals_are_passed_on) {
     std::this_thread::sleep_for(50ms);
     saving.signal(SIGTERM);
     expect(saving.end(), 0, {"[0] saved", "[1] saved"});
+    // One that has ended as asked is no loss to those that have something to do yet.
+    Command asked(line({"-n", "2"}, {rank_program, "asked"}));
+    BOOST_REQUIRE(asked.says("[0] ready") && asked.says("[1] ready"));
+    asked.signal(SIGTERM);
+    expect(asked.end(), 143, {"[0] no fault"});
     // Those that do not listen are killed: after the grace time, or by a second signal.
     Command stubborn(line({"-n", "2", "--grace", "100"}, shell("trap '' TERM INT; " + wait)));
     BOOST_REQUIRE(stubborn.says("[0] ready") && stubborn.says("[1] ready"));

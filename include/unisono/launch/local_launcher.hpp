@@ -225,8 +225,10 @@ private:
                  processes_.running() > 0 && !stopping_ ? "; stopping the others" : ""});
         }
         if (!stopping_) ends_[static_cast<std::size_t>(rank)] = end;
-        // Ranks that wait for one that never came also learn of it.
-        if (rank < options_.ranks)
+        // Ranks that wait for one that never came also learn of it; not of one that has ended as a
+        // signal asks, which has said goodbye: others may still save, or write, what they have.
+        const bool as_asked = asked_to_stop_ != 0 && end.signal == 0 && end.status == 128 + asked_to_stop_;
+        if (rank < options_.ranks && !as_asked)
             hub_->report({.code = ErrorCode::peer_lost,
                           .rank = rank,
                           .peer = rank,
@@ -342,13 +344,13 @@ private:
                 change_ranks(signal);
             } else if (signal == SIGUSR1 || signal == SIGUSR2 || signal == SIGCONT) {
                 processes_.signal_all(signal);
-            } else if (asked_to_stop_) {
+            } else if (asked_to_stop_ != 0) {
                 // timeout(1) and job steps send SIGTERM to this process and to its process group:
                 // one request, which arrives twice.
                 const bool again = signal == SIGTERM && steady_now() - asked_to_stop_at_ < 1'000'000'000;
                 if (!again) kill_at_ = 0;
             } else {
-                asked_to_stop_ = true;
+                asked_to_stop_ = signal;
                 asked_to_stop_at_ = steady_now();
                 stop(signal);
             }
@@ -390,7 +392,7 @@ private:
     nanoseconds first_good_at_ = 0;
     nanoseconds notice_at_ = never;  ///< ranks that still run are named
     nanoseconds wait_until_ = never; ///< they are stopped
-    bool asked_to_stop_ = false;
+    int asked_to_stop_ = 0;          ///< by this signal
     nanoseconds asked_to_stop_at_ = 0;
     std::optional<int> status_;
     bool of_rank_ = false;                        ///< status_ is that of a rank
