@@ -90,9 +90,9 @@ constexpr auto nothing = [](const un::UpdateReport&, const std::vector<double>&)
 template <class Transport>
 void compare(const un::Identity& me, const std::string& folder, const Options& options) {
     auto plain = un::join<Transport>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "plain"}));
-    auto elastic =
-        un::join<un::Elastic<Transport>>(un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic"}));
     for (const std::size_t count : {std::size_t{9'000}, std::size_t{300'000}, std::size_t{4'300'000}}) {
+        auto elastic = un::join<un::Elastic<Transport>>(
+            un::rendezvous(me, un::MeetingPoint{.folder = folder, .job = "elastic" + std::to_string(count)}));
         Timed a(plain, count, sgd);
         Timed b(elastic, count, sgd);
         const std::int64_t updates = count < 100'000 ? 400 : count < 1'000'000 ? 60 : 8;
