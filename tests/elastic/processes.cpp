@@ -132,10 +132,7 @@ BOOST_AUTO_TEST_CASE(added_to_a_rank_alone) {
                 });
             };
         };
-        for (int rank = 0; rank < ranks; ++rank)
-            processes.start([&, rank] {
-                return be_rank<un::SharedMemory>(rank, ranks, folder.path(), patient(), told[rank], body(rank));
-            });
+        start_ranks<un::SharedMemory>(processes, ranks, folder, patient(), told, body);
         processes.start([&] {
             if (ranks > 1) ::usleep(300'000); // the others are dead
             return be_rank<un::SharedMemory>(-1, 0, folder.path(), patient(), told[ranks], body(ranks));
@@ -183,6 +180,11 @@ BOOST_AUTO_TEST_CASE(added_with_another_learning_rate) {
                text);
 }
 
+/// So that those that come are there before the end.
+constexpr auto train_slowly = [](auto& world) {
+    return train(world, [](const un::UpdateReport&) { ::usleep(100'000); });
+};
+
 /// The members cannot form a world with a process that comes: it learns why, and they train on without it.
 template <class Members, class Newcomer>
 void expect_refused(const std::string& why, unsigned changes) {
@@ -191,11 +193,8 @@ void expect_refused(const std::string& why, unsigned changes) {
     const Shared told;
     const Folder folder;
     un::Processes processes;
-    const auto body = [](auto& world) { return train(world, [](const un::UpdateReport&) { ::usleep(100'000); }); };
-    for (int rank = 0; rank < ranks; ++rank)
-        processes.start(
-            [&, rank] { return be_rank<Members>(rank, ranks, folder.path(), patient(), told[rank], body); });
-    processes.start([&] { return be_rank<Newcomer>(-1, 0, folder.path(), patient(), told[ranks], body); });
+    start_ranks<Members>(processes, ranks, folder, patient(), told, [](int) { return train_slowly; });
+    processes.start([&] { return be_rank<Newcomer>(-1, 0, folder.path(), patient(), told[ranks], train_slowly); });
     await_end(processes);
     for (int rank = 0; rank < ranks; ++rank) {
         BOOST_TEST_CONTEXT(Members::name << ", rank " << rank << ": " << told[rank].text) {
@@ -314,15 +313,12 @@ BOOST_AUTO_TEST_CASE(added_while_there_is_room) {
         const Shared told;
         const Folder folder;
         un::Processes processes;
-        const auto body = [](auto& world) { return train(world, [](const un::UpdateReport&) { ::usleep(100'000); }); };
-        for (int rank = 0; rank < ranks; ++rank)
-            processes.start(
-                [&, rank] { return be_rank<un::SharedMemory>(rank, ranks, folder.path(), options, told[rank], body); });
+        start_ranks<un::SharedMemory>(processes, ranks, folder, options, told, [](int) { return train_slowly; });
         for (const int who : {ranks, ranks + 1})
             processes.start([&, who] {
                 un::ElasticOptions later = options;
                 later.join.rendezvous.timeout = 3s;
-                return be_rank<un::SharedMemory>(-1, 0, folder.path(), later, told[who], body);
+                return be_rank<un::SharedMemory>(-1, 0, folder.path(), later, told[who], train_slowly);
             });
         await_end(processes);
         int added = 0;

@@ -5,14 +5,21 @@
 
 namespace unisono_test {
 
+/// Starts the ranks of the first world; `make_body(rank)` is what each does.
+template <class Transport, class MakeBody>
+void start_ranks(un::Processes& processes, int ranks, const Folder& folder, const un::ElasticOptions& options,
+                 const Shared& told, MakeBody make_body) {
+    for (int rank = 0; rank < ranks; ++rank)
+        processes.start(
+            [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], make_body(rank)); });
+}
+
 /// Runs ranks to their end; `watch(processes)` is called every few milliseconds.
 template <class Transport, class MakeBody, class Watch>
 void run_ranks(int ranks, const un::ElasticOptions& options, const Shared& told, MakeBody make_body, Watch watch) {
     const Folder folder;
     un::Processes processes;
-    for (int rank = 0; rank < ranks; ++rank)
-        processes.start(
-            [&] { return be_rank<Transport>(rank, ranks, folder.path(), options, told[rank], make_body(rank)); });
+    start_ranks<Transport>(processes, ranks, folder, options, told, make_body);
     const un::nanoseconds until = un::steady_now() + 40'000'000'000;
     while (processes.running() > 0 && un::steady_now() < until) {
         static_cast<void>(processes.wait_any(un::steady_now() + 5'000'000));
@@ -42,9 +49,7 @@ void lose_and_add(int ranks, std::uint64_t last, const Shared& told, Train train
             });
         };
     };
-    for (int rank = 0; rank < ranks; ++rank)
-        processes.start(
-            [&, rank] { return be_rank<Transport>(rank, ranks, folder.path(), patient(), told[rank], body(rank)); });
+    start_ranks<Transport>(processes, ranks, folder, patient(), told, body);
     if (!test::sanitized)
         processes.start([&] { return be_rank<Transport>(-1, 0, folder.path(), patient(), told[ranks], body(ranks)); });
     await_end(processes);

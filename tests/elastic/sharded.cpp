@@ -1,4 +1,5 @@
 // Ranks that own slices are killed: nothing is lost as long as a slice's owner and the next rank are not lost together, and then all say so.
+#include "lost_state.hpp"
 #include "ranks.hpp"
 
 #include <unisono/reducer/parameter_server.hpp>
@@ -9,7 +10,6 @@
 #include <cstdlib>
 #include <functional>
 #include <random>
-#include <regex>
 #include <string>
 
 using namespace unisono_test;
@@ -141,15 +141,10 @@ BOOST_AUTO_TEST_CASE(both_lost_over_sockets) { lose_both<un::Tcp>(); }
 
 /// Whether the error names an owner and the rank that had its copy, and all of these have died without a word.
 bool has_named_dead_ranks(const std::string& text, const Shared& told) {
-    static const std::regex pair("rank (\\d+) \\(copied to rank (\\d+)\\)");
-    int named = 0;
-    for (std::sregex_iterator one(text.begin(), text.end(), pair), end; one != end; ++one)
-        for (const int i : {1, 2}) {
-            const Told& rank = told[std::stoi((*one)[static_cast<std::size_t>(i)])];
-            if (rank.done || rank.code >= 0) return false;
-            ++named;
-        }
-    return named > 0 && text.find("no rank has the state of ") != text.npos;
+    const std::vector<int> named = ranks_without_state(text);
+    for (const int rank : named)
+        if (told[rank].done || told[rank].code >= 0) return false;
+    return !named.empty() && text.find("no rank has the state of ") != text.npos;
 }
 
 /// At moments that a seed decides. Those that are left end well, or all with the error; in time ranks are lost together rarely.

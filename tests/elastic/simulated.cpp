@@ -2,6 +2,8 @@
 // decides. Each ends with the undisturbed hash, or with a documented error; none hangs, and there are never two worlds.
 //
 //   UNISONO_ELASTIC_SEEDS=100000 test_elastic --run_test=elastic_simulated/campaign
+#include "lost_state.hpp"
+
 #include <unisono/guard/finite.hpp>
 #include <unisono/optimizer/adam.hpp>
 #include <unisono/sampler/distributed.hpp>
@@ -20,7 +22,6 @@
 #include <limits>
 #include <map>
 #include <optional>
-#include <regex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -203,13 +204,11 @@ struct Sums {
 
 /// Whether the error names owners and the ranks that had their copies, and none of these has come to its end.
 bool has_named_lost_ranks(const std::string& text, const un::ElasticSimulationReport& report) {
-    static const std::regex pair("rank (\\d+) \\(copied to rank (\\d+)\\)");
-    const std::sregex_iterator pairs(text.begin(), text.end(), pair), end;
-    for (auto one = pairs; one != end; ++one)
+    const std::vector<int> named = unisono_test::ranks_without_state(text);
+    for (const int rank : named)
         for (const un::SimulatedProcess& process : report.processes)
-            for (const std::size_t i : {1u, 2u})
-                if (process.number == std::stoi((*one)[i]) && !process.crashed && !process.threw) return false;
-    return pairs != end;
+            if (process.number == rank && !process.crashed && !process.threw) return false;
+    return !named.empty();
 }
 
 /// Empty, or what went wrong.

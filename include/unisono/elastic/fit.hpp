@@ -3,7 +3,6 @@
 /// \file
 /// One call of `fit` over an elastic world, on one rank: a sequence of calls over groups.
 
-#include "unisono/elastic/hosting.hpp"
 #include "unisono/trainer/failure.hpp"
 #include "unisono/trainer/fit.hpp"
 
@@ -13,6 +12,18 @@
 
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
+
+/// Raised as long as it lives.
+class Flag {
+public:
+    explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
+    Flag(const Flag&) = delete;
+    Flag& operator=(const Flag&) = delete;
+    ~Flag() { flag_ = false; }
+
+private:
+    bool& flag_;
+};
 
 /// `Trainer`: of trainer.hpp, whose state it moves on.
 template <class Trainer, class Data, class OnUpdate>

@@ -33,26 +33,12 @@ void warn_of_uneven_hosting(const Hosting& hosting, std::int64_t ranks, std::uin
         static_cast<void>(std::fputs(uneven_hosting_text(hosting.count, ranks, epoch).c_str(), stderr));
 }
 
-/// A policy where so many ranks are left, which may be fewer than it says.
+/// The policy for a world of `ranks` ranks, where it names more of them.
 template <class Policy>
 Policy within(const Policy& policy, int ranks) {
     if constexpr (requires { policy.within(ranks); }) return policy.within(ranks);
     else return policy;
 }
-struct Nothing {
-    void operator()() const {}
-};
-/// Raised as long as it lives.
-class Flag {
-public:
-    explicit Flag(bool& flag) : flag_(flag) { flag_ = true; }
-    Flag(const Flag&) = delete;
-    Flag& operator=(const Flag&) = delete;
-    ~Flag() { flag_ = false; }
-
-private:
-    bool& flag_;
-};
 
 } // namespace detail
 UNISONO_NAMESPACE_END

@@ -116,13 +116,22 @@ void put_numbers(ByteImage& image, const ElasticState<T>& state) {
     image.put(std::span<const std::int32_t>(state.grids));
     image.put(std::span<const EpochReport>(state.sums.epochs));
 }
+/// The memory that a trainer changes: the parameters, and the optimizer's arrays, if given.
+template <class T, class Model>
+void put_memory(ByteImage& image, Model& model, const OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a)
+        image.put(std::span<const T>(optimizer->array(a)));
+}
+template <class T, class Model>
+void take_memory(ByteImage& image, Model& model, OptimizerState<T>* optimizer) {
+    for_each_span(model.parameters(), [&](auto one) { image.take(one); });
+    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) image.take(optimizer->array(a));
+}
 template <class Model, class T>
 void put_state(ByteImage& image, Model& model, const ElasticState<T>& state) {
     put_numbers(image, state);
-    for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
-    if (state.has_optimizer)
-        for (std::size_t a = 0; a < state.optimizer.size(); ++a)
-            image.put(std::span<const T>(state.optimizer.array(a)));
+    put_memory(image, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
 template <class T>
@@ -168,24 +177,7 @@ void go_back(ByteImage& image, ElasticState<T>& state, bool is_set) {
 template <class Model, class T>
 void take_state(ByteImage& image, Model& model, ElasticState<T>& state) {
     take_numbers(image, state);
-    for_each_span(model.parameters(), [&](auto one) { image.take(one); });
-    if (state.has_optimizer)
-        for (std::size_t a = 0; a < state.optimizer.size(); ++a) image.take(state.optimizer.array(a));
-}
-
-/// A copy of what a trainer changes in memory: the parameters, and the optimizer's arrays, if any.
-template <class T, class Model>
-ByteImage copy_of(Model& model, OptimizerState<T>* optimizer) {
-    ByteImage image;
-    for_each_span(model.parameters(), [&](auto one) { image.put(std::span<const T>(one)); });
-    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a)
-        image.put(std::span<const T>(optimizer->array(a)));
-    return image;
-}
-template <class T, class Model>
-void put_back(ByteImage& image, Model& model, OptimizerState<T>* optimizer) {
-    for_each_span(model.parameters(), [&](auto one) { image.take(one); });
-    for (std::size_t a = 0; optimizer != nullptr && a < optimizer->size(); ++a) image.take(optimizer->array(a));
+    take_memory(image, model, state.has_optimizer ? &state.optimizer : nullptr);
 }
 
 /// Of models whose state fits each other's.

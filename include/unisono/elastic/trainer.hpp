@@ -206,11 +206,13 @@ private:
                    "with them\n";
     }
     static constexpr bool traces = Training::Tracing::traces;
+    struct Nothing {
+        void operator()() const {}
+    };
     static constexpr int most_fruitless = 3; ///< changes in a row that lost no rank, without an update between them
 
     void check_alive() const {
-        if (!inner_)
-            throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+        if (!inner_) detail::throw_in_no_world();
         if (observes_)
             refuse_input("Trainer: found a call within on_update over an elastic world; expected none there");
     }
@@ -301,12 +303,12 @@ private:
             surviving([&] { barrier(world_->group()); },
                       [&] {
                           if constexpr (!unit_model<Model>)
-                              if (!kept) kept = detail::copy_of<Element>(*model_, nullptr);
+                              if (!kept) detail::put_memory<Element>(kept.emplace(), *model_, nullptr);
                       });
         } catch (...) { // this rank has all that it was asked for
         }
         if constexpr (!unit_model<Model>)
-            if (kept) detail::put_back<Element>(*kept, *model_, nullptr);
+            if (kept) detail::take_memory<Element>(*kept, *model_, nullptr);
     }
     /// Makes a call of the user's own that the others have finished.
     template <class Call>
@@ -316,14 +318,14 @@ private:
         detail::ByteImage kept;
         if constexpr (has_owners) snapshots_.read_all(trainer);
         else {
-            kept = detail::copy_of(*model_, &inner_->optimizer_state());
+            detail::put_memory<Element>(kept, *model_, &inner_->optimizer_state());
             trainer.optimizer_state() = std::move(inner_->optimizer_state());
         }
         restore(trainer);
         auto result = call(trainer);
         if constexpr (!has_owners) {
             inner_->optimizer_state() = std::move(trainer.optimizer_state());
-            detail::put_back(kept, *model_, &inner_->optimizer_state());
+            detail::take_memory<Element>(kept, *model_, &inner_->optimizer_state());
             restore(*inner_);
         } else if constexpr (!unit_model<Model>) snapshots_.read_all(*inner_), restore(*inner_);
         return result;
@@ -355,7 +357,7 @@ private:
 
     /// Runs `body` to its end; each time that ranks are lost, again in the next world.
     /// `before` is called before each recovery.
-    template <class Body, class Before = detail::Nothing>
+    template <class Body, class Before = Nothing>
     void surviving(Body body, Before before = {}) {
         for (bool lost = false;;) {
             try {

@@ -69,6 +69,14 @@ struct WorldChange {
     }
 };
 
+namespace detail {
+
+[[noreturn]] inline void throw_in_no_world() {
+    throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+}
+
+} // namespace detail
+
 /// Ranks that may be lost, and added. Move-only; the trainer over it goes on when ranks are lost,
 /// and takes in those that wait.
 ///
@@ -220,8 +228,7 @@ public:
 
 private:
     [[nodiscard]] const detail::FormedWorld<Transport>& formed() const {
-        if (!formed_)
-            throw error(ErrorCode::refused, "this rank is in no world any more: an earlier call has thrown the reason");
+        if (!formed_) detail::throw_in_no_world();
         return *formed_;
     }
     static int number_in(const detail::FormedWorld<Transport>& world) {

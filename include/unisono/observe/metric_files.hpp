@@ -114,6 +114,17 @@ std::array<std::string_view, Count> leading_fields(std::string_view line, char b
     return fields;
 }
 
+/// The first result of `look(line)`, from the last line on.
+template <class Look>
+std::optional<LastInFile> last_of_lines(std::string_view text, Look look) {
+    while (!text.empty()) {
+        const std::size_t begin = text.size() < 2 ? 0 : text.rfind('\n', text.size() - 2) + 1; // npos + 1 is 0
+        if (const std::optional<LastInFile> last = look(text.substr(begin))) return last;
+        text = text.substr(0, begin);
+    }
+    return std::nullopt;
+}
+
 /// The common base: turns reports into scalars. `Derived` has open(), put(step, seconds, scalars)
 /// and last_in_file(), the last update that a rank has written which was the first before.
 template <class Derived>
@@ -282,14 +293,14 @@ private:
         const std::string text = detail::end_of_lines(path_, before_);
         constexpr std::string_view step = "{\"step\":", seconds = "\"seconds\":", loss = "\"loss\":",
                                    rate = "\"learning_rate\":";
-        for (std::size_t end = text.size(), begin = 0; end > 0; end = begin) {
-            begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1; // npos + 1 is 0
-            const auto fields = detail::leading_fields<4>(std::string_view(text).substr(begin, end - begin), ',');
+        return detail::last_of_lines(text, [&](std::string_view line) {
+            const auto fields = detail::leading_fields<4>(line, ',');
+            std::optional<detail::LastInFile> last;
             if (fields[0].starts_with(step) && fields[2].starts_with(loss) && fields[3].starts_with(rate)) // a report
-                return detail::LastInFile{detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
-                                          detail::leading_number<double>(fields[1].substr(seconds.size()))};
-        }
-        return std::nullopt;
+                last = {detail::leading_number<std::uint64_t>(fields[0].substr(step.size())),
+                        detail::leading_number<double>(fields[1].substr(seconds.size()))};
+            return last;
+        });
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string line = concat({"{\"step\":", step, ",\"seconds\":", detail::exact_text(seconds)});
@@ -323,15 +334,14 @@ private:
     std::optional<detail::LastInFile> last_in_file() {
         const std::string text = detail::end_of_lines(path_, before_);
         std::string_view name; // of the line behind
-        for (std::size_t end = text.size(), begin = 0; end > 0; end = begin) {
-            begin = end < 2 ? 0 : text.rfind('\n', end - 2) + 1; // npos + 1 is 0
-            const auto fields = detail::leading_fields<3>(std::string_view(text).substr(begin, end - begin), ',');
+        return detail::last_of_lines(text, [&](std::string_view line) {
+            const auto fields = detail::leading_fields<3>(line, ',');
+            std::optional<detail::LastInFile> last;
             if (fields[2] == "loss" && name == "learning_rate") // a report
-                return detail::LastInFile{detail::leading_number<std::uint64_t>(fields[0]),
-                                          detail::leading_number<double>(fields[1])};
+                last = {detail::leading_number<std::uint64_t>(fields[0]), detail::leading_number<double>(fields[1])};
             name = fields[2];
-        }
-        return std::nullopt;
+            return last;
+        });
     }
     void put(std::uint64_t step, double seconds, std::span<const Scalar> scalars) {
         std::string lines;

@@ -87,7 +87,7 @@ public:
     [[nodiscard]] static SharedMemory join(Control control, nanoseconds deadline, std::size_t arena_bytes = 0);
 
     /// The number of a board that this rank can give to a new group; -1: none. `give_board` notes
-    /// that it went to a group of so many ranks.
+    /// that it went to a group of `ranks` ranks.
     [[nodiscard]] int offer_board() { return boards_.offer(world()); }
     void give_board(int ranks) { boards_.give(ranks); }
     /// A group's number with that of its board in it.

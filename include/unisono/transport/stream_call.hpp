@@ -19,8 +19,8 @@
 /// - Between `begin_capture` and `end_capture`, which returns a graph, programs are done once they
 ///   are enqueued: the device is not asked. `drop_capture` forgets what was captured, if anything
 ///   was. The owner of the graph may launch it in programs.
-/// - `check_every()`: ranks compare one of so many of its programs in a group, and thereby those
-///   before it.
+/// - `check_every()`: the interval, in programs of a group, at which ranks compare a program, and
+///   with it those before.
 /// - After `abort` none of its calls touches memory any more.
 /// - Before a group of other ranks than the world's does anything, its ranks call `open_group`, as
 ///   do all ranks of its parent.

@@ -289,8 +289,8 @@ concept enqueues = streaming_transport<T> && !through_host_transport<T>;
 
 namespace detail {
 
-/// Up to so many bytes, a rank of two to four sends everything to all ranks, since one round is
-/// faster than two; 0: it does not say.
+/// The largest sum, in bytes, for which a rank of two to four sends everything to all ranks, since
+/// one round is faster than two; 0: the transport does not say.
 template <class T>
 inline constexpr std::size_t exchange_bytes = 0;
 template <class T>
