@@ -95,7 +95,7 @@ public:
     void listen(bool first) { listens_ = listens_ || first; }
     [[nodiscard]] bool look() const { return listens_ && !applicants().empty(); }
     [[nodiscard]] std::vector<Applicant> applicants() const { return processes_->applicants(process_); }
-    void forget(const std::vector<Applicant>&) const {}
+    void forget(const std::vector<Applicant>& added) { processes_->forget(added); }
     void refuse(const std::vector<Applicant>&, const std::string&) const {}
     void end_training() const {}
     void hear_refusal() const {}

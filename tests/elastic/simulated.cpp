@@ -375,6 +375,49 @@ BOOST_AUTO_TEST_CASE(options_that_are_refused) {
     expect({.longest = -5}, "ElasticSimulation::longest is -5, expected at least 0 nanoseconds");
 }
 
+/// A rank that waits in the next world for one that has died must not be suspected meanwhile: ranks were only killed.
+BOOST_AUTO_TEST_CASE(added_ranks_that_die_at_once) {
+    std::size_t added = 0;
+    for (const std::uint64_t seed : {1u, 5u, 8u, 9u}) {
+        for (un::nanoseconds at = 13 * ms; at < 17 * ms; at += ms / 20) {
+            Plan p{.ranks = 3, .job = {.replicas = 4}};
+            set_times(p);
+            p.simulation.network.seed = seed;
+            p.simulation.network.jitter_ns = ms;
+            p.simulation.network.detection_ns = 3 * ms;
+            p.simulation.joins = {4 * ms};
+            p.simulation.network.crashes = {{.rank = 3, .at_ns = at}};
+            const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+                train(
+                    world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+            });
+            added += report.processes[3].number >= 0;
+            for (std::size_t process = 0; process < 3; ++process)
+                BOOST_TEST(!report.processes[process].threw,
+                           "seed " << seed << ", crash at " << at << " ns: process " << process << " ended");
+        }
+    }
+    BOOST_TEST(added > 50u);
+}
+
+/// The ranks wait for a process that is added and stands still, until their patience ends; then they train on without it.
+BOOST_AUTO_TEST_CASE(an_added_process_that_stands_still_is_awaited_once) {
+    Plan p{.ranks = 2, .job = {.replicas = 4, .epochs = 10}};
+    set_times(p);
+    p.simulation.joins = {2 * ms};
+    p.simulation.network.stops = {{.rank = 2, .at_ns = 3 * ms, .for_ns = 20'000 * ms}};
+    std::vector<std::string> changes;
+    const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+        train(
+            world, p.job, [&] { world.group().endpoint().compute(ms); }, [](const un::UpdateReport&) {});
+        if (world.number() == 0)
+            for (const un::WorldChange& change : world.changes()) changes.push_back(change.text());
+    });
+    BOOST_TEST(!report.processes[0].threw);
+    BOOST_TEST(!report.processes[1].threw);
+    BOOST_TEST(changes.size() == 1u, changes.size() << " changes of the world; expected 1");
+}
+
 /// A program whose calls change the state, as a resume does, and which changes the model after its training.
 template <class... Policies>
 std::vector<float> change_state(un::nanoseconds crash, un::nanoseconds join, un::nanoseconds second,

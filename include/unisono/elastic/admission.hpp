@@ -147,7 +147,7 @@ public:
             if (one.waits && std::find(added.begin(), added.end(), *one.waits) != added.end()) refuse(one, why);
         forget(added);
     }
-    /// They have been added.
+    /// They have been added, or did not answer when they were.
     void forget(const std::vector<Applicant>& added) {
         std::erase_if(visitors_, [&](const Visitor& one) {
             return one.waits && std::find(added.begin(), added.end(), *one.waits) != added.end();

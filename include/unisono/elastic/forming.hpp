@@ -131,7 +131,7 @@ inline error not_in_next_world(MembershipPhase phase, int me, const std::vector<
 ///     void listen(first);                    `first`: this member hears those that come
 ///     bool look();                           whether somebody waits
 ///     std::vector<Applicant> applicants() const;
-///     void forget(const std::vector<Applicant>&);
+///     void forget(const std::vector<Applicant>&);   those that are left out ask again
 ///     void refuse(const std::vector<Applicant>&, why);   they hear why they are left out
 ///     void end_training() const;             by the first member, as it leaves
 ///     void hear_refusal();                   of a process that is added. Errors: it is left out
@@ -202,8 +202,11 @@ private:
     /// The membership that is being chosen, and its world.
     FormedWorld<Transport> form(std::uint64_t updates) {
         // Where a rank dies that has voted for the next world, the others wait for it so long;
-        // where all are just slow they try again.
-        nanoseconds allowed = 300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size());
+        // where all are just slow they try again. A rank that waits here answers no votes, so it
+        // gives up before the others suspect it.
+        const nanoseconds patience = options_.patience.count();
+        nanoseconds allowed = std::min<nanoseconds>(
+            300'000'000 + 5'000'000 * static_cast<nanoseconds>(membership_->members().size()), patience / 4);
         for (int attempt = 0;; ++attempt) {
             settle();
             const nanoseconds agreed = medium_.now();
@@ -211,19 +214,20 @@ private:
             try {
                 Group<Transport> group = medium_.meet(membership_->members(), membership_->epoch(), allowed,
                                                       [&](nanoseconds until) { wait(until); });
+                const std::vector<Applicant> asked = membership_->have_been_added();
                 membership_->work();
                 const Successor& decision = membership_->decision();
                 const auto source = std::find(decision.members.begin(), decision.members.end(), decision.source);
                 medium_.all_are_here();
                 listen();
-                medium_.forget(decision.added);
+                medium_.forget(asked);
                 return {std::move(group), membership_->epoch(),
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
             } catch (const error& failed) {
                 if (attempt == most_attempts || !(is_loss(failed) || leave_out_added(failed))) throw;
             }
-            allowed = std::min<nanoseconds>(2 * allowed, std::max<nanoseconds>(allowed, options_.patience.count()));
+            allowed = std::min(2 * allowed, std::max(allowed, patience / 2));
             membership_->begin(updates, medium_.now());
         }
     }

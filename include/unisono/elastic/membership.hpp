@@ -67,6 +67,9 @@ public:
     [[nodiscard]] nanoseconds next_tick() const {
         return phase_ == Phase::voting || phase_ == Phase::gathering ? due_ : never;
     }
+    /// Applicants that were added since the last world that worked, also those that are left out
+    /// again: they have been silent.
+    [[nodiscard]] const std::vector<Applicant>& have_been_added() const { return have_been_added_; }
     /// The applicants at this member, which may be added when the members next vote.
     void expect(std::vector<Applicant> applicants) { applicants_ = std::move(applicants); }
     /// Applicants are added to what this member proposes while it has fewer members.
@@ -94,6 +97,7 @@ public:
     /// The next world has been formed, and works.
     void work() {
         unwanted_.clear();
+        have_been_added_.clear();
         phase_ = Phase::member;
         started_ = never;
     }
@@ -320,6 +324,7 @@ private:
             .word = MembershipWord::decided, .epoch = epoch_, .ballot = ballot, .successor = successor};
         if (mine) send_all(told);
         decision_ = successor;
+        have_been_added_.insert(have_been_added_.end(), successor.added.begin(), successor.added.end());
         proposing_ = Proposing::nothing;
         if (!std::binary_search(successor.members.begin(), successor.members.end(), me_)) {
             phase_ = Phase::left_behind;
@@ -384,6 +389,7 @@ private:
     std::uint64_t updates_ = 0;
     bool awaits_kept_ = false; ///< this member was added, and takes part in nothing yet
     std::vector<Applicant> applicants_;
+    std::vector<Applicant> have_been_added_;
     std::map<int, bool> heard_;
     std::uint64_t promised_ = 0;
     std::uint64_t highest_ = 0; ///< ballot that was heard of

@@ -173,6 +173,9 @@ public:
     // Processes that wait to be added.
 
     void apply(int process) { applicants_.insert(process); }
+    void forget(const std::vector<Applicant>& added) {
+        for (const Applicant& one : added) applicants_.erase(process_of(one));
+    }
     [[nodiscard]] std::vector<Applicant> applicants(int listener) const {
         std::vector<Applicant> found;
         for (const int one : applicants_)

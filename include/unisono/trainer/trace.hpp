@@ -78,10 +78,10 @@ struct TraceReport {
         for (std::size_t r = 0; r < ranks.size(); ++r)
             if (ranks[r].changes > ranks[most].changes) most = r;
         const bool changed = most < ranks.size() && ranks[most].changes != 0;
-        Table table = changed ? Table({"rank", ">seconds", ">compute", ">exchange", ">of it waiting", ">apply",
-                                       ">other", ">came last", ">awaited", ">changes"})
-                              : Table({"rank", ">seconds", ">compute", ">exchange", ">of it waiting", ">apply",
-                                       ">other", ">came last", ">awaited"});
+        Table table = changed ? Table({"rank", ">seconds", ">compute", ">exchange", ">waiting", ">apply", ">other",
+                                       ">came last", ">awaited", ">changes"})
+                              : Table({"rank", ">seconds", ">compute", ">exchange", ">waiting", ">apply", ">other",
+                                       ">came last", ">awaited"});
         std::uint64_t dropped = 0;
         for (std::size_t r = 0; r < ranks.size(); ++r) {
             const RankTime& one = ranks[r];
