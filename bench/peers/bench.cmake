@@ -42,6 +42,19 @@ endif()
 peers_mpi(openmpi)
 peers_mpi(mpich)
 
+# run.sh installs these there.
+foreach(name openmpi5 mpich5)
+    set(prefix ${PROJECT_SOURCE_DIR}/build/bench/${name})
+    if(EXISTS ${prefix}/lib/libmpi.so)
+        peers_contender(${name} mpi)
+        target_include_directories(peers_${name} SYSTEM PRIVATE ${prefix}/include)
+        target_link_libraries(peers_${name} PRIVATE ${prefix}/lib/libmpi.so)
+        set_target_properties(peers_${name} PROPERTIES BUILD_RPATH ${prefix}/lib)
+    else()
+        message(STATUS "bench/peers: ${name} was not found and is left out")
+    endif()
+endforeach()
+
 find_library(PEERS_GLOO_LIBRARY gloo) # its own CMake files break in other build types than its packager's
 find_path(PEERS_GLOO_INCLUDE gloo/rendezvous/file_store.h)
 if(PEERS_GLOO_LIBRARY AND PEERS_GLOO_INCLUDE)

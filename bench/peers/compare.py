@@ -15,10 +15,10 @@ from contest import geometric_mean, in_words, print_row
 
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier"]
 SIZES = [8 * 4**k for k in range(13)] + [256 << 20]
-PEERS = ["openmpi", "mpich", "gloo", "deepspeed"]
+PEERS = ["openmpi", "mpich", "openmpi5", "mpich5", "gloo", "deepspeed"]
 TUNED = "openmpi_malloc"
 TITLES = {"unisono": "unisono", "unisono_own_memory": "own memory", "openmpi": "Open MPI", TUNED: "its malloc set",
-          "mpich": "MPICH", "gloo": "Gloo", "deepspeed": "DeepSpeed", "floor": "copy"}
+          "mpich": "MPICH", "openmpi5": "Open MPI 5", "mpich5": "MPICH 5", "gloo": "Gloo", "deepspeed": "DeepSpeed", "floor": "copy"}
 NAMES = TITLES | {"unisono_own_memory": "unisono in its own memory", TUNED: "Open MPI with its malloc set",
                   "floor": "the copy"}
 COPY_FROM = 512 << 10  # below, a copy is no floor: nothing is exchanged
@@ -44,13 +44,13 @@ class SharedMemoryContest(contest.Contest):
             return None, f"it was not built, since its library was not found ({program})"
         if name == "deepspeed" and ranks > cores:
             return None, f"with {ranks} ranks on {cores} cores it polls for milliseconds"
-        if name == "mpich":
+        if name in ("mpich", "mpich5"):
             if ranks > cores:
                 return None, f"with {ranks} ranks on {cores} cores it takes milliseconds for a byte"
-            run = contest.launcher_of_mpich()
+            run = str(self.newer(name) / "mpiexec") if name == "mpich5" else contest.launcher_of_mpich()
             return ([run, "-n", str(ranks), str(program)], {}) if run else (None, "its mpirun was not found")
-        if name in ("openmpi", TUNED):
-            run = contest.launcher_of_openmpi()
+        if name in ("openmpi", "openmpi5", TUNED):
+            run = str(self.newer(name) / "mpirun") if name == "openmpi5" else contest.launcher_of_openmpi()
             if not run:
                 return None, "its mpirun was not found"
             variables = {}
@@ -60,6 +60,9 @@ class SharedMemoryContest(contest.Contest):
         if name == "unisono_own_memory":
             return [str(program)], {"arguments": ["own_memory"]}
         return [str(program)], {}
+
+    def newer(self, name):
+        return self.programs.parent / name / "bin"
 
     def collective_of(self, name, collective):
         return "copy" if name == "floor" else collective
@@ -149,7 +152,7 @@ def settings_of(quick):
 
 def compare(arguments, place):
     settings = settings_of(arguments.quick)
-    names = ["unisono", "openmpi", TUNED, "mpich", "gloo", "deepspeed", "floor"]
+    names = ["unisono", "openmpi", TUNED, "mpich", "openmpi5", "mpich5", "gloo", "deepspeed", "floor"]
     if arguments.own_memory:
         names.insert(1, "unisono_own_memory")
     begin = time.monotonic()
