@@ -112,7 +112,8 @@ inline void cut_straight(OperationState& operation) {
 }
 
 constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
-    return ((call >> 48) + count) % GroupContext::most_recent;
+    const std::uint64_t root = call & 0xffffffffu; // roots may take turns
+    return ((call >> 48) + count + 5 * root) % GroupContext::most_recent;
 }
 
 /// Prepares a free state for this request, with everything that stays the same when it is repeated.

@@ -182,7 +182,7 @@ struct FlaggedMessages {
 /// bytes the two places do not fit one line, and nothing is gained.
 struct SmallMessages {
     static constexpr int most_together = 4;
-    static constexpr std::size_t own_pieces = 19;
+    static constexpr std::size_t own_pieces = 37;
     static constexpr std::size_t most_bytes = own_pieces * 56;
 
     alignas(128) FlaggedPiece<8> together[2 * most_together]; ///< rank 0's are the group's
