@@ -26,7 +26,7 @@ def together(group, seconds):
 
 def all_reduces(groups, rounds):
     rows = []
-    for power in range(3, 25):
+    for power in range(3, 27):
         size = 1 << power
         if power > 10 and power % 2:
             continue
