@@ -61,8 +61,9 @@ class SharedMemoryContest(contest.Contest):
             return [str(program)], {"arguments": ["own_memory"]}
         return [str(program)], {}
 
-    def newer(self, name):
-        return self.programs.parent / name / "bin"
+    @staticmethod
+    def newer(name):
+        return Path(__file__).resolve().parents[2] / "build" / "bench" / name / "bin"
 
     def collective_of(self, name, collective):
         return "copy" if name == "floor" else collective
@@ -172,7 +173,7 @@ def main():
     parser.add_argument("--own-memory", action="store_true", help="also Unisono in buffers that its peers cannot see")
     parser.add_argument("--skip-without-mpi", action="store_true", help="exit with 77 if no MPI was built: for ctest")
     arguments = contest.parse(parser)
-    built = [name for name in ("openmpi", "mpich") if (Path(arguments.programs) / f"peers_{name}").exists()]
+    built = [name for name in ("openmpi", "mpich", "openmpi5", "mpich5") if (Path(arguments.programs) / f"peers_{name}").exists()]
     if arguments.skip_without_mpi and not built:
         print("skipped: neither Open MPI nor MPICH was found when the benchmarks were built")
         return 77

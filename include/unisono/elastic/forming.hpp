@@ -28,7 +28,8 @@ struct ElasticOptions {
     std::string folder =
         {}; ///< in which processes that come find the world; empty: where its ranks meet by a folder, that one
     /// After a loss: until a rank that is silent, and not known to be dead, is taken to be lost. It
-    /// must be longer than a rank may compute without a call of the library.
+    /// must be longer than a rank may compute without a call of the library, and several times as
+    /// long as the ranks need to connect to each other. At least 10 ms.
     std::chrono::nanoseconds patience = std::chrono::seconds(30);
     std::chrono::nanoseconds give_up = std::chrono::minutes(10); ///< wait for a majority that does not answer
     JoinOptions join = {};                                       ///< of each world
@@ -43,7 +44,9 @@ inline void check_elastic(const ElasticOptions& options) {
     if (options.most < options.least || options.most > most_ranks)
         refuse_input({"ElasticOptions::most is ", options.most, "; expected ", options.least,
                       ", as ElasticOptions::least says, to ", most_ranks});
-    if (options.patience.count() <= 0) refuse_input("ElasticOptions::patience must be positive");
+    const auto patience = options.patience.count();
+    if (patience < 10'000'000 || patience > 365 * 86'400'000'000'000)
+        refuse_input({"ElasticOptions::patience is ", patience, " ns; expected 10 ms to 365 days"});
     if (options.give_up < options.patience)
         refuse_input("ElasticOptions::give_up must not be less than ElasticOptions::patience");
     check_join(options.join);

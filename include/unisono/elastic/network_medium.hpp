@@ -95,8 +95,8 @@ public:
         const auto world = static_cast<int>(members.size());
         if (world == 1) return join_(ControlPlane(), options_.join);
         const int rank = static_cast<int>(std::find(members.begin(), members.end(), me()) - members.begin());
+        const nanoseconds until = deadline_after(now(), std::chrono::nanoseconds(allowed)); // of all that follows
         JoinOptions options = options_.join;
-        options.rendezvous.timeout = std::chrono::nanoseconds(allowed);
         options.rendezvous.notice_after = {};
         MeetingPoint point;
         point.token = mesh_->secret_of(epoch);
@@ -108,12 +108,14 @@ public:
             const NextMeeting meeting{epoch, point.host, point.port};
             for (const int member : members) mesh_->send(member, encode(meeting));
         } else {
-            const NextMeeting meeting =
-                await_meeting(members, epoch, deadline_after(now(), options.rendezvous.timeout), wait_once);
+            const NextMeeting meeting = await_meeting(members, epoch, until, wait_once);
             point.host = meeting.host;
             point.port = meeting.port;
         }
-        return join_(unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous), options);
+        options.rendezvous.timeout = left_until(until);
+        ControlPlane plane = unisono::rendezvous(unisono::identity_of(rank, world), point, options.rendezvous);
+        options.rendezvous.timeout = left_until(until);
+        return join_(std::move(plane), options);
     }
 
     /// The first rank listens for those that come.
@@ -263,6 +265,10 @@ private:
             if (frame.kind == FrameKind::refused && read(in, most_ranks, fault)) throw error(fault);
         }
         return got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
+    }
+    [[nodiscard]] std::chrono::nanoseconds left_until(nanoseconds until) const {
+        if (now() >= until) throw error(ErrorCode::timeout, "the next world's ranks have not met in time");
+        return std::chrono::nanoseconds(until - now());
     }
     template <class Wait>
     NextMeeting await_meeting(const std::vector<int>& members, std::uint64_t epoch, nanoseconds deadline,

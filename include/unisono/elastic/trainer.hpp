@@ -209,7 +209,7 @@ private:
     struct Nothing {
         void operator()() const {}
     };
-    static constexpr int most_fruitless = 3; ///< changes in a row without a reason, or an update between them
+    static constexpr int most_fruitless = 3; ///< changes in a row that lost no rank, without an update between them
 
     void check_alive() const {
         if (!inner_) detail::throw_in_no_world();
@@ -387,8 +387,7 @@ private:
         world_->form_next(state_.progress.updates, state_.passes);
         const WorldChange& change = world_->changes().back();
         if constexpr (traces) tracer_.formed(began, change);
-        if (!change.lost.empty() || !change.joined.empty()) fruitless_ = 0;
-        else if (!world_->has_ended_on_purpose()) ++fruitless_;
+        fruitless_ = change.lost.empty() && change.joined.empty() ? fruitless_ + 1 : 0;
         probation_.begin(!change.joined.empty());
         begin();
     }

@@ -142,8 +142,6 @@ public:
                .message = concat({"rank ", rank(), " takes in ranks that wait; all form the next world"})});
         if (size() == 1) formed_->group.check(); // a rank alone waits for none, and would not notice
     }
-    /// The ranks have ended the last world themselves, to form it anew with others, or without.
-    [[nodiscard]] bool has_ended_on_purpose() const { return on_purpose_; }
     /// A training has work for that many ranks. Until it has said so, no process is added. The same
     /// on all ranks.
     void take_in_at_most(int ranks) { formation_->take_in_at_most(ranks); }
@@ -207,11 +205,7 @@ public:
     /// be in use. Collective over the remaining ranks. Errors: above.
     void form_next(std::uint64_t updates, std::uint64_t passes) {
         WorldChange change{.updates = updates};
-        on_purpose_ = false;
-        if (const Fault* const first = formed_->group.endpoint().first_fault()) {
-            change.why = first->message;
-            on_purpose_ = first->operation == "elastic" && first->peer < 0;
-        }
+        if (const Fault* const first = formed_->group.endpoint().first_fault()) change.why = first->message;
         const auto timeout = formed_->group.timeout();
         const std::vector<int> before = formed_->members;
         const nanoseconds began = formation_->now();
@@ -248,7 +242,6 @@ private:
     bool fresh_ = false;
     bool new_here_ = false;
     bool has_trainer_ = false;
-    bool on_purpose_ = false;
 };
 
 namespace detail {

@@ -268,7 +268,8 @@ ControlPlane meet(const Identity& me, const RendezvousOptions& options, nanoseco
     } catch (const error&) {
         // The others hear why, also those that come a little later: their deadline is about this
         // rank's.
-        if (hub) hub->stop(std::clamp<nanoseconds>(deadline - steady_now(), 500'000'000, 2'000'000'000));
+        const auto least = std::min<nanoseconds>(options.timeout.count(), 500'000'000);
+        if (hub) hub->stop(std::clamp<nanoseconds>(deadline - steady_now(), least, 2'000'000'000));
         throw;
     }
 }

@@ -1,9 +1,8 @@
 """A step of a network in C++ by LibTorch and Unisono, and in Python by DistributedDataParallel over Gloo, in turns in one run.
 
-    python integrations/libtorch/bench/compare.py STEP UNISONO_RUN --ranks 2
+    UNISONO_TEST_TORCH=$(which python) bash integrations/libtorch/bench/run.sh build/libtorch build/dev/unisono-run
 
-STEP is step.cpp, built as tests/run.sh builds its program, but with -O2. Where unisono_torch is installed, DistributedDataParallel
-over it is measured, too.
+Where unisono_torch is installed, DistributedDataParallel over it is measured, too.
 """
 
 import argparse
@@ -59,7 +58,11 @@ def in_python(backend, ranks, width, steps):
         environment.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
         words = [sys.executable, __file__, "--rank", backend, str(width), str(steps)]
         processes.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
-    answers = [process.communicate(timeout=300)[0] for process in processes]
+    try:
+        answers = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert all(process.returncode == 0 for process in processes), f"{backend}: {answers}"
     return float(answers[0].split()[-1])
 

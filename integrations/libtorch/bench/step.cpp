@@ -12,7 +12,8 @@
 namespace un = unisono;
 
 int main(int argc, char** argv) {
-    if (argc != 3) return std::fputs("usage: step WIDTH STEPS\n", stderr), 2;
+    if (argc != 3 || std::atoi(argv[1]) < 1 || std::atoi(argv[2]) < 1)
+        return std::fputs("usage: step WIDTH STEPS, both at least 1\n", stderr), 2;
     const std::int64_t width = std::atoll(argv[1]);
     const int steps = std::atoi(argv[2]), warm = 20;
     torch::set_num_threads(1);
