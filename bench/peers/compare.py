@@ -47,10 +47,10 @@ class SharedMemoryContest(contest.Contest):
         if name in ("mpich", "mpich5"):
             if ranks > cores:
                 return None, f"with {ranks} ranks on {cores} cores it takes milliseconds for a byte"
-            run = str(self.newer(name) / "mpiexec") if name == "mpich5" else contest.launcher_of_mpich()
+            run = self.newer(name, "mpiexec") if name == "mpich5" else contest.launcher_of_mpich()
             return ([run, "-n", str(ranks), str(program)], {}) if run else (None, "its mpirun was not found")
         if name in ("openmpi", "openmpi5", TUNED):
-            run = str(self.newer(name) / "mpirun") if name == "openmpi5" else contest.launcher_of_openmpi()
+            run = self.newer(name, "mpirun") if name == "openmpi5" else contest.launcher_of_openmpi()
             if not run:
                 return None, "its mpirun was not found"
             variables = {}
@@ -62,8 +62,10 @@ class SharedMemoryContest(contest.Contest):
         return [str(program)], {}
 
     @staticmethod
-    def newer(name):
-        return Path(__file__).resolve().parents[2] / "build" / "bench" / name / "bin"
+    def newer(name, program):
+        """Where run.sh has installed it; None if it has not."""
+        found = Path(__file__).resolve().parents[2] / "build" / "bench" / name / "bin" / program
+        return str(found) if found.exists() else None
 
     def collective_of(self, name, collective):
         return "copy" if name == "floor" else collective

@@ -6,8 +6,7 @@ from svg import line, text
 
 COLOURS = {"unisono": "#c0392b", "tcp": "#c0392b", "unisono_own_memory": "#e59866", "libfabric": "#e67e22",
            "openmpi": "#1f618d", "openmpi_malloc": "#5dade2", "mpich": "#7d3c98", "openmpi5": "#148f77", "mpich5": "#af7ac5",
-           "gloo": "#1e8449", "deepspeed": "#b7950b", "floor": "#7f8c8d",
-           "socket": "#7f8c8d"}
+           "gloo": "#1e8449", "deepspeed": "#b7950b", "floor": "#7f8c8d", "socket": "#7f8c8d"}
 OURS = ("unisono", "tcp", "libfabric")
 FLOORS = ("floor", "socket")
 WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 420, 260, 60, 90, 70, 70

@@ -217,20 +217,19 @@ private:
             try {
                 Group<Transport> group = medium_.meet(membership_->members(), membership_->epoch(), allowed,
                                                       [&](nanoseconds until) { wait(until); });
-                const std::vector<Applicant> asked = membership_->have_been_added();
+                medium_.forget(membership_->have_been_added());
                 membership_->work();
                 const Successor& decision = membership_->decision();
                 const auto source = std::find(decision.members.begin(), decision.members.end(), decision.source);
                 medium_.all_are_here();
                 listen();
-                medium_.forget(asked);
                 return {std::move(group), membership_->epoch(),
                         decision.members, static_cast<int>(source - decision.members.begin()),
                         agreed,           updates == no_state_yet};
             } catch (const error& failed) {
                 if (attempt == most_attempts || !(is_loss(failed) || leave_out_added(failed))) throw;
             }
-            allowed = std::min(2 * allowed, std::max(allowed, patience / 2));
+            allowed = std::min(2 * allowed, patience / 2);
             membership_->begin(updates, medium_.now());
         }
     }
