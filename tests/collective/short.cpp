@@ -1,5 +1,5 @@
-// Small collectives over mapped memory: copies beside the flags, ranks whose copies share lines, and the short way of a call that
-// is repeated. Each is checked in changing company, since what is kept from call to call must be kept right.
+// Collectives over mapped memory: copies beside the flags, ranks whose copies share lines, and the short way of a call of any size
+// that is repeated. Each is checked in changing company, since what is kept from call to call must be kept right.
 
 #include "findings.hpp"
 #include "oracle.hpp"
@@ -33,8 +33,8 @@ std::string call_any(Group& group, int call, std::mt19937& same) {
     const int me = group.rank();
     const auto ranks = static_cast<std::size_t>(world);
     const int kind = static_cast<int>(same() % 9);
-    constexpr std::size_t counts[] = {0,  1,  2,   3,   4,   7,   16,  30,  63,  64,  65,
-                                      74, 75, 133, 134, 148, 149, 266, 267, 400, 518, 519};
+    constexpr std::size_t counts[] = {0,  1,   2,   3,   4,   7,   16,  30,  63,  64,  65,   74,
+                                      75, 133, 134, 148, 149, 266, 267, 400, 518, 519, 1100, 3000};
     const std::size_t count = counts[same() % std::size(counts)];
     const int root = static_cast<int>(same() % static_cast<unsigned>(world));
     const bool largest = same() % 2 == 0;
@@ -220,6 +220,58 @@ BOOST_AUTO_TEST_CASE(beside_operations_in_flight) {
         test::limit);
 }
 
+/// Calls of one kind and size, several of them in flight at once, each with memory of its own.
+BOOST_AUTO_TEST_CASE(repeated_calls_in_flight) {
+    test::Findings findings;
+    test::run(
+        3,
+        [&](Group& group) {
+            constexpr std::size_t count = 3000; // too many to go beside a flag
+            for (int call = 0; call < 200; ++call) {
+                std::vector<float> data[3], whole(3 * count);
+                std::vector<un::Operation> started;
+                for (int i = 0; i < 3; ++i) {
+                    data[i].assign(count, static_cast<float>(call + i * (group.rank() + 1)));
+                    if (i <= call % 3) started.push_back(un::start_all_reduce(group, data[i]));
+                    else un::all_reduce(group, data[i]);
+                }
+                std::vector<float> from_root(count, static_cast<float>(group.rank() + call));
+                started.push_back(un::start_broadcast(group, from_root, call % 3));
+                started.push_back(un::start_all_gather(group, from_root, whole));
+                if (call % 2 != 0) std::swap(started.front(), started.back());
+                for (un::Operation& one : started) one.wait();
+                for (int i = 0; i < 3; ++i)
+                    findings.expect(data[i] == std::vector<float>(count, static_cast<float>(3 * call + i * 6)), "sum");
+                findings.expect(from_root[count - 1] == static_cast<float>(call % 3 + call), "broadcast");
+                un::reduce_scatter(group, whole, from_root);
+                un::reduce(group, whole, whole, call % 3);
+            }
+        },
+        test::limit);
+}
+
+/// Memory that overlaps is refused after any number of calls whose memory does not, and then these work again.
+BOOST_AUTO_TEST_CASE(an_overlap_is_found_in_a_repeated_call) {
+    test::Findings findings;
+    test::run(
+        2,
+        [&](Group& group) {
+            std::vector<float> room(4001, 1.0f), out(2000);
+            const std::span<float> in = std::span(room).first(2000);
+            for (int call = 0; call < 30; ++call) {
+                if (call % 10 == 9) {
+                    const std::span<float> wrong = std::span(room).subspan(1, 2000);
+                    BOOST_CHECK_THROW(un::all_reduce(group, in, wrong), un::error);
+                    BOOST_CHECK_THROW(static_cast<void>(un::start_all_reduce(group, in, wrong)), un::error);
+                }
+                un::all_reduce(group, in, out);
+                un::start_all_reduce(group, in, out).wait();
+                findings.expect(room == std::vector<float>(4001, 1.0f) && out == std::vector<float>(2000, 2.0f), "sum");
+            }
+        },
+        test::limit);
+}
+
 /// Those of another operation, type, root or kind are found where only a hash travels, also after many good calls.
 BOOST_AUTO_TEST_CASE(differences_are_found) {
     const auto both_fail = [](const std::vector<std::string>& words, auto last) {
@@ -229,7 +281,11 @@ BOOST_AUTO_TEST_CASE(differences_are_found) {
                                   world,
                                   [&](Group& group) {
                                       float data[2] = {1, 2};
-                                      for (int call = 0; call < 50; ++call) un::all_reduce(group, data, un::Max{});
+                                      std::vector<float> large(4000);
+                                      for (int call = 0; call < 50; ++call) {
+                                          un::all_reduce(group, data, un::Max{});
+                                          un::all_reduce(group, large, un::Max{});
+                                      }
                                       try {
                                           last(group);
                                           findings.expect(false, "rank " + std::to_string(group.rank()) + " passed");
@@ -253,6 +309,17 @@ BOOST_AUTO_TEST_CASE(differences_are_found) {
     both_fail({"all_reduce(max) of 2 float32", "all_reduce(max) of 3 float32"}, [](Group& group) {
         float data[3] = {1, 2, 3};
         un::all_reduce(group, std::span(data).first(group.rank() == 1 ? 3 : 2), un::Max{});
+    });
+    both_fail({"all_reduce(max) of 4000 float32", "all_reduce(min) of 4000 float32"}, [](Group& group) {
+        std::vector<float> data(4000);
+        if (group.rank() == 0) un::all_reduce(group, data, un::Max{});
+        else un::all_reduce(group, data, un::Min{});
+    });
+    both_fail({"all_reduce(max) of 4000 float32", "all_reduce(max) of 4001 float32"}, [](Group& group) {
+        std::vector<float> data(4001);
+        const auto mine = std::span(data).first(group.rank() == 1 ? 4001 : 4000);
+        if (group.rank() == 0) un::all_reduce(group, mine, un::Max{});
+        else un::start_all_reduce(group, mine, un::Max{}).wait();
     });
     both_fail({"all_reduce(max) of 2 float32", "barrier"}, [](Group& group) {
         float data[2] = {1, 2};

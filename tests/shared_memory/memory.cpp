@@ -6,8 +6,10 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <map>
 #include <random>
+#include <span>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -143,6 +145,29 @@ BOOST_AUTO_TEST_CASE(buffers_from_elsewhere_leave_nothing_in_the_arena) {
         // Flags of large messages stay: as many as were in flight at once.
         if (group.endpoint().arena_taken() > before + 64 * 128)
             throw std::runtime_error("something stays in the arena");
+    });
+}
+
+/// One call again and again, with memory that the peers see and memory that they do not, differently on each rank.
+BOOST_AUTO_TEST_CASE(a_repeated_call_may_change_its_memory) {
+    on_threads(3, [](Group& group) {
+        constexpr std::size_t count = 3000;
+        un::Memory<float> seen = group.allocate<float>(count), seen_too = group.allocate<float>(count);
+        std::vector<float> own(count), own_too(count);
+        unsigned draw = static_cast<unsigned>(group.rank()) + 1;
+        for (int call = 0; call < 400; ++call) {
+            draw = draw * 1664525u + 1013904223u;
+            const std::span<float> in = (draw >> 20) % 2 == 0 ? std::span<float>(seen) : std::span<float>(own);
+            const std::span<float> out = (draw >> 22) % 2 == 0 ? std::span<float>(seen_too) : std::span<float>(own_too);
+            std::fill(in.begin(), in.end(), static_cast<float>(group.rank() + call));
+            if (call % 5 == 0) un::start_all_reduce(group, in, out).wait();
+            else un::all_reduce(group, in, out);
+            un::broadcast(group, in, call % 3);
+            for (std::size_t i = 0; i < count; ++i) {
+                if (out[i] != static_cast<float>(3 * call + 3)) throw std::runtime_error("all_reduce is wrong");
+                if (in[i] != static_cast<float>(call % 3 + call)) throw std::runtime_error("broadcast is wrong");
+            }
+        }
     });
 }
 

@@ -29,6 +29,10 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
                       {input, count * sizeof(T), output, count * sizeof(T)}); // before the output is written
         scale(std::span<T>(output, count), std::span<const T>(input, count), op.weight);
         input = output;
+    } else if constexpr (is_built_in<Op>) {
+        const std::uint32_t again =
+            start_again<Collective::all_reduce>(group, family, input, output, count, 0, Op::kind);
+        if (again != no_operation) return again;
     }
     OperationRequest request = request_for(input, output);
     request.partition = Partition::vector(count);
@@ -59,8 +63,8 @@ std::uint32_t start_all_reduce(Group<Transport>& group, const T* input, T* outpu
 ///
 /// Shapes: n elements on every rank. Cost with p ranks: ring 2(p-1) messages of n/p elements per
 /// rank; halving and doubling the same volume in 2 ceil(log2 p) rounds; tree 2 ceil(log2 p) rounds
-/// of n; native (mapped memory): each rank reads and writes n/p of every rank's memory, up to 2072
-/// bytes (592 on more than four ranks) one flag.
+/// of n; native (mapped memory): each rank reads and writes n/p of every rank's memory; up to 1064
+/// bytes on two ranks, 2072 on three and four, and 592 on more, it writes one flag.
 /// Errors: bad_input (sizes, on this rank); mismatch, timeout, peer_lost, aborted, on every rank.
 /// `out` is then undefined.
 /// Determinism: all ranks get the same bits, which for floats depend on schedule, chunk and world

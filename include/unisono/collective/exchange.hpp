@@ -33,6 +33,11 @@ std::uint32_t start_blocks(Group<Transport>& group, OperationRequest request, st
 template <transport Transport, element T, class Family>
 std::uint32_t start_all_gather(Group<Transport>& group, std::span<const T> mine, std::span<T> all,
                                std::span<const std::size_t> counts, const Family& family) {
+    if (counts.empty() && all.size() == mine.size() * static_cast<std::size_t>(group.size())) {
+        const std::uint32_t again =
+            start_again<Collective::all_gather>(group, family, mine.data(), all.data(), mine.size());
+        if (again != no_operation) return again;
+    }
     return start_blocks<Collective::all_gather>(group, request_for(mine.data(), all.data()), mine.size(), all.size(),
                                                 counts, mine.data(), family);
 }
@@ -40,6 +45,13 @@ std::uint32_t start_all_gather(Group<Transport>& group, std::span<const T> mine,
 template <transport Transport, element T, class Op, class Family>
 std::uint32_t start_reduce_scatter(Group<Transport>& group, std::span<const T> all, std::span<T> mine,
                                    std::span<const std::size_t> counts, const Op& op, const Family& family) {
+    if constexpr (is_built_in<Op>) {
+        if (counts.empty() && all.size() == mine.size() * static_cast<std::size_t>(group.size())) {
+            const std::uint32_t again = start_again<Collective::reduce_scatter>(group, family, all.data(), mine.data(),
+                                                                                mine.size(), 0, Op::kind);
+            if (again != no_operation) return again;
+        }
+    }
     OperationRequest request = request_for(all.data(), mine.data());
     set_reduction<T>(request, op);
     return start_blocks<Collective::reduce_scatter>(group, request, mine.size(), all.size(), counts, all.data(),

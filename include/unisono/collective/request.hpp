@@ -35,12 +35,15 @@ void check_root(const Group<Transport>& group, int root, const char* what) {
     }
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_count(Collective what, int rank, const char* which,
+                                                                std::size_t found, std::size_t expected) {
+    refuse_input({name_of(what), " on rank ", rank, ": ", which, " has ", found, " elements, expected ", expected});
+}
+
 template <transport Transport>
 void check_count(const Group<Transport>& group, Collective what, const char* which, std::size_t found,
                  std::size_t expected) {
-    if (found == expected) return;
-    refuse_input(
-        {name_of(what), " on rank ", group.rank(), ": ", which, " has ", found, " elements, expected ", expected});
+    if (found != expected) refuse_count(what, group.rank(), which, found, expected);
 }
 
 /// The sum of counts; bad_input if their number is not that of the ranks, or if the sum overflows.
@@ -86,21 +89,39 @@ void set_reduction(OperationRequest& request, const Op& op) {
 template <class Op>
 inline constexpr bool is_built_in = requires { Op::built_in; } && !std::same_as<Op, WeightedMean>;
 
-/// Runs a small collective that this group has run before, by the shortest path from call to flag.
-/// False if it is not such a one; then nothing has happened. Counts must have been checked.
+/// The call as the group may know it from an earlier time; 0 if it knows no such calls, or if the
+/// memory overlaps, which is refused later. Counts must have been checked.
+template <Collective What, class Family, transport Transport, element T>
+[[gnu::always_inline]] inline std::uint64_t known_call(const Group<Transport>& group, const T* input, const T* output,
+                                                       std::size_t count, int root, ReductionKind reduction) {
+    if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule> &&
+                  element_type_of<T> != ElementType::opaque) {
+        constexpr BufferUse use = buffer_use(What);
+        if (uses_both(use, group.rank() == root) &&
+            !overlap_is_allowed(buffers_of(What, use, input, output, count * sizeof(T), group.rank(), group.size())))
+            return 0;
+        return call_of(What, element_type_of<T>, reduction, root);
+    } else {
+        return 0;
+    }
+}
+
+/// Runs a collective that this group has run before, by the shortest path from call to flag. False
+/// if it is not such a one; then nothing has happened.
 template <Collective What, class Family, transport Transport, element T>
 [[gnu::always_inline]] inline bool repeat(Group<Transport>& group, const Family&, const T* input, T* output,
                                           std::size_t count, int root = 0,
                                           ReductionKind reduction = ReductionKind::none) {
-    if constexpr (Transport::maps_peers && std::same_as<Family, NativeSchedule> &&
-                  element_type_of<T> != ElementType::opaque) {
-        if (overlap_matters(What, group.rank() == root) &&
-            !overlap_is_allowed(buffers_of(What, input, output, count * sizeof(T), group.rank(), group.size())))
-            return false; // and is refused
-        return group.repeat(call_of(What, element_type_of<T>, reduction, root), count, input, output);
-    } else {
-        return false;
-    }
+    const std::uint64_t call = known_call<What, Family>(group, input, output, count, root, reduction);
+    return call != 0 && group.repeat(call, count, input, output);
+}
+
+/// The same without waiting: the operation's index, or `no_operation`.
+template <Collective What, class Family, transport Transport, element T>
+std::uint32_t start_again(Group<Transport>& group, const Family&, const T* input, T* output, std::size_t count,
+                          int root = 0, ReductionKind reduction = ReductionKind::none) {
+    const std::uint64_t call = known_call<What, Family>(group, input, output, count, root, reduction);
+    return call == 0 ? no_operation : group.start_again(call, count, input, output);
 }
 
 /// A family with which the host's functions start on the device what they would start on the host;

@@ -11,6 +11,9 @@ namespace detail {
 template <transport Transport, element T, class Family>
 std::uint32_t start_broadcast(Group<Transport>& group, std::span<T> data, int root, const Family& family) {
     check_root(group, root, "broadcast's root");
+    const std::uint32_t again =
+        start_again<Collective::broadcast>(group, family, data.data(), data.data(), data.size(), root);
+    if (again != no_operation) return again;
     OperationRequest request = request_for<T>(data.data(), data.data());
     request.partition = Partition::vector(data.size());
     request.count = data.size();
@@ -23,6 +26,11 @@ std::uint32_t start_reduce(Group<Transport>& group, std::span<const T> in, std::
                            const Family& family) {
     check_root(group, root, "reduce's root");
     if (group.rank() == root) check_count(group, Collective::reduce, "the output", out.size(), in.size());
+    if constexpr (is_built_in<Op>) {
+        const std::uint32_t again =
+            start_again<Collective::reduce>(group, family, in.data(), out.data(), in.size(), root, Op::kind);
+        if (again != no_operation) return again;
+    }
     OperationRequest request = request_for(in.data(), out.data());
     request.partition = Partition::vector(in.size());
     request.count = in.size();

@@ -41,9 +41,13 @@ public:
     std::uint32_t start(GroupContext& group, OperationRequest& request);
 
     /// Runs a collective to its end, waiting if necessary, if the same one was run recently and
-    /// uses its own memory only. Otherwise returns false and has done nothing. Skips all work of
+    /// the peers see its memory. Otherwise returns false and has done nothing. Skips all work of
     /// `start` and `finish` that would be repeated.
     bool repeat(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input, void* output);
+
+    /// As `repeat`, without waiting: an index as of `start`, or `no_operation`.
+    std::uint32_t start_again(GroupContext& group, std::uint64_t call, std::uint64_t count, const void* input,
+                              void* output);
 
     /// Starts a send (`kind` send) or a receive (receive) with the user's tag. Only a receive
     /// writes `output`.
@@ -163,12 +167,36 @@ private:
 
     void wait_for_repeated(OperationState& operation) {
         operation.done = false;
-        operation.companion = OperationState::no_companion;
+        operation.companion = no_operation;
         operation.finish = nullptr;
         active_.push_back(operation.number);
         GroupContext& group = *operation.group;
         if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
         wait_long(std::span(&operation.number, 1), 0, group.timeout, spins);
+    }
+
+    /// Runs as much of an operation as can be run now.
+    std::uint32_t launch(GroupContext& group, std::uint32_t index) {
+        OperationState& operation = operations_[index];
+        if (operation.straight && run_straight(operation)) {
+            conclude(index, operation);
+            return index; // all ranks have seen its last flag, so that none asks for this rank's progress
+        }
+        active_.push_back(index);
+        if (!operation.straight) advance(index); // first, so that its sends travel meanwhile
+        if (group.announcements) group.announcements.announce(group.rank, group.sequence, operation.signature);
+        wake_driver();
+        return index;
+    }
+
+    /// True if the peers see what they access of this memory.
+    bool is_seen(const OperationState& operation, const void* input, const void* output) const {
+        if constexpr (stages) {
+            const PeersView& view = operation.peers_view;
+            return (view.input == 0 || transport_.reaches(input, view.input)) &&
+                   (view.output == 0 || transport_.reaches(output, view.output));
+        }
+        return true;
     }
 
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {

@@ -26,18 +26,9 @@ std::uint32_t Engine<Transport>::start(GroupContext& group, OperationRequest& re
     if (request.plan->mapped()) number_mapped(group, operation);
     if (operation.straight) {
         operation.slots[0].cursor = 0;
-        if (run_straight(operation)) {
-            conclude(index, operation);
-            return index; // all ranks have seen its last flag, so that none asks for this rank's progress
-        }
-        active_.push_back(index);
-    } else {
-        active_.push_back(index);
-        advance(index); // first, so that its sends travel meanwhile
+        remember(group, operation, request);
     }
-    if (group.announcements) group.announcements.announce(group.rank, group.sequence, operations_[index].signature);
-    wake_driver();
-    return index;
+    return launch(group, index);
 }
 
 template <transport Transport>
@@ -45,12 +36,22 @@ bool Engine<Transport>::repeat(GroupContext& group, std::uint64_t call, std::uin
                                void* output) {
     const Entry entry = enter();
     OperationState* const last = active_.empty() ? find_recent(group, call, count) : nullptr;
-    if (last == nullptr) return false;
+    if (last == nullptr || !is_seen(*last, input, output)) return false;
     OperationState& operation = *last; // it stays among the free ones: nothing else is started meanwhile
     begin_again(group, operation, input, output);
     if (spin(operation)) tell_finished(transport_, operation);
     else wait_for_repeated(operation);
     return true;
+}
+
+template <transport Transport>
+std::uint32_t Engine<Transport>::start_again(GroupContext& group, std::uint64_t call, std::uint64_t count,
+                                             const void* input, void* output) {
+    const Entry entry = enter();
+    OperationState* const last = find_recent(group, call, count);
+    if (last == nullptr || !is_seen(*last, input, output) || !operations_.take(*last)) return no_operation;
+    begin_again(group, *last, input, output);
+    return launch(group, last->number);
 }
 
 template <transport Transport>
@@ -71,7 +72,7 @@ bool Engine<Transport>::is_done(std::uint32_t index) {
     OperationState& operation = operations_[index];
     if (!operation.done) return false;
     const OperationState* companion = nullptr;
-    if (operation.companion != OperationState::no_companion) {
+    if (operation.companion != no_operation) {
         companion = &operations_[operation.companion];
         if (!companion->done) return false;
     }
@@ -86,7 +87,7 @@ template <transport Transport>
 void Engine<Transport>::release(std::uint32_t index) {
     const Entry entry = enter();
     OperationState& operation = operations_[index];
-    if (operation.companion != OperationState::no_companion) release(operation.companion);
+    if (operation.companion != no_operation) release(operation.companion);
     operations_.release(index);
 }
 

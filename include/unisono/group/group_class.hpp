@@ -124,6 +124,7 @@ public:
                                        const detail::OperationRequest& request);
     /// See Engine::repeat.
     bool repeat(std::uint64_t call, std::uint64_t count, const void* input, void* output);
+    std::uint32_t start_again(std::uint64_t call, std::uint64_t count, const void* input, void* output);
     /// The state of an operation in flight.
     [[nodiscard]] detail::OperationState& operation(std::uint32_t index);
 

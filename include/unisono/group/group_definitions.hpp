@@ -66,6 +66,11 @@ bool Group<Transport>::repeat(std::uint64_t call, std::uint64_t count, const voi
 }
 
 template <transport Transport>
+std::uint32_t Group<Transport>::start_again(std::uint64_t call, std::uint64_t count, const void* input, void* output) {
+    return engine_->start_again(*context_, call, count, input, output);
+}
+
+template <transport Transport>
 detail::OperationState& Group<Transport>::operation(std::uint32_t index) {
     return engine_->operation(index);
 }

@@ -112,8 +112,7 @@ inline void cut_straight(OperationState& operation) {
 }
 
 constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
-    const std::uint64_t root = call & 0xffffffffu; // roots may take turns
-    return ((call >> 48) + count + 5 * root) % GroupContext::most_recent;
+    return ((call >> 48) + count + 5 * (call & 0xffffffffu)) % GroupContext::most_recent; // roots may take turns
 }
 
 /// Prepares a free state for this request, with everything that stays the same when it is repeated.
@@ -128,13 +127,17 @@ constexpr std::size_t recent_place(std::uint64_t call, std::uint64_t count) {
     cut_into_lanes(operation);
     operation.signature = signature_of(operation);
     operation.short_signature = hash_of(operation.signature);
+    operation.peers_view = peers_view(group, request);
     operation.messages = {};
     if (maps_peers && plan.staged() && group.size() > 1)
         operation.messages = group.board.messages(group.size(), posted_bytes(plan.collective(), request));
-    const bool can_be_repeated = operation.straight && plan.staged() && request.state_bytes == 0;
-    if (!can_be_repeated) operation.request.call = 0; // `recent` may still name this state, for an earlier request
-    if (!operation.straight) return;
-    cut_straight(operation);
+    operation.request.call = 0; // `recent` may still name this state, for an earlier request
+    if (operation.straight) cut_straight(operation);
+}
+
+/// Lets a straight operation be found by its call, if its caller will ask for it again.
+inline void remember(GroupContext& group, OperationState& operation, const OperationRequest& request) {
+    operation.request.call = request.state_bytes == 0 ? request.call : 0;
     if (operation.request.call != 0) group.recent[recent_place(request.call, request.count)] = &operation;
 }
 

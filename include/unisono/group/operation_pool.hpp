@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 UNISONO_NAMESPACE_BEGIN
@@ -23,6 +24,26 @@ public:
     /// A free state; preferably one that last ran the same request, since it is cut for it.
     std::uint32_t take(std::uint64_t group, const OperationRequest& request) {
         if (free_.empty() || !ran(free_.back(), group, request)) bring_forward(group, request);
+        return take_last();
+    }
+
+    /// Takes this state, if it is among the last that became free.
+    bool take(const OperationState& wanted) {
+        for (std::size_t i = free_.size(); i-- != 0 && free_.size() - i <= enough;) {
+            if (free_[i] != wanted.number) continue;
+            std::swap(free_[i], free_.back());
+            take_last();
+            return true;
+        }
+        return false;
+    }
+
+    void release(std::uint32_t index) { free_.push_back(index); }
+
+private:
+    static constexpr std::size_t enough = 8; ///< states among which to look, and to have before one is cut anew
+
+    std::uint32_t take_last() {
         const std::uint32_t index = free_.back();
         free_.pop_back();
         OperationState& operation = *states_[index];
@@ -30,15 +51,10 @@ public:
         operation.posts = 0;
         operation.next_lane = 0;
         operation.lanes_done = 0;
-        operation.companion = OperationState::no_companion;
+        operation.companion = no_operation;
         operation.finish = nullptr;
         return index;
     }
-
-    void release(std::uint32_t index) { free_.push_back(index); }
-
-private:
-    static constexpr std::size_t enough = 8; ///< states among which to look, and to have before one is cut anew
 
     [[nodiscard]] bool ran(std::uint32_t index, std::uint64_t group, const OperationRequest& request) const {
         const OperationState& last = *states_[index];
@@ -48,10 +64,7 @@ private:
     [[gnu::noinline]] void bring_forward(std::uint64_t group, const OperationRequest& request) {
         for (std::size_t i = free_.size(); i-- != 0 && free_.size() - i <= enough;) {
             if (!ran(free_[i], group, request)) continue;
-            const std::uint32_t found = free_[i];
-            free_[i] = free_.back();
-            free_.back() = found;
-            return;
+            return std::swap(free_[i], free_.back());
         }
         if (!free_.empty() && states_.size() >= enough) return;
         states_.push_back(std::make_unique<OperationState>());

@@ -59,6 +59,8 @@ struct OperationRequest {
     StreamRequest stream;
 };
 
+inline constexpr std::uint32_t no_operation = 0xffffffffu; ///< in place of an index
+
 /// A collective as a caller names it, by the transport's native schedule and with equal counts:
 /// together with the count it determines the cut.
 constexpr std::uint64_t call_of(Collective what, ElementType element, ReductionKind reduction, int root) {
@@ -74,6 +76,35 @@ constexpr std::size_t posted_bytes(Collective what, const OperationRequest& requ
     const bool own_block = buffer_use(what).input == Holding::own_block;
     return own_block && request.input_counts.empty() ? request.partition.count * request.element_bytes
                                                      : request.total_bytes;
+}
+
+/// The bytes of one rank's buffers that the peers read and write.
+struct PeersView {
+    std::size_t input = 0;
+    std::size_t output = 0;
+    bool output_is_read = false;
+    bool output_is_written = false;
+};
+
+inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {
+    const Plan& plan = *request.plan;
+    if (!plan.mapped() || plan.staged() || group.size() == 1) return {};
+    const bool root = plan.shape().root == group.rank;
+    const std::size_t all = request.total_bytes;
+    const auto rank = static_cast<std::size_t>(group.rank);
+    const std::size_t own =
+        (request.input_counts.empty() ? request.partition.count : request.input_counts[rank]) * request.element_bytes;
+    switch (plan.collective()) {
+    case Collective::all_reduce: return {.input = all, .output = all, .output_is_written = true};
+    case Collective::reduce: return {.input = all, .output = root ? all : 0, .output_is_written = root};
+    case Collective::broadcast: return {.output = root ? all : 0, .output_is_read = root};
+    case Collective::reduce_scatter:
+    case Collective::all_to_all: return {.input = all};
+    case Collective::all_gather: return {.input = own};
+    case Collective::gather: return {.input = root ? 0 : own};
+    case Collective::scatter: return {.input = root ? all : 0};
+    default: return {};
+    }
 }
 
 /// The memory of a step's blocks: bytes from the beginning of their buffer, and elements.
@@ -108,7 +139,6 @@ struct OperationState {
     static constexpr std::uint32_t lanes_at_once = 8;
     static constexpr std::uint32_t images_at_once =
         3; ///< lanes of memory of a device: one comes, one is summed, one goes
-    static constexpr std::uint32_t no_companion = 0xffffffffu;
 
     /// Host memory of the lanes of device memory: each slot has its part of the input's copy, and
     /// of the output's.
@@ -145,6 +175,7 @@ struct OperationState {
     std::size_t scratch_bytes = 0; ///< of each slot
     bool done = false;
     bool point_to_point = false;
+    PeersView peers_view;
     FlaggedMessages messages;          ///< by which it runs, if it does
     const std::byte* posted = nullptr; ///< of which this one is a copy
     Images images;
@@ -152,7 +183,7 @@ struct OperationState {
     bool straight = false; ///< over mapped memory in one lane with all steps at hand: run from the first to the last
     std::array<schedule::Step, 1> single{}; ///< of a send or receive
     Tag single_tag;
-    std::uint32_t companion = no_companion; ///< an operation that must be done too (the weights of a weighted mean)
+    std::uint32_t companion = no_operation; ///< an operation that must be done too (the weights of a weighted mean)
     Finish finish = nullptr;                ///< runs once, when both are done
     std::array<double, 2> numbers{};        ///< for `finish`: own weight and the sum of all
     alignas(16) std::array<std::byte, state_capacity> state{};

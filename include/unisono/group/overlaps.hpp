@@ -35,21 +35,20 @@ struct Buffers {
     bool in_place = true;         ///< that is allowed
 };
 
-constexpr bool overlap_matters(Collective what, bool is_root) {
-    const BufferUse use = buffer_use(what);
+constexpr bool uses_both(BufferUse use, bool is_root) {
     return holds_any(use.input, is_root) && holds_any(use.output, is_root);
 }
 
-/// For equal blocks: `count` elements each, or of the vector.
-[[gnu::always_inline]] inline Buffers buffers_of(Collective what, const void* input, const void* output,
+/// For equal blocks of `bytes` each, or a vector of so many.
+[[gnu::always_inline]] inline Buffers buffers_of(Collective what, BufferUse use, const void* input, const void* output,
                                                  std::size_t bytes, int rank, int ranks) {
     Buffers found{.input = input, .input_bytes = bytes, .output = output, .output_bytes = bytes};
     const std::size_t all = bytes * static_cast<std::size_t>(ranks);
     const std::size_t begin = bytes * static_cast<std::size_t>(rank);
-    if (buffer_use(what).input == Holding::own_block) {
+    if (use.input == Holding::own_block) {
         found.output_bytes = all;
         found.output_begin = begin;
-    } else if (buffer_use(what).output == Holding::own_block) {
+    } else if (use.output == Holding::own_block) {
         found.input_bytes = all;
         found.input_begin = begin;
     } else if (what == Collective::all_to_all) {
@@ -71,8 +70,9 @@ inline Buffers buffers_of(const OperationRequest& request) {
     const Collective what = request.plan->collective();
     const schedule::Shape& shape = request.plan->shape();
     const std::size_t each = request.element_bytes;
+    const BufferUse use = buffer_use(what);
     Buffers found =
-        buffers_of(what, request.input, request.output, request.partition.count * each, shape.rank, shape.world);
+        buffers_of(what, use, request.input, request.output, request.partition.count * each, shape.rank, shape.world);
     if (request.input_counts.empty()) return found;
     const auto bytes = [&](std::span<const std::size_t> counts, std::size_t blocks) {
         std::size_t sum = 0;
@@ -81,8 +81,8 @@ inline Buffers buffers_of(const OperationRequest& request) {
     };
     const auto rank = static_cast<std::size_t>(shape.rank);
     const std::size_t begin = bytes(request.input_counts, rank);
-    const bool gathers = buffer_use(what).input == Holding::own_block;
-    const bool scatters = buffer_use(what).output == Holding::own_block;
+    const bool gathers = use.input == Holding::own_block;
+    const bool scatters = use.output == Holding::own_block;
     found.input_begin = scatters ? begin : 0;
     found.output_begin = gathers ? begin : 0;
     const std::size_t own = request.input_counts[rank] * each;
@@ -112,7 +112,7 @@ inline void check_overlap(Collective what, int rank, const Buffers& found) {
 inline void check_overlap(const OperationRequest& request) {
     const Collective what = request.plan->collective();
     const schedule::Shape& shape = request.plan->shape();
-    if (overlap_matters(what, shape.rank == shape.root)) check_overlap(what, shape.rank, buffers_of(request));
+    if (uses_both(buffer_use(what), shape.rank == shape.root)) check_overlap(what, shape.rank, buffers_of(request));
 }
 
 } // namespace detail

@@ -12,35 +12,6 @@
 UNISONO_NAMESPACE_BEGIN
 namespace detail {
 
-/// The bytes of one rank's buffers that the peers read and write.
-struct PeersView {
-    std::size_t input = 0;
-    std::size_t output = 0;
-    bool output_is_read = false;
-    bool output_is_written = false;
-};
-
-inline PeersView peers_view(const GroupContext& group, const OperationRequest& request) {
-    const Plan& plan = *request.plan;
-    if (!plan.mapped() || plan.staged() || group.size() == 1) return {};
-    const bool root = plan.shape().root == group.rank;
-    const std::size_t all = request.total_bytes;
-    const auto rank = static_cast<std::size_t>(group.rank);
-    const std::size_t own =
-        (request.input_counts.empty() ? request.partition.count : request.input_counts[rank]) * request.element_bytes;
-    switch (plan.collective()) {
-    case Collective::all_reduce: return {.input = all, .output = all, .output_is_written = true};
-    case Collective::reduce: return {.input = all, .output = root ? all : 0, .output_is_written = root};
-    case Collective::broadcast: return {.output = root ? all : 0, .output_is_read = root};
-    case Collective::reduce_scatter:
-    case Collective::all_to_all: return {.input = all};
-    case Collective::all_gather: return {.input = own};
-    case Collective::gather: return {.input = root ? 0 : own};
-    case Collective::scatter: return {.input = root ? all : 0};
-    default: return {};
-    }
-}
-
 /// The copies of one operation; none if its buffers are mapped.
 struct Staging {
     std::byte* input = nullptr;
