@@ -10,7 +10,8 @@ runs two ranks over shared memory. Counted are the functions of include/unisono 
 three that make plans and memory, but for
  - functions of at most three lines, and lambdas, which are read where they are called;
  - core/ (containers, text, time) and the insides of arithmetic/'s kernels;
- - what a rank does only while it waits, and to wake others that sleep.
+ - what a rank does only while it waits, and to wake others that sleep;
+ - constructors and destructors that the compiler makes.
 """
 
 import argparse
@@ -45,12 +46,14 @@ def without_arguments(name):
 
 
 def lines_of(path, first):
-    """Lines from the one where a function begins to the one that closes its body."""
+    """Lines from the one where a function begins to the one that closes its body; 0 if nobody has written it."""
     depth, opened = 0, False
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if number < first:
                 continue
+            if number == first and re.match(r"\s*(class|struct)\b", line):
+                return 0
             for letter in re.sub(r'"(\\.|[^"\\])*"|//.*', "", line):
                 if letter == "{":
                     depth, opened = depth + 1, True

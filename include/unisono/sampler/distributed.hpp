@@ -46,8 +46,7 @@ UNISONO_DEFINITION SampleStream DistributedSampler::stream(const SamplerShape& s
     return {{.shape = shape,
              .tail = drop_last ? sampling::Tail::drop : sampling::Tail::pad,
              .shuffle = shuffle,
-             .seed = seed,
-             .global_batch = sampling::full_round(shape)},
+             .seed = seed},
             epoch,
             consumed};
 }

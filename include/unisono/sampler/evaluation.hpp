@@ -34,8 +34,7 @@ UNISONO_NAMESPACE_BEGIN
 UNISONO_DEFINITION SampleStream EvaluationSampler::stream(const SamplerShape& shape, Epoch epoch,
                                                           std::int64_t consumed) const {
     check_shape(shape, name);
-    return {
-        {.shape = shape, .deal = sampling::Deal::blocks, .global_batch = sampling::full_round(shape)}, epoch, consumed};
+    return {{.shape = shape, .deal = sampling::Deal::blocks}, epoch, consumed};
 }
 
 UNISONO_NAMESPACE_END

@@ -32,7 +32,7 @@ UNISONO_NAMESPACE_BEGIN
 UNISONO_DEFINITION SampleStream SequentialSampler::stream(const SamplerShape& shape, Epoch epoch,
                                                           std::int64_t consumed) const {
     check_shape(shape, name);
-    return {{.shape = shape, .global_batch = sampling::full_round(shape)}, epoch, consumed};
+    return {{.shape = shape}, epoch, consumed};
 }
 
 UNISONO_NAMESPACE_END

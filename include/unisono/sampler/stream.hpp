@@ -34,7 +34,7 @@ struct Plan {
     Tail tail = Tail::keep;
     bool shuffle = false;
     std::uint64_t seed = 0;
-    std::int64_t global_batch = 1; ///< samples of a full round
+    std::int64_t global_batch = 0; ///< samples of a full round; 0: of full micro-batches of all replicas
 };
 
 /// The samples of one epoch in the order drawn: as stored (no memory), or a permutation of 4 bytes
@@ -102,13 +102,6 @@ private:
 
 static_assert(sample_stream<SampleStream>);
 
-namespace sampling {
-
-/// Samples of a round in which each of L replicas has a full micro-batch. Where the product
-/// overflows, a number larger than any order: then one round holds all samples.
-std::int64_t full_round(const SamplerShape& shape);
-
-} // namespace sampling
 UNISONO_NAMESPACE_END
 
 #if UNISONO_DEFINES
@@ -132,7 +125,10 @@ UNISONO_DEFINITION void Order::draw(std::int64_t size, bool shuffle, std::uint64
 
 UNISONO_DEFINITION SampleStream::SampleStream(const sampling::Plan& plan, Epoch epoch, std::int64_t consumed)
     : plan_(plan) {
+    constexpr std::int64_t most = std::int64_t{1} << 60; // more than any order has: one round holds all samples
     const SamplerShape& shape = plan_.shape;
+    std::int64_t& batch = plan_.global_batch;
+    if (batch == 0 && (__builtin_mul_overflow(shape.batch_size, shape.replicas, &batch) || batch > most)) batch = most;
     // Only padding makes an order longer than the data, by less than one sample a replica.
     const std::int64_t longest = std::min(plan_.global_batch, shape.data_size + shape.replicas);
     indices_.resize(static_cast<std::size_t>(up(longest, shape.replicas)));
@@ -196,14 +192,5 @@ UNISONO_DEFINITION std::span<const std::size_t> SampleStream::deal(std::int64_t 
     return {indices_.data(), static_cast<std::size_t>(count)};
 }
 
-namespace sampling {
-
-UNISONO_DEFINITION std::int64_t full_round(const SamplerShape& shape) {
-    constexpr std::int64_t most = std::int64_t{1} << 60;
-    std::int64_t samples = 0;
-    return __builtin_mul_overflow(shape.batch_size, shape.replicas, &samples) ? most : std::min(samples, most);
-}
-
-} // namespace sampling
 UNISONO_NAMESPACE_END
 #endif // UNISONO_DEFINES
